@@ -1,0 +1,53 @@
+"""Per-channel barrier events: what only the reference runtime can tell (conventions.md 4.10).
+
+Times are microseconds since the trigger of the checkpoint; ``lamport`` orders events causally.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backend.domain.ids import VertexId
+
+
+class BarrierEventKind(StrEnum):
+    """What happened to a barrier at one subtask."""
+
+    BARRIER_EMITTED = "barrier_emitted"
+    BARRIER_RECEIVED = "barrier_received"
+    CHANNEL_BLOCKED = "channel_blocked"
+    CHANNEL_UNBLOCKED = "channel_unblocked"
+    OVERTOOK = "overtook"
+    SNAPSHOT_SYNC_START = "snapshot_sync_start"
+    SNAPSHOT_SYNC_END = "snapshot_sync_end"
+    CHANNEL_STATE_PERSISTED = "channel_state_persisted"
+    SNAPSHOT_ASYNC_END = "snapshot_async_end"
+    ACKED = "acked"
+    ABORTED = "aborted"
+    MODE_SWITCHED = "mode_switched"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelId:
+    """A logical channel: edge, upstream subtask, downstream subtask; stable for the life of a plan."""
+
+    source: VertexId
+    target: VertexId
+    source_subtask: int
+    target_subtask: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierEvent:
+    """One event. ``size_bytes``/``records`` only where the kind has them; ``channel`` only for channel events."""
+
+    kind: BarrierEventKind
+    vertex_id: VertexId
+    subtask: int
+    at_us: int
+    lamport: int
+    channel: ChannelId | None = None
+    size_bytes: int | None = None
+    records: int | None = None
+    reason: str | None = None

@@ -1,0 +1,195 @@
+"""One checkpoint as its coordinator reported it. Milliseconds and bytes; None is *not reported*, never zero.
+
+Names follow Flink, except that its ``state_size`` of one checkpoint is called what it is: the full state size,
+beside the checkpointed size (bytes this checkpoint wrote).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+
+Values = tuple[int | None, ...]
+"""One value a subtask, by subtask index; None where the subtask reported nothing."""
+
+
+class CheckpointStatus(StrEnum):
+    """The states of a checkpoint."""
+
+    IN_PROGRESS = "in-progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can change any more."""
+        return self is not CheckpointStatus.IN_PROGRESS
+
+
+class CheckpointKind(StrEnum):
+    """What was triggered."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+    SYNC_SAVEPOINT = "sync-savepoint"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointHeader:
+    """What the coordinator knows of one checkpoint attempt.
+
+    ``is_unaligned`` is the checkpoint's own type where the engine reports one (Flink's UNALIGNED_CHECKPOINT).
+    ``end_to_end_duration_ms`` is trigger to latest acknowledgement; of a failed checkpoint it is the time to its
+    failure, and of one in progress None: use now - ``triggered_at`` (Flink shows the latest acknowledgement there).
+    """
+
+    checkpoint_id: int
+    kind: CheckpointKind
+    status: CheckpointStatus
+    triggered_at: datetime
+    is_unaligned: bool | None = None
+    latest_ack_at: datetime | None = None
+    end_to_end_duration_ms: int | None = None
+    checkpointed_size_bytes: int | None = None
+    full_state_size_bytes: int | None = None
+    processed_bytes: int | None = None
+    persisted_bytes: int | None = None
+    subtask_count: int = 0
+    acknowledged_count: int = 0
+    failure_reason: FailureReason | None = None
+    failure_message: str | None = None
+    failed_at: datetime | None = None
+    external_path: str | None = None
+    is_discarded: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VertexDetail:
+    """What each subtask of one vertex reported for one checkpoint; every tuple has one entry a subtask.
+
+    ``ack_delay_ms`` is trigger to the arrival of the acknowledgement at the coordinator. ``unaligned`` is the
+    subtask's flag (1 when it persisted in-flight data). ``start_delay_ms`` mixes two machines' clocks and may be odd.
+    """
+
+    vertex_id: VertexId
+    start_delay_ms: Values
+    alignment_duration_ms: Values
+    sync_duration_ms: Values
+    async_duration_ms: Values
+    ack_delay_ms: Values
+    checkpointed_size_bytes: Values
+    full_state_size_bytes: Values
+    processed_bytes: Values
+    persisted_bytes: Values
+    unaligned: Values
+
+    @property
+    def subtask_count(self) -> int:
+        """Number of subtasks of the vertex."""
+        return len(self.ack_delay_ms)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Indices of the subtasks that have not acknowledged."""
+        return tuple(i for i, v in enumerate(self.ack_delay_ms) if v is None)
+
+
+DETAIL_ARRAYS: tuple[str, ...] = (
+    "start_delay_ms",
+    "alignment_duration_ms",
+    "sync_duration_ms",
+    "async_duration_ms",
+    "ack_delay_ms",
+    "checkpointed_size_bytes",
+    "full_state_size_bytes",
+    "processed_bytes",
+    "persisted_bytes",
+    "unaligned",
+)
+"""The per-subtask tuples of ``VertexDetail``, in field order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A header, and per-vertex detail where it was fetched (empty where it was not, or no longer could be)."""
+
+    header: CheckpointHeader
+    details: tuple[VertexDetail, ...] = ()
+
+    def detail(self, vertex_id: VertexId) -> VertexDetail | None:
+        """The detail of one vertex, or None."""
+        return next((d for d in self.details if d.vertex_id == vertex_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LateBarrier:
+    """First barrier of a subtask that had not acknowledged, read from its gauge while or after it was open.
+
+    ``start_delay_ms`` is the gauge's value; it was seen to change at ``seen_at``, with ``resolution_ms`` between
+    two readings, so the value belongs to this checkpoint and not to the one before (flink-baseline.md 13).
+    """
+
+    vertex_id: VertexId
+    subtask: int
+    start_delay_ms: int
+    seen_at: datetime
+    resolution_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one checkpoint had come at ``observed_at``: acknowledgements per vertex and who is still awaited."""
+
+    checkpoint_id: int
+    observed_at: datetime
+    acknowledged_count: int
+    subtask_count: int
+    acknowledged_by_vertex: tuple[tuple[VertexId, int, int], ...] = ()
+    """(vertex, acknowledged, total)."""
+    pending: tuple[tuple[VertexId, tuple[int, ...]], ...] = ()
+    """(vertex, subtasks that have not acknowledged)."""
+    late_barriers: tuple[LateBarrier, ...] = ()
+    alignment_running_ms: tuple[tuple[VertexId, Values], ...] = ()
+    """(vertex, elapsed alignment of each subtask that is aligning now)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """The checkpoint settings an engine reports as in force. None is *not reported* or *not applicable*.
+
+    ``aligned_timeout_ms`` is None where unaligned checkpoints are off (Flink prints 0 there), and 0 where every
+    checkpoint is unaligned from the start.
+    """
+
+    mode: str | None = None
+    interval_ms: int | None = None
+    timeout_ms: int | None = None
+    min_pause_ms: int | None = None
+    max_concurrent: int | None = None
+    is_unaligned_enabled: bool | None = None
+    aligned_timeout_ms: int | None = None
+    tolerable_failed_count: int | None = None
+    state_backend: str | None = None
+    checkpoint_storage: str | None = None
+    inflight_cap_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCounts:
+    """The coordinator's counters since it started; they restart with the coordinator."""
+
+    restored: int
+    total: int
+    in_progress: int
+    completed: int
+    failed: int
+
+
+def largest(values: Sequence[int | None]) -> int | None:
+    """The largest reported value, or None where none was reported."""
+    return max((v for v in values if v is not None), default=None)

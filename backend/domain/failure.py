@@ -1,0 +1,87 @@
+"""Why a checkpoint failed: a closed set, as in Flink's ``CheckpointFailureReason``.
+
+``is_counted`` says whether the engine counts it against the tolerable failures (runtime.md FP-2, FP-3).
+A message that fits none is ``UNKNOWN``; the text itself is kept beside it and never interpreted again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FailureReason(StrEnum):
+    """The reason an engine gave for a failed checkpoint."""
+
+    EXPIRED = "expired"
+    DECLINED = "declined"
+    DECLINED_SUBSUMED = "declined-subsumed"
+    DECLINED_ON_CANCELLATION = "declined-on-cancellation"
+    DECLINED_INPUT_END_OF_STREAM = "declined-input-end-of-stream"
+    DECLINED_TASK_NOT_READY = "declined-task-not-ready"
+    INFLIGHT_LIMIT_EXCEEDED = "inflight-limit-exceeded"
+    ASYNC_FAILURE = "async-failure"
+    TASK_FAILURE = "task-failure"
+    FINALIZE_FAILURE = "finalize-failure"
+    IO_FAILURE = "io-failure"
+    SUBSUMED = "subsumed"
+    COORDINATOR_SUSPENDED = "coordinator-suspended"
+    NOT_ALL_TASKS_RUNNING = "not-all-tasks-running"
+    MIN_PAUSE = "min-pause"
+    TOO_MANY_REQUESTS = "too-many-requests"
+    TRIGGER_FAILURE = "trigger-failure"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the engine counts it as one of the tolerable failures."""
+        return self in _COUNTED
+
+
+_COUNTED = frozenset(
+    {
+        FailureReason.EXPIRED,
+        FailureReason.DECLINED,
+        FailureReason.ASYNC_FAILURE,
+        FailureReason.FINALIZE_FAILURE,
+        FailureReason.IO_FAILURE,
+    }
+)
+
+# Flink 1.20/2.3 messages, seen on real clusters and in CheckpointFailureReason; the first fit wins.
+_MESSAGES: tuple[tuple[str, FailureReason], ...] = (
+    ("checkpoint expired before completing", FailureReason.EXPIRED),
+    ("checkpoint has been subsumed", FailureReason.SUBSUMED),
+    (
+        "checkpoint was declined because one input stream is finished",
+        FailureReason.DECLINED_INPUT_END_OF_STREAM,
+    ),
+    ("checkpoint was canceled because a barrier from newer checkpoint", FailureReason.DECLINED_SUBSUMED),
+    ("task received cancellation from one of its inputs", FailureReason.DECLINED_ON_CANCELLATION),
+    ("checkpoint was declined (task's operators partially finished)", FailureReason.DECLINED),
+    ("checkpoint was declined (tasks not ready)", FailureReason.DECLINED_TASK_NOT_READY),
+    ("checkpoint was declined (task not ready)", FailureReason.DECLINED_TASK_NOT_READY),
+    ("in-flight data limit exceeded", FailureReason.INFLIGHT_LIMIT_EXCEEDED),
+    ("checkpoint was declined", FailureReason.DECLINED),
+    ("asynchronous task checkpoint failed", FailureReason.ASYNC_FAILURE),
+    ("task has failed", FailureReason.TASK_FAILURE),
+    ("task local checkpoint failure", FailureReason.TASK_FAILURE),
+    ("failure to finalize checkpoint", FailureReason.FINALIZE_FAILURE),
+    ("checkpoint coordinator is suspending", FailureReason.COORDINATOR_SUSPENDED),
+    ("checkpoint coordinator is shut", FailureReason.COORDINATOR_SUSPENDED),
+    ("not all required tasks are currently running", FailureReason.NOT_ALL_TASKS_RUNNING),
+    ("the minimum time between checkpoints", FailureReason.MIN_PAUSE),
+    ("the maximum number of queued checkpoint requests", FailureReason.TOO_MANY_REQUESTS),
+    ("an exception occurred while triggering the checkpoint", FailureReason.TRIGGER_FAILURE),
+    ("trigger checkpoint failure", FailureReason.TRIGGER_FAILURE),
+    ("an exception occurred while receiving", FailureReason.IO_FAILURE),
+    ("an ioexception occurred", FailureReason.IO_FAILURE),
+)
+
+
+def reason_of_message(message: str | None) -> FailureReason:
+    """The reason that an engine's failure message names; ``UNKNOWN`` when it names none of ours."""
+    text = (message or "").lower()
+    for fragment, reason in _MESSAGES:
+        if fragment in text:
+            return reason
+    return FailureReason.UNKNOWN

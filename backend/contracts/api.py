@@ -1,0 +1,560 @@
+"""The JSON of our own API under ``/api/v1``: what the API writes and the dashboard and scripts read.
+
+Instants are RFC 3339 in UTC; durations are milliseconds unless the name says otherwise; ``null`` is *not reported*.
+``basis`` says of a number whether it was measured, reconstructed or predicted. Per-subtask arrays are by subtask index.
+Errors are RFC 9457 problem documents (``Problem``), whatever the path under ``/api``.
+
+Paths (GET unless said):
+
+* ``/api/v1/status``                                          -> StatusOut
+* ``/api/v1/targets`` (GET, POST TargetIn -> 201)              -> Page[TargetOut] / TargetOut
+* ``/api/v1/targets/test`` (POST TargetIn)                     -> TargetTestOut
+* ``/api/v1/targets/{target}`` (GET, PATCH TargetPatch, DELETE)-> TargetOut
+* ``/api/v1/jobs``                                            -> Page[JobOut], most urgent first
+* ``/api/v1/jobs/{job}``                                      -> JobDetailOut
+* ``/api/v1/jobs/{job}/verdict``                              -> DiagnosisOut
+* ``/api/v1/jobs/{job}/runs``                                 -> Page[RunOut], newest first
+* ``/api/v1/jobs/{job}/checkpoints``                          -> Page[CheckpointOut], newest first, over all runs
+* ``/api/v1/jobs/{job}/checkpoints/latest?status=``           -> CheckpointOut
+* ``/api/v1/jobs/{job}/events``                               -> Page[JobEventOut] (restarts, configuration changes)
+* ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}``          -> CheckpointDetailOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}/progress`` -> ProgressOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}/barriers`` -> BarriersOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}/verdict``  -> VerdictOut
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from backend.domain.barriers import BarrierEventKind
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.observation import Engine, JobState
+from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
+
+T = TypeVar("T")
+Ints = list[int | None]
+Floats = list[float | None]
+Labels = Annotated[dict[str, str], Field(max_length=32)]
+
+
+class Model(BaseModel):
+    """Base: unknown fields in a request body are an error, not ignored."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Page(Model, Generic[T]):
+    """One page of a list. ``next`` is the opaque cursor of the following page, null on the last."""
+
+    items: list[T]
+    next: str | None = None
+    as_of: datetime
+    """The instant of this answer; data age of an item is ``as_of`` minus its own instant."""
+
+
+class ProblemField(Model):
+    """One field that was wrong."""
+
+    pointer: str
+    detail: str
+    allowed: str | None = None
+
+
+class Problem(Model):
+    """RFC 9457 ``application/problem+json``."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    errors: list[ProblemField] = []
+
+
+# --- status and targets -------------------------------------------------------------------------------------------
+
+
+class StatusOut(Model):
+    """Is the service itself well, and how old is what it shows?"""
+
+    version: str
+    as_of: datetime
+    store: Literal["ok", "unreachable"]
+    targets_total: int
+    targets_unhealthy: int
+    newest_observation_at: datetime | None
+    roles: dict[str, str] = {}
+
+
+class TargetIn(Model):
+    """A target to add or to test."""
+
+    url: Annotated[str, Field(max_length=2000, examples=["http://my-flink:8081"])]
+    name: Annotated[str | None, Field(max_length=200)] = None
+    labels: Labels = {}
+
+
+class TargetPatch(Model):
+    """What can be changed on a target; absent fields stay."""
+
+    name: Annotated[str | None, Field(max_length=200)] = None
+    labels: Labels | None = None
+    is_enabled: bool | None = None
+
+
+class TargetHealthOut(Model):
+    """How the last polls of a target went."""
+
+    state: Literal["ok", "pending", "unreachable", "malformed", "paused"]
+    reason: str | None = None
+    since: datetime | None = None
+    last_success_at: datetime | None = None
+    last_attempt_at: datetime | None = None
+
+
+class PollCostOut(Model):
+    """What watching costs the target: of the last poll, and the mean over the last polls."""
+
+    requests_per_poll: float
+    bytes_per_poll: float
+    poll_duration_ms: float
+    poll_interval_s: float
+
+
+class TargetOut(Model):
+    """A target and how it fares."""
+
+    id: str
+    name: str
+    url: str
+    engine: Engine | None
+    engine_version: str | None = None
+    labels: dict[str, str]
+    origin: Literal["api", "configuration", "built-in"]
+    is_enabled: bool
+    health: TargetHealthOut
+    cost: PollCostOut | None = None
+    added_at: datetime
+
+
+class TargetTestOut(Model):
+    """The answer of a test connection: nothing is stored."""
+
+    is_ok: bool
+    engine: Engine | None = None
+    engine_version: str | None = None
+    running_jobs: list[str] = []
+    problem: str | None = None
+    duration_ms: int
+
+
+# --- verdicts -----------------------------------------------------------------------------------------------------
+
+
+class EvidenceOut(Model):
+    """One checkable row of evidence."""
+
+    statement: str
+    metric: str
+    basis: Basis
+    value: float | None = None
+    unit: str | None = None
+
+
+class VerdictOut(Model):
+    """Who holds the barrier, in which phase and why."""
+
+    kind: VerdictKind
+    vertex: str | None
+    vertex_id: str | None = None
+    subtasks: list[int]
+    hosts: list[str] = []
+    phase: Phase | None
+    sentence: str
+    evidence: list[EvidenceOut]
+    confidence: Confidence
+    would_decide: list[str] = []
+
+
+class DiagnosisOut(Model):
+    """The same answer that ``barrierscope diagnose`` prints for a job."""
+
+    job: str
+    job_id: str | None = None
+    health: Health
+    verdict: VerdictOut
+    as_of: datetime | None = None
+    checkpoints_considered: int | None = None
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------
+
+
+class SparkPointOut(Model):
+    """One point of the fleet board's sparkline: a terminal checkpoint."""
+
+    at: datetime
+    duration_ms: int | None
+    status: CheckpointStatus
+
+
+class JobOut(Model):
+    """One row of the fleet board."""
+
+    id: str
+    name: str
+    target_id: str
+    target_name: str
+    target_state: str
+    """State of the target's health: data of an unreachable target is old and says so."""
+    engine: Engine
+    state: JobState
+    run_id: str
+    mode: Literal["aligned", "unaligned", "aligned-with-timeout", "at-least-once"] | None
+    health: Health
+    verdict: VerdictOut
+    interval_ms: int | None
+    timeout_ms: int | None
+    last_completed_at: datetime | None
+    last_completed_age_intervals: float | None
+    """Age of the last completed checkpoint in units of the configured interval."""
+    completed_24h_count: int
+    failed_24h_count: int
+    success_24h_ratio: float | None
+    duration_p50_ms: float | None
+    duration_p99_ms: float | None
+    dominant_phase: Phase | None
+    backpressured_max_ratio: float | None
+    in_progress_checkpoint_id: int | None
+    sparkline: list[SparkPointOut]
+    observed_at: datetime | None
+
+
+class VertexOut(Model):
+    """A vertex with its place in the layered drawing (layer 0 is a source; ``row`` orders within the layer)."""
+
+    id: str
+    name: str
+    parallelism: int
+    max_parallelism: int | None = None
+    layer: int
+    row: int
+    hosts: list[str | None] = []
+    task_managers: list[str | None] = []
+    attempts: Ints = []
+    statuses: list[str | None] = []
+
+
+class EdgeOut(Model):
+    """An edge of the job graph."""
+
+    source: str
+    target: str
+    ship_strategy: str | None = None
+
+
+class CheckpointConfigOut(Model):
+    """Effective checkpoint settings as the engine reports them."""
+
+    mode: str | None = None
+    interval_ms: int | None = None
+    timeout_ms: int | None = None
+    min_pause_ms: int | None = None
+    max_concurrent: int | None = None
+    is_unaligned_enabled: bool | None = None
+    aligned_timeout_ms: int | None = None
+    tolerable_failed_count: int | None = None
+    state_backend: str | None = None
+    checkpoint_storage: str | None = None
+    inflight_cap_bytes: int | None = None
+
+
+class CountsOut(Model):
+    """The coordinator's counters. ``failed_unlisted``: failures counted that never had an id, a time or a cause."""
+
+    restored: int
+    total: int
+    in_progress: int
+    completed: int
+    failed: int
+    failed_unlisted: int
+
+
+class RunOut(Model):
+    """One life of a job at its engine."""
+
+    id: str
+    engine_run_id: str
+    target_id: str
+    started_at: datetime
+    ended_at: datetime | None
+    state: JobState
+    engine_state: str
+    restart_count: int | None = None
+    checkpoint_count: int
+
+
+class JobDetailOut(JobOut):
+    """A job with its graph, settings and counters (of the current run)."""
+
+    run: RunOut
+    vertices: list[VertexOut]
+    edges: list[EdgeOut]
+    config: CheckpointConfigOut | None
+    counts: CountsOut | None
+    exceptions: list[str] = []
+
+
+class JobEventOut(Model):
+    """Something that happened to a job: a vertical rule on its timeline."""
+
+    at: datetime
+    kind: Literal["run-started", "run-ended", "restarted", "configuration-changed", "rescaled", "exception"]
+    run_id: str
+    text: str
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+class CheckpointOut(Model):
+    """One checkpoint, without its subtasks."""
+
+    job_id: str
+    run_id: str
+    checkpoint_id: int
+    kind: CheckpointKind
+    status: CheckpointStatus
+    mode: Literal["aligned", "unaligned"] | None
+    triggered_at: datetime
+    latest_ack_at: datetime | None
+    end_to_end_duration_ms: int | None
+    """Trigger to latest acknowledgement (completed) or to the failure (failed); null in progress."""
+    checkpointed_size_bytes: int | None
+    full_state_size_bytes: int | None
+    processed_bytes: int | None
+    persisted_bytes: int | None
+    subtask_count: int
+    acknowledged_count: int
+    failure_reason: FailureReason | None
+    failure_message: str | None
+    failed_at: datetime | None
+    start_delay_max_ms: int | None
+    alignment_max_ms: int | None
+    sync_max_ms: int | None
+    async_max_ms: int | None
+    link: str
+    """Path of the detail in this API."""
+
+
+class SubtaskPhasesOut(Model):
+    """One subtask's bar in the Gantt; all times are milliseconds since the trigger.
+
+    ``snapshot_at_ms`` and what follows from it are reconstructed (views.md V3); ``start_delay``, ``alignment``, ``sync``,
+    ``async`` and ``ack`` are measured. A subtask that has not acknowledged has ``ack_ms`` null; its first barrier may
+    still be known from its gauge, with ``first_barrier_resolution_ms``.
+    """
+
+    subtask: int
+    host: str | None = None
+    is_acknowledged: bool
+    first_barrier_ms: int | None
+    first_barrier_basis: Basis | None
+    first_barrier_resolution_ms: int | None = None
+    alignment_end_ms: int | None
+    snapshot_at_ms: int | None
+    sync_end_ms: int | None
+    async_end_ms: int | None
+    ack_ms: int | None
+    start_delay_ms: int | None
+    alignment_duration_ms: int | None
+    sync_duration_ms: int | None
+    async_duration_ms: int | None
+    ack_wait_ms: int | None
+    is_alignment_overlaid: bool = False
+    """The snapshot starts before the last barrier, so alignment runs inside async: a thin overlay, not a segment."""
+    has_clock_skew: bool = False
+    is_unaligned: bool | None = None
+    checkpointed_size_bytes: int | None = None
+    full_state_size_bytes: int | None = None
+    processed_bytes: int | None = None
+    persisted_bytes: int | None = None
+
+
+class VertexPhasesOut(Model):
+    """One vertex of one checkpoint, in topological order, subtasks by index."""
+
+    vertex_id: str
+    vertex: str
+    acknowledged_count: int
+    subtask_count: int
+    slowest_subtask: int | None
+    subtasks: list[SubtaskPhasesOut]
+
+
+class CriticalStepOut(Model):
+    """One step of the critical path, from the source to the last acknowledgement."""
+
+    vertex_id: str
+    vertex: str
+    subtask: int
+    phase: Phase
+    start_ms: int
+    end_ms: int
+    basis: Basis
+
+
+class CriticalPathOut(Model):
+    """What the end-to-end duration consists of."""
+
+    steps: list[CriticalStepOut]
+    last_vertex: str | None
+    last_subtask: int | None
+    without_last_ms: int | None
+    """What the duration would have been without the last subtask."""
+    last_in: str | None = None
+    """How persistent: ``last in 11 of 11``."""
+
+
+class CheckpointDetailOut(CheckpointOut):
+    """One checkpoint down to its subtasks, with critical path and verdict."""
+
+    job: str
+    timeout_ms: int | None
+    aligned_timeout_ms: int | None
+    vertices: list[VertexPhasesOut]
+    critical_path: CriticalPathOut | None
+    verdict: VerdictOut
+    has_barriers: bool
+    """Whether per-channel barrier events exist (reference runtime only)."""
+    last_healthy_link: str | None = None
+    previous_id: int | None = None
+    next_id: int | None = None
+    observed_at: datetime | None = None
+
+
+class PendingOut(Model):
+    """Whom an open checkpoint waits for, at one vertex."""
+
+    vertex_id: str
+    vertex: str
+    acknowledged: int
+    total: int
+    pending: list[int]
+    first_barrier_ms: list[int | None]
+    """For each pending subtask: its first barrier, if its gauge told."""
+    aligning_ms: list[int | None]
+    """For each pending subtask: how long it has been aligning."""
+    hosts: list[str | None] = []
+    queued_bytes: int | None = None
+
+
+class AckPointOut(Model):
+    """Acknowledgements at an instant."""
+
+    elapsed_ms: int
+    acknowledged: int
+
+
+class ProgressOut(Model):
+    """The room of one checkpoint in progress (or its last state once terminal)."""
+
+    job_id: str
+    run_id: str
+    checkpoint_id: int
+    status: CheckpointStatus
+    triggered_at: datetime
+    elapsed_ms: int
+    timeout_ms: int | None
+    remaining_ms: int | None
+    acknowledged: int
+    total: int
+    judgement: Literal["progressing", "slow", "stuck", "ended"]
+    judgement_rule: str
+    """The rule that decided the judgement, with its numbers."""
+    waiting_on: list[PendingOut]
+    """Most guilty first."""
+    acks: list[AckPointOut]
+    past_acks: list[list[AckPointOut]] = []
+    """The same curve of the last completed checkpoints, for comparison."""
+    typical_duration_ms: float | None = None
+    queued_bytes: int | None = None
+    """Queued now: what an unaligned checkpoint would persist, about."""
+    as_of: datetime
+
+
+# --- barriers and backpressure ------------------------------------------------------------------------------------
+
+
+class BarrierChannelOut(Model):
+    """A logical channel."""
+
+    source: str
+    target: str
+    source_subtask: int
+    target_subtask: int
+
+
+class BarrierEventOut(Model):
+    """One barrier event; ``at_ms`` since the trigger, fractional."""
+
+    kind: BarrierEventKind
+    vertex_id: str
+    subtask: int
+    at_ms: float
+    lamport: int
+    channel: BarrierChannelOut | None = None
+    size_bytes: int | None = None
+    records: int | None = None
+    reason: str | None = None
+
+
+class BarriersOut(Model):
+    """Barrier events of one checkpoint. ``basis`` is measured for the runtime; for Flink the events are what REST
+    allows to reconstruct (first barrier, snapshot, acknowledgement of each subtask), without channels."""
+
+    basis: Basis
+    events: list[BarrierEventOut]
+    note: str | None = None
+
+
+class VertexPressureOut(Model):
+    """Backpressure of one vertex at one instant; arrays over subtasks."""
+
+    vertex_id: str
+    vertex: str
+    observed_at: datetime
+    busy_ratio: Floats
+    backpressured_ratio: Floats
+    idle_ratio: Floats
+    out_pool_usage_ratio: Floats = []
+    in_pool_usage_ratio: Floats = []
+    queued_in_bytes: Ints = []
+    queued_out_bytes: Ints = []
+    records_in_count: Ints = []
+    records_per_s: Floats = []
+
+
+class PressurePointOut(Model):
+    """Means over subtasks of one vertex at one instant."""
+
+    at: datetime
+    vertex_id: str
+    busy_ratio: float | None
+    backpressured_ratio: float | None
+    idle_ratio: float | None
+    queued_bytes: int | None
+
+
+class BackpressureOut(Model):
+    """Latest reading of each vertex in topological order, and a series where a range was asked for."""
+
+    vertices: list[VertexPressureOut]
+    series: list[PressurePointOut] = []
+    as_of: datetime

@@ -356,9 +356,9 @@ class CheckpointOut(Model):
 class SubtaskPhasesOut(Model):
     """One subtask's bar in the Gantt; all times are milliseconds since the trigger.
 
-    ``snapshot_at_ms`` and what follows from it are reconstructed (views.md V3); ``start_delay``, ``alignment``, ``sync``,
-    ``async`` and ``ack`` are measured. A subtask that has not acknowledged has ``ack_ms`` null; its first barrier may
-    still be known from its gauge, with ``first_barrier_resolution_ms``.
+    ``snapshot_at_ms`` and what follows from it are reconstructed (views.md V3); ``start_delay``, ``alignment``,
+    ``sync``, ``async`` and ``ack`` are measured. A subtask that has not acknowledged has ``ack_ms`` null; its
+    first barrier may still be known from its gauge, with ``first_barrier_resolution_ms``.
     """
 
     subtask: int

@@ -7,10 +7,12 @@
     - ConflictError              it clashes with what is there
     - PlanError                  a job graph or a configuration the runtime must refuse; names rule, vertex and fix
     - ProtocolViolationError     a task broke the checkpoint protocol (a bug, or a broken variant under test)
+    - ApiRefusedError            our own API, asked by a client, said the request is wrong
   + UpstreamError              something outside us failed; retrying may help
     - TargetUnavailableError     a target did not answer, or not in time
     - TargetProtocolError        a target answered, but not as its kind answers
     - StoreUnavailableError      PostgreSQL is away
+    - ApiUnavailableError        our own API does not answer a client, or not as ours does
   + HostError                  this machine: a port, a folder, a program; one line tells what to do
 
 Errors carry fields, not only text. They are translated once: ``api/problems.py`` for HTTP, ``cli.py`` for people.
@@ -124,6 +126,14 @@ class StoreUnavailableError(UpstreamError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"the store does not answer: {reason}")
+
+
+class ApiRefusedError(DomainError):
+    """Our API refused a client's request; the message is the problem document's."""
+
+
+class ApiUnavailableError(UpstreamError):
+    """Our API does not answer a client, or something else answers in its place."""
 
 
 class HostError(BarrierscopeError):

@@ -1,0 +1,74 @@
+# The verbs. Each calls the tools; what they need is installed on first use into .venv, and again when a lock changes.
+#
+#   make up [ARGS="--port 8051 --data-dir DIR"]     everything on this machine, then open http://127.0.0.1:8050
+#   make test                                       checks, then every test
+#   make check                                      format, lint, types, import floors
+#   make bench                                      ratios to a peer or a floor measured in the same run
+#   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
+#   make wheel-test                                 the quick tests against the installed wheel, from another folder
+
+.DEFAULT_GOAL := help
+.PHONY: help up test check bench sim wheel wheel-test install install-dev
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+ARGS ?=
+JOB ?= backpressured
+WHEEL_DIR := build/wheel
+
+help:
+	@sed -n 's/^#  //p' Makefile
+
+up: install
+	@exec $(BIN)/barrierscope up $(ARGS)
+
+sim: install
+	@exec $(BIN)/barrierscope simulate $(JOB) $(ARGS)
+
+check: install-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest -ra $(ARGS)
+
+bench: install-dev
+	@for case in benchmarks/*_bench.py; do echo "== $$case"; PYTHONPATH=. $(BIN)/python "$$case" $(ARGS) || exit 1; done
+
+wheel: install-dev
+	@rm -rf $(WHEEL_DIR)
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir $(WHEEL_DIR) .
+
+# What the editable install hides: modules missing from the wheel, files found only in a checkout.
+wheel-test: wheel
+	$(BIN)/python tests/packaging/run_against_wheel.py $(WHEEL_DIR)
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+# The first Python that will do: the one called python3 if it is in range, else the newest in range by name.
+$(VENV)/.created:
+	@for python in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+		command -v "$$python" >/dev/null 2>&1 || continue; \
+		"$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || continue; \
+		"$$python" -c 'import venv, ensurepip' 2>/dev/null || { \
+			echo "make: $$python has no venv; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }; \
+		echo "creating $(VENV) with $$($$python --version)"; \
+		"$$python" -m venv $(VENV) && touch $@ && exit 0; exit 1; \
+	done; echo "make: Python 3.11 to 3.13 is needed, and none is on the path; say which with PYTHON=/path/to/python3.12" >&2; exit 1
+
+$(VENV)/.installed: $(VENV)/.created requirements.txt pyproject.toml
+	@echo "installing what Barrierscope needs into $(VENV) (once; a minute or two)"
+	@$(PIP) install --require-hashes -r requirements.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+	@echo "installing what the tests need into $(VENV) (once)"
+	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@

@@ -1,0 +1,23 @@
+"""Floor 6: the console command ``barrierscope``. It composes what the floors below offer and holds no rules.
+
+* ``app``         the command tree; turns every error into one line and an exit code
+* ``roles``       one process each: ``api``, ``runtime``, ``collect``, ``migrate``; and ``diagnose``
+* ``simulate``    the reference runtime as fast as it goes
+* ``targets``     what is watched, through the running API
+* ``up``          everything on one machine: order, readiness, stop
+* ``supervisor``  child processes: start, restart with backoff, orderly stop
+* ``instance``    the data folder: lock, leftovers of a killed instance, logs
+* ``liveness``    a child's half of dying with its parent
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    from backend.cli.app import run
+
+    sys.exit(run(arguments))

@@ -1,0 +1,87 @@
+"""The command tree, and the one place where errors become a line on standard error and an exit code.
+
+Exit codes: 0 done; 1 it failed, and the line says why; 2 the command line or an input was wrong; 130 interrupted.
+Nothing that is raised on purpose shows a traceback; a bug does, and asks for a report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from backend.cli import roles, simulate, targets, up
+from backend.cli.liveness import die_with_parent
+from backend.cli.options import OutputFormat, help_without_command
+from backend.domain.errors import BarrierscopeError, DomainError
+
+_EXIT_FAILED = 1
+_EXIT_USAGE = 2
+_EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="barrierscope",
+    help="See which subtask holds the checkpoint barrier, why, and what would cure it.",
+    epilog="Example: barrierscope up",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _root(context: typer.Context, parent: Annotated[int, typer.Option(hidden=True)] = 0) -> None:
+    if parent:
+        die_with_parent(parent)
+    help_without_command(context)
+
+
+@app.command(epilog="Example: barrierscope version --format json")
+def version(
+    output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
+) -> None:
+    """Print the version."""
+    number = metadata.version("barrierscope")
+    typer.echo(json.dumps({"version": number}) if output_format is OutputFormat.JSON else number)
+
+
+app.command(name="up", epilog="Example: barrierscope up --port 8051 --data-dir ./data")(up.up)
+app.command(name="diagnose", epilog="Example: barrierscope diagnose http://my-flink:8081 --format markdown")(
+    roles.diagnose
+)
+app.command(name="simulate", epilog="Example: barrierscope simulate backpressured --duration 120s --seed 7")(
+    simulate.simulate
+)
+app.add_typer(targets.app, name="targets")
+app.command(name="api", epilog="Example: barrierscope api --port 8050 --database-url postgresql://...")(roles.api)
+app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 healthy backpressured")(roles.runtime)
+app.command(name="collect", epilog="Example: barrierscope collect --poll-interval 5s")(roles.collect)
+app.command(name="migrate", epilog="Example: barrierscope migrate --database-url postgresql://...")(roles.migrate)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        code = app(arguments, prog_name="barrierscope", standalone_mode=False)
+    except typer.TyperException as error:
+        return _complain(error.format_message(), _EXIT_USAGE)
+    except BarrierscopeError as error:
+        return _complain(str(error), _EXIT_USAGE if isinstance(error, DomainError) else _EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`head`, say) has seen enough; without this Python complains again while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str, code: int) -> int:
+    print("barrierscope: " + " ".join(message.split()), file=sys.stderr)
+    return code

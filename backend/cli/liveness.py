@@ -1,0 +1,41 @@
+"""A child's half of dying with its parent: it must never outlive the ``up`` that started it.
+
+Two independent ways, since neither is enough: on Linux the kernel sends SIGTERM when the parent's thread ends
+(PR_SET_PDEATHSIG; lost when credentials change); everywhere a thread waits for the end of file of standard input,
+a pipe whose only writer is the parent. Both survive a ``kill -9`` of the parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+# <sys/prctl.h>
+_PR_SET_PDEATHSIG = 1
+# An orderly stop that takes longer than this after the parent's death is no longer orderly.
+_GRACE_S = 10.0
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Arrange that this process ends when ``parent_pid`` does; exits at once where that has already happened."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    # The parent may have ended before the call above took effect.
+    if os.getppid() != parent_pid:
+        os._exit(0)
+    threading.Thread(target=_end_with_stdin, name="parent-watch", daemon=True).start()
+
+
+def _end_with_stdin() -> None:
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    os._exit(1)

@@ -1,0 +1,64 @@
+"""What several subcommands take: formats, durations, ``key=value`` pairs, and help where a group is called alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+
+import typer
+
+from backend.domain.errors import FieldProblem, InvalidInputError
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATIONS_ALLOWED = "a number with a unit: 500ms, 120s, 2min, 1h, 1d"
+
+
+class OutputFormat(StrEnum):
+    """How a subcommand prints data."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def help_without_command(context: typer.Context) -> None:
+    """Print the help of a group that was called without a subcommand, and end well."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def seconds(text: str, *, option: str, least: float = 0.0, most: float = 86_400.0 * 3660) -> float:
+    """The seconds that ``text`` means.
+
+    Raises:
+        InvalidInputError: no number with a unit, or out of bounds.
+
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidInputError(
+            [FieldProblem(option, f"{text!r} is not a duration", _DURATIONS_ALLOWED)], what="option"
+        )
+    value = float(match[1]) * _SECONDS[match[2]]
+    if not least <= value <= most:
+        allowed = f"{least:g}s to {most:g}s"
+        raise InvalidInputError([FieldProblem(option, f"{text!r} is out of bounds", allowed)], what="option")
+    return value
+
+
+def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
+    """``key=value`` texts as a dict, in their order; the last of a repeated key holds.
+
+    Raises:
+        InvalidInputError: a text without ``=`` or with an empty key.
+
+    """
+    result = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise InvalidInputError([FieldProblem(option, f"{text!r} is no pair", "key=value")], what="option")
+        result[key.strip()] = value.strip()
+    return result

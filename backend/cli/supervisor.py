@@ -1,0 +1,174 @@
+"""Child processes of ``up``: start, watch, restart with backoff, stop in order.
+
+It decides when a role is started again and may not know what a role does. Invariant: every child it started is
+either recorded (so that the next instance can end it) or ended. Each child leads a session of its own: Ctrl-C in a
+terminal reaches ``up`` alone, which then stops the roles in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backend.cli.instance import ProcessMark, mark_process
+
+_BACKOFF_FIRST_S = 0.5
+_BACKOFF_MAX_S = 30.0
+# A role that lived this long was well: its next end is a new trouble, not the old one again.
+_STEADY_S = 60.0
+_LOG_MAX_BYTES = 8 * 2**20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One role: what to run, how to see that it is ready, and how long its orderly stop may take."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    is_ready: Callable[[], bool]
+    stop_timeout_s: float = 5.0
+
+
+@dataclass(slots=True)
+class _Child:
+    role: Role
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+    mark: ProcessMark | None = None
+    started_s: float = 0.0
+    restart_at_s: float | None = None
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Runs roles until told to stop. Not thread-safe: its owner calls ``watch`` often, from one thread."""
+
+    log_folder: Path
+    say: Say
+    record: Callable[[list[ProcessMark]], None]
+    now_s: Callable[[], float] = time.monotonic
+    _children: list[_Child] = field(default_factory=list)
+
+    def start(self, role: Role) -> None:
+        """Start a role and keep it running from now on."""
+        child = _Child(role, self.log_folder / f"{role.name}.log")
+        self._children.append(child)
+        self._spawn(child)
+
+    def watch(self) -> None:
+        """Notice roles that ended, and start those again whose pause is over."""
+        now_s = self.now_s()
+        for child in self._children:
+            _bound_log(child.log_path)
+            if child.process is not None and child.process.poll() is not None:
+                self._note_end(child, child.process.returncode, now_s)
+            if child.restart_at_s is not None and now_s >= child.restart_at_s:
+                self._spawn(child)
+
+    def is_running(self, name: str) -> bool:
+        """Whether the role of that name has a living process."""
+        return any(c.role.name == name and c.process is not None and c.process.poll() is None for c in self._children)
+
+    def failures(self, name: str) -> int:
+        """How often the role of that name ended by itself since it last was steady."""
+        return next((c.failures for c in self._children if c.role.name == name), 0)
+
+    def stop(self) -> None:
+        """Stop every role, the last started first; those that do not end in time are killed."""
+        while self._children:
+            child = self._children.pop()
+            if child.process is not None:
+                _end(child.process, child.role.stop_timeout_s)
+                self._record()
+
+    def kill(self) -> None:
+        """Stop every role at once, without asking."""
+        for child in self._children:
+            if child.process is not None:
+                child.process.kill()
+
+    def last_words(self, name: str) -> str:
+        """The last line of a role's log, for a report in one line."""
+        path = self.log_folder / f"{name}.log"
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - 4096))
+            lines = log.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def _spawn(self, child: _Child) -> None:
+        child.restart_at_s = None
+        child.started_s = self.now_s()
+        with child.log_path.open("ab") as log:
+            child.process = subprocess.Popen(  # noqa: S603  our own interpreter and module
+                child.role.command,
+                env=dict(child.role.environment),
+                # Its end of file tells the child that we are gone; nothing is ever written.
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        child.mark = mark_process(child.role.name, child.process.pid)
+        self._record()
+
+    def _note_end(self, child: _Child, code: int, now_s: float) -> None:
+        child.process = None
+        child.failures = 1 if now_s - child.started_s >= _STEADY_S else child.failures + 1
+        pause_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** (child.failures - 1))
+        child.restart_at_s = now_s + pause_s
+        self._record()
+        words = self.last_words(child.role.name)
+        tail = f": {words}" if words else ""
+        self.say(f"{child.role.name} ended {_how(code)}, starting it again in {pause_s:g} s{tail}")
+
+    def _record(self) -> None:
+        alive = [c.mark for c in self._children if c.mark is not None and c.process is not None]
+        self.record(alive)
+
+
+def role_command(*arguments: str) -> tuple[str, ...]:
+    """The command line that runs one role with this interpreter, as a child that dies with this process."""
+    # -P: the current folder is not searched for modules, so a stray `backend/` there is not picked up.
+    return (sys.executable, "-P", "-m", "backend.cli", "--parent", str(os.getpid()), *arguments)
+
+
+def _end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"by signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"
+
+
+def _bound_log(path: Path) -> None:
+    try:
+        if path.stat().st_size <= _LOG_MAX_BYTES:
+            return
+    except OSError:
+        return
+    # The child holds the file open for appending: keep a copy, then empty it in place.
+    path.with_suffix(".log.1").write_bytes(path.read_bytes())
+    with path.open("r+b") as log:
+        log.truncate(0)

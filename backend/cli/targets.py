@@ -1,0 +1,208 @@
+"""``barrierscope targets``: what is watched, through the running API; whatever it does a script can do as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from backend.cli.options import OutputFormat, help_without_command, pairs
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError, BarrierscopeError, UnknownEntityError
+
+if TYPE_CHECKING:
+    import httpx
+
+    from backend.contracts.api import Model, Page, TargetOut
+
+    M = TypeVar("M", bound=Model)
+
+# A connection test waits for the target's own timeout before it answers.
+_TIMEOUT_S = 30.0
+_PAGE = 200
+
+Api = Annotated[
+    str | None, typer.Option("--api", metavar="URL", help="Root of the API. [default: BARRIERSCOPE_API_URL]")
+]
+Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager, for example http://my-flink:8081")
+]
+
+app = typer.Typer(
+    help="What is watched: add, list, test, remove (through the running API).",
+    epilog="Example: barrierscope targets add http://my-flink:8081",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _group(context: typer.Context) -> None:
+    help_without_command(context)
+
+
+@app.command(epilog="Example: barrierscope targets add http://my-flink:8081 --name production --label environment=prod")
+def add(
+    url: Url,
+    name: Annotated[str | None, typer.Option(help="How it is called on the pages.")] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; may be repeated.")] = None,
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    """Watch a target from now on."""
+    from backend.contracts.api import TargetIn, TargetOut
+
+    body = TargetIn.model_construct(url=url, name=name, labels=pairs(label or [], option="--label"))
+    with _Client(api) as client:
+        added = client.post("/api/v1/targets", body, TargetOut)
+    if output_format is OutputFormat.JSON:
+        typer.echo(added.model_dump_json(indent=2))
+    else:
+        typer.echo(f"watching {added.name} ({added.url}) as {added.id}")
+
+
+@app.command(name="list", epilog="Example: barrierscope targets list --format json")
+def list_targets(api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
+    """List what is watched, and how each target fares."""
+    with _Client(api) as client:
+        targets = list(client.targets())
+    if output_format is OutputFormat.JSON:
+        typer.echo(json.dumps([t.model_dump(mode="json") for t in targets], indent=2))
+        return
+    if not targets:
+        typer.echo("nothing is watched; barrierscope targets add URL")
+    for target in targets:
+        typer.echo(_line(target))
+
+
+@app.command(name="test", epilog="Example: barrierscope targets test http://my-flink:8081")
+def try_target(url: Url, api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
+    """Ask a target once, from where the API runs; nothing is stored. Exit code 1 if it does not answer well."""
+    from backend.contracts.api import TargetIn, TargetTestOut
+
+    with _Client(api) as client:
+        answer = client.post("/api/v1/targets/test", TargetIn.model_construct(url=url, labels={}), TargetTestOut)
+    if output_format is OutputFormat.JSON:
+        typer.echo(answer.model_dump_json(indent=2))
+    elif answer.is_ok:
+        jobs = ", ".join(answer.running_jobs) or "none"
+        typer.echo(f"{url}: {answer.engine} {answer.engine_version}, {answer.duration_ms} ms; running jobs: {jobs}")
+    else:
+        typer.echo(f"{url}: {answer.problem}")
+    if not answer.is_ok:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: barrierscope targets remove production")
+def remove(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Its id, name or URL.")],
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    """Stop watching a target. Its history stays until retention drops it."""
+    with _Client(api) as client:
+        found = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
+        if not found:
+            raise UnknownEntityError(kind="target", id=target)
+        if len(found) > 1:
+            ids = ", ".join(t.id for t in found)
+            raise ApiRefusedError(f"{target!r} names {len(found)} targets; say which by id: {ids}")
+        client.delete(f"/api/v1/targets/{found[0].id}")
+    if output_format is OutputFormat.JSON:
+        typer.echo(json.dumps({"removed": found[0].id}))
+    else:
+        typer.echo(f"no longer watching {found[0].name} ({found[0].url})")
+
+
+def _line(target: TargetOut) -> str:
+    health = target.health
+    state = health.state if health.reason is None else f"{health.state}: {health.reason}"
+    cost = f", {target.cost.requests_per_poll:.1f} requests a poll" if target.cost else ""
+    version = f" {target.engine} {target.engine_version or ''}".rstrip() if target.engine else ""
+    return f"{target.id}  {target.name}  {target.url} {version}  {state}{cost}"
+
+
+class _Client:
+    """The API, with its problems translated into errors of ours."""
+
+    def __init__(self, api: str | None) -> None:
+        import httpx
+
+        from backend.settings import load_settings
+
+        settings = load_settings()
+        self._root = (api or settings.api_url).rstrip("/")
+        token = settings.api_token
+        headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+        try:
+            self._http = httpx.Client(base_url=self._root, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise ApiUnavailableError(f"--api {api!r} is no URL ({error}); for example http://127.0.0.1:8050") from None
+
+    def __enter__(self) -> _Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def targets(self) -> Iterator[TargetOut]:
+        """Every target, page by page."""
+        from backend.contracts.api import Page, TargetOut
+
+        cursor: str | None = None
+        while True:
+            query = {"limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
+            page: Page[TargetOut] = self._parse(self._send("GET", "/api/v1/targets", query=query), Page[TargetOut])
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def post(self, path: str, body: Model, answer: type[M]) -> M:
+        """POST ``body`` and parse the answer."""
+        return self._parse(self._send("POST", path, content=body.model_dump_json()), answer)
+
+    def delete(self, path: str) -> None:
+        """DELETE ``path``."""
+        self._send("DELETE", path)
+
+    def _send(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, content: str | None = None
+    ) -> httpx.Response:
+        import httpx
+
+        headers = {"Content-Type": "application/json"} if content is not None else {}
+        try:
+            response = self._http.request(method, path, params=query, content=content, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            fix = "is `barrierscope up` running? (--api says where)"
+            raise ApiUnavailableError(f"the API at {self._root} does not answer ({error}); {fix}") from None
+        if response.is_success:
+            return response
+        raise _refusal(response)
+
+    def _parse(self, response: httpx.Response, model: type[M]) -> M:
+        from pydantic import ValidationError
+
+        try:
+            return model.model_validate_json(response.content)
+        except ValidationError:
+            raise ApiUnavailableError(f"{response.url} does not answer as Barrierscope's API does") from None
+
+
+def _refusal(response: httpx.Response) -> BarrierscopeError:
+    from pydantic import ValidationError
+
+    from backend.contracts.api import Problem
+
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        return ApiUnavailableError(
+            f"{response.url} answered HTTP {response.status_code}, not as Barrierscope's API does"
+        )
+    fields = [f"{e.pointer}: {e.detail}" + (f" (allowed: {e.allowed})" if e.allowed else "") for e in problem.errors]
+    text = "; ".join([problem.detail, *fields])
+    return ApiUnavailableError(text) if problem.status >= 500 else ApiRefusedError(text)

@@ -46,7 +46,7 @@ wheel: install-dev
 
 # What the editable install hides: modules missing from the wheel, files found only in a checkout.
 wheel-test: wheel
-	$(BIN)/python tests/packaging/run_against_wheel.py $(WHEEL_DIR)
+	$(BIN)/python -m tests.packaging.run_against_wheel $(WHEEL_DIR)
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

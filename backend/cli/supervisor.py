@@ -71,7 +71,7 @@ class Supervisor:
         for child in self._children:
             _bound_log(child.log_path)
             if child.process is not None and child.process.poll() is not None:
-                self._note_end(child, child.process.returncode, now_s)
+                self._note_end(child, child.process, now_s)
             if child.restart_at_s is not None and now_s >= child.restart_at_s:
                 self._spawn(child)
 
@@ -121,7 +121,8 @@ class Supervisor:
         child.mark = mark_process(child.role.name, child.process.pid)
         self._record()
 
-    def _note_end(self, child: _Child, code: int, now_s: float) -> None:
+    def _note_end(self, child: _Child, process: subprocess.Popen[bytes], now_s: float) -> None:
+        _close_stdin(process)
         child.process = None
         child.failures = 1 if now_s - child.started_s >= _STEADY_S else child.failures + 1
         pause_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** (child.failures - 1))
@@ -129,7 +130,7 @@ class Supervisor:
         self._record()
         words = self.last_words(child.role.name)
         tail = f": {words}" if words else ""
-        self.say(f"{child.role.name} ended {_how(code)}, starting it again in {pause_s:g} s{tail}")
+        self.say(f"{child.role.name} ended {_how(process.returncode)}, starting it again in {pause_s:g} s{tail}")
 
     def _record(self) -> None:
         alive = [c.mark for c in self._children if c.mark is not None and c.process is not None]
@@ -149,6 +150,10 @@ def _end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    _close_stdin(process)
+
+
+def _close_stdin(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
 

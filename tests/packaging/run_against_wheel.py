@@ -1,0 +1,38 @@
+"""Run the quick kinds of tests against an installed wheel, from a folder that holds nothing but the tests.
+
+Usage, from the checkout: python -m tests.packaging.run_against_wheel WHEEL_FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.packaging.wheel_environment import ROOT, install_wheel
+
+# What needs the checkout itself (packaging), or a long time (the rest), is left to the ordinary run.
+_KINDS = ("unit", "contract", "conformance", "e2e/test_cli.py")
+
+
+def main() -> int:
+    """Install the newest wheel of the folder and run the tests; returns pytest's exit code."""
+    wheel = max(Path(sys.argv[1]).resolve().glob("barrierscope-*.whl"), key=lambda path: path.stat().st_mtime)
+    with tempfile.TemporaryDirectory(prefix="barrierscope-wheel-") as name:
+        folder = Path(name)
+        environment = install_wheel(wheel, folder / "environment")
+        shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        # For pytest's settings alone; there is no package beside it to import by mistake.
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        kinds = [f"tests/{kind}" for kind in _KINDS if (folder / "tests" / kind).exists()]
+        shell = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        shell["PATH"] = f"{environment.command.parent}{os.pathsep}{shell['PATH']}"
+        command = [str(environment.python), "-P", "-m", "pytest", "-q", *kinds]
+        return subprocess.run(command, cwd=folder, env=shell, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Rules of the workshop that a machine can check: floors, sizes, names, and nothing that tells of one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.wheel_environment import ROOT
+
+_FILE_LINES_MAX = 600
+_FUNCTION_LINES_ASK = 70
+# How many functions are longer than that. It may only go down.
+_LONG_FUNCTIONS_MAX = 12
+
+# Written in parts, so that this file does not name what it forbids.
+_INDEX_ADDRESS = re.compile(
+    r"https?://[\w.-]*(?:" + "|".join(["py" + "pi", "python" + "hosted"]) + r")[\w.-]*|/sim" + "ple/"
+)
+_MACHINE_PATH = re.compile(
+    r"(?<![\w./-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me/\\w+", "Us" + "ers/\\w+"]) + r")/\w"
+)
+
+
+def _tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def _texts() -> list[tuple[Path, str]]:
+    found = []
+    for path in _tracked():
+        try:
+            found.append((path.relative_to(ROOT), path.read_text(encoding="utf-8")))
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def _modules() -> list[tuple[Path, ast.Module, str]]:
+    return [(path, ast.parse(text), text) for path, text in _texts() if path.suffix == ".py"]
+
+
+def test_imports_go_down_the_floors_only():
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+def test_no_file_is_too_long_to_read():
+    long = {str(path): text.count("\n") for path, _, text in _modules() if text.count("\n") > _FILE_LINES_MAX}
+
+    assert long == {}
+
+
+def test_long_functions_become_fewer_and_not_more():
+    long = [
+        f"{path}:{node.lineno} {node.name} ({node.end_lineno - node.body[0].lineno + 1} lines)"
+        for path, tree, _ in _modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.body[0].lineno + 1 > _FUNCTION_LINES_ASK
+    ]
+
+    assert len(long) <= _LONG_FUNCTIONS_MAX, "\n".join(long)
+
+
+def test_every_module_says_what_it_is():
+    silent = [str(path) for path, tree, text in _modules() if text.strip() and ast.get_docstring(tree) is None]
+
+    assert silent == []
+
+
+def test_no_module_is_a_drawer_for_everything():
+    drawers = {"utils", "util", "helpers", "common", "misc"}
+
+    assert [str(p) for p, _, _ in _modules() if drawers & {p.stem, p.parent.name}] == []
+
+
+def test_every_test_module_has_a_name_of_its_own():
+    names = Counter(p.name for p, _, _ in _modules() if p.parts[0] == "tests" and p.name.startswith("test_"))
+
+    assert {name: count for name, count in names.items() if count > 1} == {}
+
+
+def test_no_folder_of_tests_is_a_package_that_shadows_the_real_one():
+    assert [str(p) for p, _ in _texts() if p.parts[0] == "tests" and p.name == "__init__.py"] == []
+
+
+@pytest.mark.parametrize("pattern", [_INDEX_ADDRESS, _MACHINE_PATH], ids=["index-address", "machine-path"])
+def test_no_file_names_one_machine_or_an_index(pattern):
+    found = [f"{path}: {hit[0]}" for path, text in _texts() for hit in pattern.finditer(text)]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (_INDEX_ADDRESS, "--index-url https://py" + "pi.org/sim" + "ple/"),
+        (_INDEX_ADDRESS, "https://files.python" + "hosted.org/packages/x.whl"),
+        (_MACHINE_PATH, "see /wo" + "rk/main/x.py"),
+        (_MACHINE_PATH, "'/ho" + "me/ann/x'"),
+    ],
+)
+def test_the_patterns_find_what_they_forbid(pattern, text):
+    assert pattern.search(text)
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_a_lock_pins_every_package_by_hash_and_names_no_address(name):
+    text = (ROOT / name).read_text()
+    pins = re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,-]+\])?==\S+.*?(?=^\S|\Z)", text, re.M | re.S)
+    blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.M)[1:]
+
+    assert len(pins) == len(blocks) > 30
+    assert [b.split("==")[0] for b in blocks if "--hash=sha256:" not in b] == []
+    assert re.findall(r"://|^-|^\s*--(?!hash)", text, re.M) == []
+
+
+def test_the_locks_agree_on_what_both_pin():
+    pins = [
+        dict(re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,-]+\])?==(\S+)", (ROOT / name).read_text(), re.M))
+        for name in ("requirements.txt", "requirements-dev.txt")
+    ]
+
+    assert {k: (v, pins[1].get(k)) for k, v in pins[0].items() if pins[1].get(k, v) != v} == {}

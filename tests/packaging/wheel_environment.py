@@ -1,0 +1,49 @@
+"""The wheel, and an environment of its own in which nothing of the checkout is importable.
+
+The dependencies are borrowed from the environment that runs the tests: a line in a ``.pth`` file adds its
+site-packages, but not what *its* ``.pth`` files add, so the editable install stays out of sight.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where the wheel is installed."""
+
+    python: Path
+    command: Path
+    site: Path
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel into ``folder`` from what is in the checkout now, without network."""
+    _run(*_PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(ROOT))
+    (wheel,) = folder.glob("barrierscope-*.whl")
+    return wheel
+
+
+def install_wheel(wheel: Path, folder: Path) -> Environment:
+    """Make an environment in ``folder`` that holds the wheel and borrows its dependencies."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    _run(*_PIP, "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return Environment(python=python, command=folder / "bin" / "barrierscope", site=site)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,141 @@
+"""The data folder: one user at a time, and only what a killed instance really left is ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from backend.cli.instance import Instance, ProcessMark, end_processes, is_running, mark_process
+from backend.domain.errors import HostError
+
+
+@pytest.fixture
+def sleeper():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    # Reaps it as soon as it ends: for us it is a child, for a later instance it would be a stranger's.
+    reaper = threading.Thread(target=process.wait)
+    reaper.start()
+    yield process
+    process.kill()
+    reaper.join()
+
+
+def test_a_folder_in_use_is_refused_in_one_line_that_names_the_holder(tmp_path):
+    with Instance(tmp_path / "data"), pytest.raises(HostError) as refused:
+        Instance(tmp_path / "data").__enter__()
+
+    assert "is in use by process " + str(os.getpid()) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_folder_is_free_again_after_its_user_left(tmp_path):
+    with Instance(tmp_path / "data"):
+        pass
+    with Instance(tmp_path / "data"):
+        pass
+
+
+def test_a_folder_is_free_the_moment_its_user_is_killed(tmp_path):
+    script = (
+        "import sys, time; from pathlib import Path; from backend.cli.instance import Instance\n"
+        f"held = Instance(Path({str(tmp_path)!r})); held.__enter__(); print('locked', flush=True); time.sleep(600)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    with pytest.raises(HostError):
+        Instance(tmp_path).__enter__()
+
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+
+    with Instance(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(HostError) as refused:
+        Instance(tmp_path / "file" / "data").__enter__()
+
+    assert "cannot be written" in str(refused.value)
+    assert "--data-dir" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_recorded_process_that_still_runs_is_a_leftover_and_is_ended(tmp_path, sleeper):
+    mark = mark_process("collect", sleeper.pid)
+    assert mark is not None
+    instance = Instance(tmp_path)
+    with instance:
+        instance.record([mark])
+        left = Instance(tmp_path).leftovers()
+        assert left == [mark]
+
+        end_processes(left)
+
+    assert not is_running(mark)
+
+
+def test_a_process_that_ignores_the_request_is_forced(tmp_path):
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+    stubborn = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert stubborn.stdout is not None
+    assert stubborn.stdout.readline() == b"ready\n"
+    mark = mark_process("stubborn", stubborn.pid)
+    assert mark is not None
+    reaper = threading.Thread(target=stubborn.wait)
+    reaper.start()
+
+    end_processes([mark], grace_s=0.1)
+
+    reaper.join()
+    stubborn.stdout.close()
+    assert stubborn.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("field", ["started", "command"])
+def test_a_reused_pid_is_never_taken_for_ours(tmp_path, sleeper, field):
+    mark = mark_process("collect", sleeper.pid)
+    assert mark is not None
+    instance = Instance(tmp_path)
+    with instance:
+        instance.record([dataclasses.replace(mark, **{field: "another"})])
+
+        assert instance.leftovers() == []
+        end_processes([dataclasses.replace(mark, **{field: "another"})], grace_s=0.0)
+
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"pid": 1}]', "null"])
+def test_a_half_written_process_file_means_no_leftovers(tmp_path, text):
+    with Instance(tmp_path) as instance:
+        (tmp_path / "run" / "processes.json").write_text(text)
+
+        assert instance.leftovers() == []
+
+
+def test_the_process_file_is_gone_after_an_orderly_stop(tmp_path):
+    with Instance(tmp_path) as instance:
+        instance.record([ProcessMark("runtime", 1, "0", "x")])
+        rows = json.loads((tmp_path / "run" / "processes.json").read_text())
+        assert rows == [{"name": "runtime", "pid": 1, "started": "0", "command": "x"}]
+
+    assert not (tmp_path / "run" / "processes.json").exists()
+
+
+def test_an_ended_process_has_no_mark(sleeper):
+    assert mark_process("self", os.getpid()) is not None
+    sleeper.kill()
+    sleeper.wait()
+
+    assert mark_process("sleeper", sleeper.pid) is None

@@ -1,0 +1,41 @@
+"""Durations and pairs on the command line: what is meant, or one line that says what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.cli.options import pairs, seconds
+from backend.domain.errors import InvalidInputError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("120s", 120), ("500ms", 0.5), ("2min", 120), ("2 m", 120), ("1.5h", 5400), ("1d", 86400), ("0s", 0)],
+)
+def test_a_duration_is_a_number_with_a_unit(text, expected):
+    assert seconds(text, option="--duration") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["", "120", "-5s", "s", "1 week", "1e3s", "nan s", "١s"])
+def test_what_is_no_duration_is_refused_with_what_is_allowed(text):
+    with pytest.raises(InvalidInputError) as refused:
+        seconds(text, option="--duration")
+
+    (problem,) = refused.value.problems
+    assert problem.field == "--duration"
+    assert problem.allowed == "a number with a unit: 500ms, 120s, 2min, 1h, 1d"
+
+
+def test_a_duration_out_of_bounds_names_them():
+    with pytest.raises(InvalidInputError, match="1s to 60s"):
+        seconds("2h", option="--poll-interval", least=1, most=60)
+
+
+def test_pairs_keep_their_order_and_the_last_of_a_key_holds():
+    assert pairs(["b=1", "a = x=y ", "b=2"], option="--set") == {"b": "2", "a": "x=y"}
+
+
+@pytest.mark.parametrize("text", ["", "key", "=value", " =v"])
+def test_what_is_no_pair_is_refused(text):
+    with pytest.raises(InvalidInputError, match="key=value"):
+        pairs([text], option="--set")

@@ -1,0 +1,91 @@
+"""Settings: the environment is read once, and a bad value names its variable and its bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import InvalidInputError
+from backend.settings import PREFIX, Settings, load_settings
+
+# Whether a number is a size, a time or a count must be seen from its name; these are neither.
+_UNITLESS = {"port", "runtime_port"}
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PORT", "0"),
+        ("PORT", "65536"),
+        ("PORT", "http"),
+        ("RUNTIME_PORT", "-1"),
+        ("POLL_INTERVAL_S", "0.1"),
+        ("RUNTIME_WARM_UP_S", "-1"),
+        ("RETENTION_MAX_AGE_DAYS", "0"),
+        ("RETENTION_MAX_SIZE_MIB", "1"),
+        ("LOG_LEVEL", "loud"),
+        ("API_URL", "ftp://x"),
+        ("HOST", ""),
+    ],
+)
+def test_a_value_out_of_bounds_names_its_variable(monkeypatch, variable, value):
+    monkeypatch.setenv(PREFIX + variable, value)
+
+    with pytest.raises(InvalidInputError) as refused:
+        load_settings()
+
+    assert [p.field for p in refused.value.problems] == [PREFIX + variable]
+
+
+def test_every_bad_variable_is_listed_at_once(monkeypatch):
+    monkeypatch.setenv(PREFIX + "PORT", "0")
+    monkeypatch.setenv(PREFIX + "LOG_LEVEL", "loud")
+
+    with pytest.raises(InvalidInputError) as refused:
+        load_settings()
+
+    assert {p.field for p in refused.value.problems} == {PREFIX + "PORT", PREFIX + "LOG_LEVEL"}
+
+
+def test_a_secret_is_not_shown():
+    assert "hunter2" not in repr(Settings(api_token="hunter2", database_url="postgresql://u:hunter2@h/d"))
+
+
+def test_every_number_says_its_unit():
+    numbers = {n for n, f in Settings.model_fields.items() if f.annotation in (int, float)} - _UNITLESS
+
+    assert numbers
+    assert all(n.endswith(("_s", "_days", "_mib")) for n in numbers)
+
+
+def test_the_data_folder_is_the_one_set(monkeypatch, tmp_path):
+    monkeypatch.setenv(PREFIX + "DATA_DIR", str(tmp_path))
+
+    assert load_settings().data_dir_or_default() == tmp_path
+
+
+def test_the_data_folder_of_root_is_where_the_database_user_can_reach_it(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+
+    assert load_settings().data_dir_or_default() == Path("/var/lib/barrierscope")
+
+
+def test_the_data_folder_of_a_user_is_under_the_data_home(monkeypatch, tmp_path):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_settings().data_dir_or_default() == tmp_path / ".local" / "share" / "barrierscope"
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    assert load_settings().data_dir_or_default() == tmp_path / "xdg" / "barrierscope"
+
+    # The standard says a relative one is invalid and must be ignored.
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert load_settings().data_dir_or_default() == tmp_path / ".local" / "share" / "barrierscope"

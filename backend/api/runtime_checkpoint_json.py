@@ -1,0 +1,208 @@
+"""Checkpoints of the live runtime as the JSON that Flink 1.20 answers: same names, units, types and sentinels. Pure.
+
+Source: recordings of a real cluster (``tests/contract``), not documentation; the quirks are meant. Percentiles of an
+empty set are the *string* ``"NaN"``, and so they always are over subtasks; a latest acknowledgement of -1 is none;
+``alignment_buffered`` is a dead field; an entry under ``history`` has no tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from backend.api.runtime_view import Ack, CheckpointView, JobView
+from backend.api.runtime_wire import Json, Object, quantile
+
+_PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
+# Tolerable failures are a Java int there; unlimited is its largest.
+_INT_MAX = 2**31 - 1
+
+
+def checkpoints(view: JobView) -> Object:
+    """``/jobs/:id/checkpoints``."""
+    counts = view.counts
+    done = view.completed
+    return {
+        "counts": {
+            "restored": counts.restored,
+            "total": counts.total,
+            "in_progress": counts.in_progress,
+            "completed": counts.completed,
+            "failed": counts.failed,
+        },
+        "summary": {
+            "checkpointed_size": _summary([c.checkpointed_bytes for c in done]),
+            "state_size": _summary([c.state_bytes for c in done]),
+            "end_to_end_duration": _summary([c.end_to_end_ms for c in done]),
+            "alignment_buffered": _dead_summary(),
+            "processed_data": _summary([c.processed_bytes for c in done]),
+            "persisted_data": _summary([c.persisted_bytes for c in done]),
+        },
+        "latest": {
+            "completed": None if view.latest_completed is None else checkpoint_entry(view, view.latest_completed),
+            "savepoint": None,
+            "failed": None if view.latest_failed is None else checkpoint_entry(view, view.latest_failed),
+            "restored": _restored(view),
+        },
+        "history": [checkpoint_entry(view, c) for c in view.history],
+    }
+
+
+def checkpoint_config(view: JobView) -> Object:
+    """``/jobs/:id/checkpoints/config``."""
+    settings = view.config
+    answer: Object = {
+        "mode": "exactly_once" if settings.is_exactly_once else "at_least_once",
+        "interval": settings.interval_ms,
+        "timeout": settings.timeout_ms,
+        "min_pause": settings.min_pause_ms,
+        "max_concurrent": settings.max_concurrent,
+        "externalization": {"enabled": False, "delete_on_cancellation": True},
+        "state_backend": "HashMapStateBackend",
+        "checkpoint_storage": "FileSystemCheckpointStorage",
+        "unaligned_checkpoints": settings.is_unaligned,
+        "tolerable_failed_checkpoints": min(settings.tolerable_failures, _INT_MAX),
+        # Flink prints 0 where unaligned checkpoints are off: not applicable there.
+        "aligned_checkpoint_timeout": settings.aligned_timeout_ms if settings.is_unaligned else 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": False,
+        "changelog_periodic_materialization_interval": 600_000,
+        "changelog_storage": "memory",
+    }
+    if settings.inflight_cap_bytes is not None:
+        answer["inflight-cap-bytes"] = settings.inflight_cap_bytes
+    return answer
+
+
+def checkpoint_entry(view: JobView, checkpoint: CheckpointView) -> Object:
+    """One checkpoint in ``history`` and ``latest``: as in the details, without tasks."""
+    return _checkpoint(view, checkpoint, {})
+
+
+def checkpoint_details(view: JobView, checkpoint: CheckpointView) -> Object:
+    """``/jobs/:id/checkpoints/details/:cid``."""
+    tasks: Object = {vid: _task(view, checkpoint, acks) for vid, acks in checkpoint.acks.items()}
+    return _checkpoint(view, checkpoint, tasks)
+
+
+def checkpoint_subtasks(view: JobView, checkpoint: CheckpointView, vertex_id: str) -> Object:
+    """``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
+    acks = checkpoint.acks[vertex_id]
+    got = [a for a in acks if a is not None]
+    trigger = view.epoch_ms(checkpoint.triggered_at_us)
+    return _task(view, checkpoint, acks) | {
+        "summary": {
+            "checkpointed_size": _min_max_avg(a.checkpointed_bytes for a in got),
+            "state_size": _min_max_avg(a.state_bytes for a in got),
+            "end_to_end_duration": _min_max_avg(view.epoch_ms(a.at_us) - trigger for a in got),
+            "checkpoint_duration": {
+                "sync": _min_max_avg(a.sync_us // 1000 for a in got),
+                "async": _min_max_avg(a.async_us // 1000 for a in got),
+            },
+            "alignment": {
+                "buffered": _dead_summary(),
+                "processed": _min_max_avg(a.processed_bytes for a in got),
+                "persisted": _min_max_avg(a.persisted_bytes for a in got),
+                "duration": _min_max_avg(a.alignment_us // 1000 for a in got),
+            },
+            "start_delay": _min_max_avg(a.start_delay_us // 1000 for a in got),
+        },
+        "subtasks": [_subtask(view, trigger, n, a) for n, a in enumerate(acks)],
+    }
+
+
+def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Object:
+    acks = [a for row in checkpoint.acks.values() for a in row]
+    entry: Object = {
+        "className": checkpoint.state.lower(),
+        "id": checkpoint.id,
+        "status": checkpoint.state,
+        "is_savepoint": False,
+        "savepointFormat": None,
+        "trigger_timestamp": view.epoch_ms(checkpoint.triggered_at_us),
+        **_ack_figures(view, checkpoint, acks),
+        "checkpoint_type": "UNALIGNED_CHECKPOINT" if checkpoint.is_unaligned else "CHECKPOINT",
+        "tasks": tasks,
+    }
+    if checkpoint.state == "COMPLETED":
+        entry |= {"external_path": checkpoint.external_path, "discarded": checkpoint.is_discarded}
+    if checkpoint.failed_at_us is not None:
+        failed = view.epoch_ms(checkpoint.failed_at_us)
+        entry["end_to_end_duration"] = failed - view.epoch_ms(checkpoint.triggered_at_us)
+        entry |= {"failure_timestamp": failed, "failure_message": checkpoint.failure_message}
+    return entry
+
+
+def _task(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:
+    return {"id": checkpoint.id, "status": checkpoint.state} | _ack_figures(view, checkpoint, acks)
+
+
+def _ack_figures(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:
+    got = [a for a in acks if a is not None]
+    latest = max((view.epoch_ms(a.at_us) for a in got), default=-1)
+    return {
+        "latest_ack_timestamp": latest,
+        "checkpointed_size": sum(a.checkpointed_bytes for a in got),
+        "state_size": sum(a.state_bytes for a in got),
+        "end_to_end_duration": latest - view.epoch_ms(checkpoint.triggered_at_us) if got else -1,
+        "alignment_buffered": 0,
+        "processed_data": sum(a.processed_bytes for a in got),
+        "persisted_data": sum(a.persisted_bytes for a in got),
+        "num_subtasks": len(acks),
+        "num_acknowledged_subtasks": len(got),
+    }
+
+
+def _subtask(view: JobView, trigger_ms: int, index: int, ack: Ack | None) -> Object:
+    if ack is None:
+        return {"className": "pending", "index": index, "status": "pending_or_failed"}
+    return {
+        "className": "completed",
+        "index": index,
+        "ack_timestamp": view.epoch_ms(ack.at_us),
+        "end_to_end_duration": view.epoch_ms(ack.at_us) - trigger_ms,
+        "checkpointed_size": ack.checkpointed_bytes,
+        "state_size": ack.state_bytes,
+        "checkpoint": {"sync": ack.sync_us // 1000, "async": ack.async_us // 1000},
+        "alignment": {
+            "buffered": 0,
+            "processed": ack.processed_bytes,
+            "persisted": ack.persisted_bytes,
+            "duration": ack.alignment_us // 1000,
+        },
+        "start_delay": ack.start_delay_us // 1000,
+        # Flink derives the flag from what was persisted (runtime.md ME-7).
+        "unaligned_checkpoint": ack.persisted_bytes > 0,
+        "aborted": False,
+        "status": "completed",
+    }
+
+
+def _restored(view: JobView) -> Json:
+    if view.restored_id is None or view.restored_at_us is None:
+        return None
+    return {
+        "id": view.restored_id,
+        "restore_timestamp": view.epoch_ms(view.restored_at_us),
+        "is_savepoint": False,
+        "external_path": f"runtime:/{view.id}/chk-{view.restored_id}",
+    }
+
+
+def _summary(values: Sequence[int]) -> Object:
+    row = sorted(values)
+    return _ends(row) | {name: quantile(row, q) if row else "NaN" for name, q in _PERCENTILES}
+
+
+def _min_max_avg(values: Iterable[int]) -> Object:
+    # Flink computes no percentiles over subtasks and prints the string instead.
+    return _ends(sorted(values)) | {name: "NaN" for name, _ in _PERCENTILES}
+
+
+def _dead_summary() -> Object:
+    return _ends([]) | {name: 0.0 for name, _ in _PERCENTILES}
+
+
+def _ends(row: Sequence[int]) -> Object:
+    if not row:
+        return {"min": 0, "max": 0, "avg": 0}
+    return {"min": row[0], "max": row[-1], "avg": sum(row) // len(row)}

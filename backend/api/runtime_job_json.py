@@ -1,0 +1,419 @@
+"""Jobs and vertices of the live runtime as the JSON that Flink 1.20 answers: same names, units and sentinels. Pure.
+
+Source: recordings of a real cluster (``tests/contract``), not documentation; the quirks are meant: an ``end-time`` of
+-1 while it runs, busy time as a float among integers, each backpressure field twice.
+
+What Flink does not have is added under names it does not use: ``barrierscope-runtime`` and ``lag-ms``. What it has and
+a reference runtime has not (heap, slots to spare) is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from backend.api.runtime_view import JobView, SubtaskView, VertexView
+from backend.api.runtime_wire import Json, Object, quantile
+
+FLINK_VERSION = "1.20"
+"""The version whose REST this is; the collector goes by ``barrierscope-runtime`` and not by it."""
+
+_HOST = "localhost"
+_TASK_STATES = (
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+    "CANCELING",
+    "INITIALIZING",
+    "CREATED",
+    "FINISHED",
+    "DEPLOYING",
+    "RUNNING",
+    "SCHEDULED",
+)
+_JOB_STATES = (
+    "FAILED",
+    "CANCELLING",
+    "SUSPENDED",
+    "RECONCILING",
+    "CANCELED",
+    "RUNNING",
+    "FAILING",
+    "FINISHED",
+    "RESTARTING",
+    "INITIALIZING",
+    "CREATED",
+)
+_OVERVIEW_STATES = (
+    "running",
+    "canceling",
+    "canceled",
+    "total",
+    "created",
+    "scheduled",
+    "deploying",
+    "reconciling",
+    "finished",
+    "initializing",
+    "failed",
+)
+# Flink's thresholds of the backpressured share (runtime.md ME-20).
+_LOW_ABOVE = 0.10
+_HIGH_ABOVE = 0.50
+
+
+# --- the cluster --------------------------------------------------------------------------------------------------
+
+
+def config(version: str, lag_ms: int) -> Object:
+    """``/config``."""
+    return {
+        "refresh-interval": 1000,
+        "timezone-name": "Coordinated Universal Time",
+        "timezone-offset": 0,
+        "flink-version": FLINK_VERSION,
+        "flink-revision": f"barrierscope {version}",
+        "features": {"web-submit": False, "web-cancel": False, "web-rescale": False, "web-history": False},
+        "barrierscope-runtime": version,
+        "lag-ms": lag_ms,
+    }
+
+
+def overview(jobs: Sequence[JobView], version: str) -> Object:
+    """``/overview``."""
+    slots = _slots(jobs)
+    return {
+        "taskmanagers": 1,
+        "slots-total": slots,
+        "slots-available": 0,
+        "jobs-running": sum(j.state in {"RUNNING", "RESTARTING"} for j in jobs),
+        "jobs-finished": sum(j.state == "FINISHED" for j in jobs),
+        "jobs-cancelled": sum(j.state == "CANCELED" for j in jobs),
+        "jobs-failed": sum(j.state == "FAILED" for j in jobs),
+        "flink-version": FLINK_VERSION,
+        "flink-commit": f"barrierscope {version}",
+    }
+
+
+def jobs(views: Sequence[JobView]) -> Object:
+    """``/jobs``."""
+    return {"jobs": [{"id": j.id, "status": j.state} for j in views]}
+
+
+def jobs_overview(views: Sequence[JobView]) -> Object:
+    """``/jobs/overview``."""
+    return {"jobs": [_overview_row(j) for j in views]}
+
+
+def task_managers(views: Sequence[JobView], task_manager_id: str) -> Object:
+    """``/taskmanagers``: one process runs everything, so there is one."""
+    return {"taskmanagers": [_task_manager(views, task_manager_id)]}
+
+
+def _overview_row(job: JobView) -> Object:
+    tasks: dict[str, Json] = dict.fromkeys(_OVERVIEW_STATES, 0)
+    statuses = [s.status.lower() for v in job.vertices for s in v.subtasks]
+    for status in statuses:
+        tasks[status] = statuses.count(status)
+    tasks["total"] = len(statuses)
+    changed_us = max([s.started_at_us for v in job.vertices for s in v.subtasks] + [job.ended_at_us or 0])
+    return {
+        "jid": job.id,
+        "name": job.name,
+        "start-time": job.epoch_ms(0),
+        "end-time": _end(job),
+        "duration": _until_end(job, 0),
+        "state": job.state,
+        "last-modification": job.epoch_ms(changed_us),
+        "tasks": tasks,
+    }
+
+
+def _task_manager(views: Sequence[JobView], task_manager_id: str) -> Object:
+    resource: Object = {
+        "cpuCores": 1.0,
+        "taskHeapMemory": 0,
+        "taskOffHeapMemory": 0,
+        "managedMemory": 0,
+        "networkMemory": 0,
+        "extendedResources": {},
+    }
+    memory: Object = dict.fromkeys(
+        (
+            "frameworkHeap",
+            "taskHeap",
+            "frameworkOffHeap",
+            "taskOffHeap",
+            "networkMemory",
+            "managedMemory",
+            "jvmMetaspace",
+            "jvmOverhead",
+            "totalFlinkMemory",
+            "totalProcessMemory",
+        ),
+        0,
+    )
+    return {
+        "id": task_manager_id,
+        "path": f"barrierscope-runtime://{task_manager_id}",
+        "dataPort": -1,
+        "jmxPort": -1,
+        "timeSinceLastHeartbeat": max((j.epoch_ms(j.now_us) for j in views), default=0),
+        "slotsNumber": _slots(views),
+        "freeSlots": 0,
+        "totalResource": resource,
+        "freeResource": resource,
+        "hardware": {"cpuCores": 1, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0},
+        "memoryConfiguration": memory,
+    }
+
+
+def _slots(views: Sequence[JobView]) -> int:
+    # As with Flink's slot sharing, a job takes as many slots as its widest vertex has subtasks.
+    return sum(max((v.parallelism for v in j.vertices), default=0) for j in views)
+
+
+# --- a job --------------------------------------------------------------------------------------------------------
+
+
+def job(view: JobView) -> Object:
+    """``/jobs/:id``."""
+    stamps: dict[str, Json] = dict.fromkeys(_JOB_STATES, 0)
+    stamps |= dict.fromkeys(("INITIALIZING", "CREATED", "RUNNING"), view.epoch_ms(0))
+    if view.ended_at_us is not None:
+        stamps[view.state] = view.epoch_ms(view.ended_at_us)
+    return {
+        "jid": view.id,
+        "name": view.name,
+        "isStoppable": False,
+        "state": view.state,
+        "job-type": "STREAMING",
+        "start-time": view.epoch_ms(0),
+        "end-time": _end(view),
+        "duration": _until_end(view, 0),
+        "maxParallelism": -1,
+        "now": view.epoch_ms(view.now_us),
+        "timestamps": stamps,
+        "vertices": [_job_vertex(view, v) for v in view.vertices],
+        "status-counts": _state_counts([_vertex_status(v) for v in view.vertices]),
+        "plan": _plan(view),
+        "lag-ms": view.lag_ms,
+    }
+
+
+def plan(view: JobView) -> Object:
+    """``/jobs/:id/plan``."""
+    return {"plan": _plan(view)}
+
+
+def job_config(view: JobView) -> Object:
+    """``/jobs/:id/config``."""
+    return {
+        "jid": view.id,
+        "name": view.name,
+        "execution-config": {
+            "execution-mode": "PIPELINED",
+            "restart-strategy": "Cluster level default restart strategy",
+            "job-parallelism": max((v.parallelism for v in view.vertices), default=1),
+            "object-reuse-mode": False,
+            "user-config": {},
+        },
+    }
+
+
+def exceptions(view: JobView) -> Object:
+    """``/jobs/:id/exceptions``."""
+    newest = max(view.exceptions, key=lambda e: e.at_us, default=None)
+    return {
+        "root-exception": None if newest is None else f"{newest.name}: {newest.message}",
+        "timestamp": None if newest is None else view.epoch_ms(newest.at_us),
+        "all-exceptions": [],
+        "truncated": False,
+        "exceptionHistory": {
+            "entries": [
+                {
+                    "exceptionName": e.name,
+                    "stacktrace": f"{e.name}: {e.message}",
+                    "timestamp": view.epoch_ms(e.at_us),
+                    "taskName": e.task,
+                    "failureLabels": {},
+                    "concurrentExceptions": [],
+                }
+                for e in sorted(view.exceptions, key=lambda e: -e.at_us)
+            ],
+            "truncated": False,
+        },
+    }
+
+
+def _plan(view: JobView) -> Object:
+    # Flink lists the nodes from the sinks up.
+    return {
+        "jid": view.id,
+        "name": view.name,
+        "type": "STREAMING",
+        "nodes": [_node(v) for v in reversed(view.vertices)],
+    }
+
+
+def _node(vertex: VertexView) -> Object:
+    node: Object = {
+        "id": vertex.id,
+        "parallelism": vertex.parallelism,
+        "operator": "",
+        "operator_strategy": "",
+        "description": f"{vertex.name}<br/>",
+    }
+    if vertex.inputs:
+        node["inputs"] = [
+            {"num": n, "id": i.source_id, "ship_strategy": i.ship_strategy, "exchange": "pipelined_bounded"}
+            for n, i in enumerate(vertex.inputs)
+        ]
+    return node | {"optimizer_properties": {}}
+
+
+def _job_vertex(view: JobView, vertex: VertexView) -> Object:
+    start_us = min(s.started_at_us for s in vertex.subtasks)
+    ends = [s.ended_at_us for s in vertex.subtasks]
+    end_us = None if None in ends else max(e for e in ends if e is not None)
+    totals = [_io_metrics(s) for s in vertex.subtasks]
+    return {
+        "id": vertex.id,
+        # One slot sharing group, as Flink's default has it.
+        "slotSharingGroupId": view.id,
+        "name": vertex.name,
+        "maxParallelism": vertex.max_parallelism,
+        "parallelism": vertex.parallelism,
+        "status": _vertex_status(vertex),
+        "start-time": view.epoch_ms(start_us),
+        "end-time": -1 if end_us is None else view.epoch_ms(end_us),
+        "duration": ((view.now_us if end_us is None else end_us) - start_us) // 1000,
+        "tasks": _state_counts([s.status for s in vertex.subtasks]),
+        "metrics": {key: value if isinstance(value, bool) else _total(totals, key) for key, value in totals[0].items()},
+    }
+
+
+def _total(rows: Sequence[Mapping[str, int | float | bool]], key: str) -> int | float:
+    return sum(row[key] for row in rows)
+
+
+def _vertex_status(vertex: VertexView) -> str:
+    statuses = {s.status for s in vertex.subtasks}
+    # As in Flink: what is furthest from running decides, and FINISHED only when all are.
+    order = ("FAILED", "CANCELED", "CANCELING", "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
+    return next((s for s in order if s in statuses), "FINISHED")
+
+
+def _state_counts(statuses: Sequence[str]) -> Object:
+    return {state: statuses.count(state) for state in _TASK_STATES}
+
+
+def _end(view: JobView) -> int:
+    return -1 if view.ended_at_us is None else view.epoch_ms(view.ended_at_us)
+
+
+def _until_end(view: JobView, since_us: int) -> int:
+    return ((view.now_us if view.ended_at_us is None else view.ended_at_us) - since_us) // 1000
+
+
+def _io_metrics(subtask: SubtaskView) -> dict[str, int | float | bool]:
+    return {
+        "read-bytes": subtask.bytes_in,
+        "read-bytes-complete": True,
+        "write-bytes": subtask.bytes_out,
+        "write-bytes-complete": True,
+        "read-records": subtask.records_in,
+        "read-records-complete": True,
+        "write-records": subtask.records_out,
+        "write-records-complete": True,
+        "accumulated-backpressured-time": subtask.backpressured_us // 1000,
+        "accumulated-idle-time": subtask.idle_us // 1000,
+        "accumulated-busy-time": float(subtask.busy_us // 1000),
+    }
+
+
+# --- a vertex -----------------------------------------------------------------------------------------------------
+
+
+def vertex(view: JobView, one: VertexView, task_manager_id: str) -> Object:
+    """``/jobs/:id/vertices/:vid``."""
+    rows = [_vertex_subtask(view, n, s, task_manager_id) for n, s in enumerate(one.subtasks)]
+    totals = [_io_metrics(s) for s in one.subtasks]
+    numeric = [key for key, value in totals[0].items() if not isinstance(value, bool)]
+    spent = [_time_in_states(view, s) for s in one.subtasks]
+    return {
+        "id": one.id,
+        "name": one.name,
+        "parallelism": one.parallelism,
+        "maxParallelism": one.max_parallelism,
+        "now": view.epoch_ms(view.now_us),
+        "subtasks": rows,
+        "aggregated": {
+            "metrics": {key: _aggregate([int(t[key]) for t in totals]) for key in numeric},
+            "status-duration": {state: _aggregate([t[state] for t in spent]) for state in spent[0]},
+        },
+    }
+
+
+def backpressure(view: JobView, one: VertexView) -> Object:
+    """``/jobs/:id/vertices/:vid/backpressure``."""
+    ratios = [_backpressured(s) for s in one.subtasks]
+    level = _level(max(ratios))
+    rows: list[Json] = [
+        {
+            "subtask": n,
+            "backpressureLevel": _level(ratio),
+            "ratio": ratio,
+            "idleRatio": s.idle_ms_per_s / 1000,
+            "busyRatio": s.busy_ms_per_s / 1000,
+            "backpressure-level": _level(ratio),
+        }
+        for n, (s, ratio) in enumerate(zip(one.subtasks, ratios, strict=True))
+    ]
+    return {
+        "status": "ok",
+        "backpressureLevel": level,
+        "end-timestamp": view.epoch_ms(view.now_us),
+        "subtasks": rows,
+        "backpressure-level": level,
+    }
+
+
+def _backpressured(subtask: SubtaskView) -> float:
+    return (subtask.soft_backpressured_ms_per_s + subtask.hard_backpressured_ms_per_s) / 1000
+
+
+def _level(ratio: float) -> str:
+    return "ok" if ratio <= _LOW_ABOVE else "low" if ratio <= _HIGH_ABOVE else "high"
+
+
+def _vertex_subtask(view: JobView, index: int, subtask: SubtaskView, task_manager_id: str) -> Object:
+    end_us = view.now_us if subtask.ended_at_us is None else subtask.ended_at_us
+    return {
+        "subtask": index,
+        "status": subtask.status,
+        "attempt": subtask.attempt,
+        "host": _HOST,
+        "endpoint": f"{_HOST}:0",
+        "start-time": view.epoch_ms(subtask.started_at_us),
+        "end-time": -1 if subtask.ended_at_us is None else view.epoch_ms(subtask.ended_at_us),
+        "duration": (end_us - subtask.started_at_us) // 1000,
+        "metrics": _io_metrics(subtask),
+        "taskmanager-id": task_manager_id,
+        "status-duration": _time_in_states(view, subtask),
+        "start_time": view.epoch_ms(subtask.started_at_us),
+    }
+
+
+def _time_in_states(view: JobView, subtask: SubtaskView) -> dict[str, int]:
+    # Deploying takes no virtual time here; Flink prints -1 for a state that was skipped, never seen in a recording.
+    end_us = view.now_us if subtask.ended_at_us is None else subtask.ended_at_us
+    waiting = dict.fromkeys(("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING"), 0)
+    return waiting | {"RUNNING": (end_us - subtask.started_at_us) // 1000}
+
+
+def _aggregate(values: Sequence[int]) -> Object:
+    row = sorted(values)
+    at: Object = {
+        name: int(quantile(row, q)) for name, q in (("p25", 0.25), ("median", 0.5), ("p75", 0.75), ("p95", 0.95))
+    }
+    return {"min": row[0], "max": row[-1], "avg": sum(row) // len(row), "sum": sum(row)} | at

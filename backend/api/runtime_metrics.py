@@ -1,0 +1,148 @@
+"""Metrics of the live runtime under the names that Flink 1.20 offers, with its units and ways to print. Pure.
+
+A vertex offers only what the runtime measures: a subset of Flink's names, never another one. Values of one subtask
+are strings, of all subtasks together numbers. A name that no subtask has makes the aggregated answer empty, and one
+whose value is no number is left out of it: both as recorded (flink-baseline.md, "Metrics endpoints").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from backend.api.runtime_view import JobView, SubtaskView, VertexView
+from backend.api.runtime_wire import Json, Object
+
+Value = int | float | bool
+_AGGREGATES = ("min", "max", "avg", "sum", "skew")
+# Flink caps the skew there (seen: 100.0 for values of which half are zero).
+_SKEW_MAX = 100.0
+
+_GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
+    "busyTimeMsPerSecond": lambda s: float(s.busy_ms_per_s),
+    "idleTimeMsPerSecond": lambda s: s.idle_ms_per_s,
+    "backPressuredTimeMsPerSecond": lambda s: s.soft_backpressured_ms_per_s + s.hard_backpressured_ms_per_s,
+    "softBackPressuredTimeMsPerSecond": lambda s: s.soft_backpressured_ms_per_s,
+    "hardBackPressuredTimeMsPerSecond": lambda s: s.hard_backpressured_ms_per_s,
+    "accumulateBusyTimeMs": lambda s: float(s.busy_us // 1000),
+    "accumulateIdleTimeMs": lambda s: s.idle_us // 1000,
+    "accumulateBackPressuredTimeMs": lambda s: s.backpressured_us // 1000,
+    "isBackPressured": lambda s: s.soft_backpressured_ms_per_s + s.hard_backpressured_ms_per_s > 0,
+    "numRecordsIn": lambda s: s.records_in,
+    "numRecordsOut": lambda s: s.records_out,
+    "numBytesIn": lambda s: s.bytes_in,
+    "numBytesOut": lambda s: s.bytes_out,
+    "mailboxQueueSize": lambda s: s.mailbox_size,
+    # Whole milliseconds, printed in nanoseconds.
+    "checkpointStartDelayNanos": lambda s: s.start_delay_gauge_us // 1000 * 1_000_000,
+}
+_INPUT_ONLY: Mapping[str, Callable[[SubtaskView], Value]] = {
+    "checkpointAlignmentTime": lambda s: s.alignment_gauge_us * 1000,
+}
+_IN_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
+    "inPoolUsage": lambda s: s.in_exclusive_usage_ratio + s.in_floating_usage_ratio,
+    "inputExclusiveBuffersUsage": lambda s: s.in_exclusive_usage_ratio,
+    "inputFloatingBuffersUsage": lambda s: s.in_floating_usage_ratio,
+    "inputQueueLength": lambda s: s.in_queue_buffers,
+    "inputQueueSize": lambda s: s.in_queue_bytes,
+}
+_OUT_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
+    "outPoolUsage": lambda s: s.out_pool_usage_ratio,
+    "outputQueueLength": lambda s: s.out_queue_buffers,
+    "outputQueueSize": lambda s: s.out_queue_bytes,
+}
+
+
+def _named() -> tuple[Mapping[str, Callable[[SubtaskView], Value]], Mapping[str, Callable[[SubtaskView], Value]]]:
+    everywhere = dict(_GAUGES)
+    for names, side in ((_IN_BUFFERS, "Input"), (_OUT_BUFFERS, "Output")):
+        for name, value in names.items():
+            # 1.20 offers both; the first is gone in 2.x.
+            everywhere[f"buffers.{name}"] = value
+            everywhere[f"Shuffle.Netty.{side}.Buffers.{name}"] = value
+    return everywhere, {**everywhere, **_INPUT_ONLY}
+
+
+_SOURCE_METRICS, _METRICS = _named()
+
+
+def vertex_metric_names(vertex: VertexView) -> tuple[str, ...]:
+    """The names every subtask of the vertex offers; a source has no alignment."""
+    return tuple(_of(vertex))
+
+
+def vertex_metrics(vertex: VertexView, get: Sequence[str] | None) -> list[Json]:
+    """``/vertices/:vid/metrics``: each subtask's, under ``<subtask>.<name>``; without ``get`` the names on offer."""
+    metrics = _of(vertex)
+    if get is None:
+        return [{"id": f"{n}.{name}"} for n in range(len(vertex.subtasks)) for name in metrics]
+    found: list[Json] = []
+    for asked in get:
+        index, _, name = asked.partition(".")
+        if name in metrics and index.isascii() and index.isdecimal() and int(index) < len(vertex.subtasks):
+            found.append({"id": asked, "value": _print(metrics[name](vertex.subtasks[int(index)]))})
+    return found
+
+
+def aggregated_metrics(vertex: VertexView, get: Sequence[str] | None, aggregates: Sequence[str]) -> list[Json]:
+    """``/vertices/:vid/subtasks/metrics``: over the subtasks; without ``get`` the names on offer."""
+    metrics = _of(vertex)
+    if get is None:
+        return [{"id": name} for name in metrics]
+    if any(name not in metrics for name in get):
+        return []
+    found: list[Json] = []
+    for name in get:
+        values = [metrics[name](s) for s in vertex.subtasks]
+        if not isinstance(values[0], bool):
+            row = _aggregate([float(v) for v in values])
+            found.append({"id": name} | {a: row[a] for a in _AGGREGATES if not aggregates or a in aggregates})
+    return found
+
+
+def job_metrics(view: JobView, get: Sequence[str] | None) -> list[Json]:
+    """``/jobs/:id/metrics``; without ``get`` the names on offer. Unknown names are left out."""
+    values = _job_values(view)
+    if get is None:
+        return [{"id": name} for name in values]
+    return [{"id": name, "value": values[name]} for name in get if name in values]
+
+
+def _of(vertex: VertexView) -> Mapping[str, Callable[[SubtaskView], Value]]:
+    return _METRICS if vertex.inputs else _SOURCE_METRICS
+
+
+def _print(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _aggregate(values: Sequence[float]) -> Object:
+    total = sum(values)
+    mean = total / len(values)
+    deviation = sum(abs(v - mean) for v in values) / len(values)
+    skew = 0.0 if mean == 0 else min(_SKEW_MAX, 100.0 * deviation / mean)
+    return {"min": min(values), "max": max(values), "avg": mean, "sum": total, "skew": skew}
+
+
+def _job_values(view: JobView) -> dict[str, str]:
+    counts = view.counts
+    last = view.latest_completed
+    figures = view.completed[-1] if view.completed else None
+    ended_us = view.now_us if view.ended_at_us is None else view.ended_at_us
+    numbers = {
+        "lastCheckpointDuration": -1 if figures is None else figures.end_to_end_ms,
+        "lastCheckpointSize": -1 if figures is None else figures.checkpointed_bytes,
+        "lastCheckpointFullSize": -1 if figures is None else figures.state_bytes,
+        "lastCheckpointProcessedData": -1 if figures is None else figures.processed_bytes,
+        "lastCheckpointPersistedData": -1 if figures is None else figures.persisted_bytes,
+        "lastCompletedCheckpointId": -1 if last is None else last.id,
+        "lastCheckpointRestoreTimestamp": -1 if view.restored_at_us is None else view.epoch_ms(view.restored_at_us),
+        "numberOfInProgressCheckpoints": counts.in_progress,
+        "numberOfCompletedCheckpoints": counts.completed,
+        "numberOfFailedCheckpoints": counts.failed,
+        "totalNumberOfCheckpoints": counts.total,
+        "numRestarts": view.restarts,
+        "fullRestarts": view.restarts,
+        "uptime": ended_us // 1000,
+    }
+    path = None if last is None else last.external_path
+    return {name: str(number) for name, number in numbers.items()} | {"lastCheckpointExternalPath": path or "n/a"}

@@ -1,0 +1,266 @@
+"""The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths, its shapes, and two paths of its own.
+
+It reads and changes nothing itself: the driver holds the jobs, ``runtime_job_json``, ``runtime_checkpoint_json`` and
+``runtime_metrics`` hold the shapes. Errors are Flink's ``{"errors": [...]}``, without stack traces. Its own paths:
+
+* GET  ``/jobs/:id/checkpoints/:cid/barriers``   what a real Flink does not tell: each barrier on each channel
+* GET, PATCH ``/jobs/:id/settings``              the settings that may change while the job runs
+
+Listening is on loopback; a foreign ``Host`` or ``Origin`` is refused (DNS rebinding, cross-site requests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import orjson
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from backend.api import runtime_checkpoint_json as checkpoint_json
+from backend.api import runtime_job_json as job_json
+from backend.api import runtime_metrics as metrics
+from backend.api.runtime_driver import RuntimeDriver
+from backend.api.runtime_view import CheckpointView, JobView, VertexView
+from backend.api.runtime_wire import Json, Object
+from backend.domain.barriers import BarrierEvent
+from backend.domain.errors import DomainError, FieldProblem, InvalidInputError, UnknownEntityError
+
+PREFIX = "/runtime/v1"
+_BODY_MAX_BYTES = 64 * 1024
+_TASK_MANAGER = "barrierscope-runtime"
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def create_runtime_app(driver: RuntimeDriver, *, version: str, hosts: frozenset[str] = frozenset()) -> Starlette:
+    """The ASGI app; its owner runs ``driver.run()`` beside it. ``hosts`` are names it may have besides loopback's."""
+    rest = _Rest(driver, version)
+    app = Starlette(
+        routes=[Mount(PREFIX, routes=rest.routes())],
+        exception_handlers={HTTPException: _http_error, DomainError: _domain_error},
+    )
+    app.add_middleware(SameSite, hosts=_LOOPBACK | hosts)
+    return app
+
+
+class SameSite:
+    """ASGI middleware: refuses requests that were made to another name, or by a page of another site."""
+
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            origin = headers.get("origin")
+            names = [headers.get("host", ""), *([] if origin is None else [origin.partition("://")[2]])]
+            if any(_without_port(name) not in self._hosts for name in names):
+                await _errors(403, "this name or origin is not allowed here")(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class _Rest:
+    """The handlers. Each finds what its path names and hands it to one of the pure builders."""
+
+    def __init__(self, driver: RuntimeDriver, version: str) -> None:
+        self._driver = driver
+        self._version = version
+
+    def routes(self) -> list[Route]:
+        """Every path below the prefix."""
+        job, vertex, checkpoint = "/jobs/{job}", "/jobs/{job}/vertices/{vertex}", "/jobs/{job}/checkpoints"
+        detail = checkpoint + "/details/{checkpoint}"
+        return [
+            Route("/config", self._of_all(lambda _: job_json.config(self._version, self._driver.lag_max_ms()))),
+            Route("/overview", self._of_all(lambda jobs: job_json.overview(jobs, self._version))),
+            Route("/jobs", self._of_all(job_json.jobs)),
+            Route("/jobs/overview", self._of_all(job_json.jobs_overview)),
+            Route("/taskmanagers", self._of_all(lambda jobs: job_json.task_managers(jobs, _TASK_MANAGER))),
+            Route(job, self._of_job(job_json.job)),
+            Route(job + "/plan", self._of_job(job_json.plan)),
+            Route(job + "/config", self._of_job(job_json.job_config)),
+            Route(job + "/exceptions", self._of_job(job_json.exceptions)),
+            Route(job + "/metrics", self.job_metrics),
+            Route(job + "/settings", self.settings, methods=["GET", "PATCH"]),
+            Route(checkpoint, self._of_job(checkpoint_json.checkpoints)),
+            Route(checkpoint + "/config", self._of_job(checkpoint_json.checkpoint_config)),
+            Route(detail, self.checkpoint_details),
+            Route(detail + "/subtasks/{vertex}", self.checkpoint_subtasks),
+            Route(checkpoint + "/{checkpoint}/barriers", self.barriers),
+            Route(vertex, self.vertex),
+            Route(vertex + "/backpressure", self.backpressure),
+            Route(vertex + "/metrics", self.vertex_metrics),
+            Route(vertex + "/subtasks/metrics", self.aggregated_metrics),
+        ]
+
+    def _of_all(self, build: Callable[[list[JobView]], Json]) -> Handler:
+        async def handle(_: Request) -> Response:
+            return _json(build(self._driver.views()))
+
+        return handle
+
+    def _of_job(self, build: Callable[[JobView], Json]) -> Handler:
+        async def handle(request: Request) -> Response:
+            return _json(build(self._job(request)))
+
+        return handle
+
+    async def job_metrics(self, request: Request) -> Response:
+        """``/jobs/:id/metrics``."""
+        return _json(metrics.job_metrics(self._job(request), _listed(request, "get")))
+
+    async def vertex(self, request: Request) -> Response:
+        """``/jobs/:id/vertices/:vid``."""
+        return _json(job_json.vertex(*self._vertex(request), _TASK_MANAGER))
+
+    async def backpressure(self, request: Request) -> Response:
+        """``/jobs/:id/vertices/:vid/backpressure``."""
+        return _json(job_json.backpressure(*self._vertex(request)))
+
+    async def vertex_metrics(self, request: Request) -> Response:
+        """``/jobs/:id/vertices/:vid/metrics``."""
+        return _json(metrics.vertex_metrics(self._vertex(request)[1], _listed(request, "get")))
+
+    async def aggregated_metrics(self, request: Request) -> Response:
+        """``/jobs/:id/vertices/:vid/subtasks/metrics``."""
+        aggregates = _listed(request, "agg") or []
+        return _json(metrics.aggregated_metrics(self._vertex(request)[1], _listed(request, "get"), aggregates))
+
+    async def checkpoint_details(self, request: Request) -> Response:
+        """``/jobs/:id/checkpoints/details/:cid``."""
+        return _json(checkpoint_json.checkpoint_details(*self._checkpoint(request)))
+
+    async def checkpoint_subtasks(self, request: Request) -> Response:
+        """``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
+        job, checkpoint = self._checkpoint(request)
+        _, vertex = self._vertex(request)
+        return _json(checkpoint_json.checkpoint_subtasks(job, checkpoint, vertex.id))
+
+    async def barriers(self, request: Request) -> Response:
+        """``/jobs/:id/checkpoints/:cid/barriers``."""
+        job, number = self._job(request), _number(request)
+        events = self._driver.job(job.id).engine.barriers(number)
+        if events is None:
+            raise UnknownEntityError(kind="checkpoint", id=number)
+        return _json([_barrier(event) for event in events])
+
+    async def settings(self, request: Request) -> Response:
+        """``/jobs/:id/settings``: GET those that may change now; PATCH some of them, all or none."""
+        job = self._job(request)
+        if request.method == "PATCH":
+            return _json(dict(self._driver.change_settings(job.id, await _changes(request))))
+        return _json(dict(self._driver.job(job.id).engine.settings()))
+
+    def _job(self, request: Request) -> JobView:
+        return self._driver.view(_hexadecimal(request, "job"))
+
+    def _vertex(self, request: Request) -> tuple[JobView, VertexView]:
+        job = self._job(request)
+        vertex = job.vertex(_hexadecimal(request, "vertex"))
+        if vertex is None:
+            raise UnknownEntityError(kind="vertex", id=request.path_params["vertex"])
+        return job, vertex
+
+    def _checkpoint(self, request: Request) -> tuple[JobView, CheckpointView]:
+        job, number = self._job(request), _number(request)
+        checkpoint = job.checkpoint(number)
+        if checkpoint is None:
+            raise UnknownEntityError(kind="checkpoint", id=number)
+        return job, checkpoint
+
+
+async def _changes(request: Request) -> Mapping[str, str]:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_MAX_BYTES:
+            raise HTTPException(413, f"the body is larger than {_BODY_MAX_BYTES} bytes")
+    allowed = 'an object of settings, such as {"execution.checkpointing.interval": "10s"}'
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInputError([FieldProblem("body", f"is no JSON ({error})", allowed)], what="body") from None
+    if not isinstance(document, dict) or not document:
+        raise InvalidInputError([FieldProblem("body", "is no object with settings", allowed)], what="body")
+    wrong = [key for key, value in document.items() if not isinstance(value, str | int | float | bool)]
+    if wrong:
+        raise InvalidInputError([FieldProblem(k, "is no plain value", "text or a number") for k in wrong], what="body")
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in document.items()}
+
+
+def _hexadecimal(request: Request, name: str) -> str:
+    text: str = request.path_params[name]
+    if len(text) != 32 or not set(text) <= set("0123456789abcdef"):
+        raise HTTPException(400, f"{name} id {text[:100]!r} is malformed: 32 hexadecimal digits are needed")
+    return text
+
+
+def _number(request: Request) -> int:
+    text: str = request.path_params["checkpoint"]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise HTTPException(400, f"checkpoint id {text[:100]!r} is malformed: a number is needed")
+    return int(text)
+
+
+def _listed(request: Request, name: str) -> list[str] | None:
+    text = request.query_params.get(name)
+    return None if text is None else [part for part in text.split(",") if part]
+
+
+def _without_port(host: str) -> str:
+    name, sign, port = host.rpartition(":")
+    return name if sign and port.isdecimal() else host
+
+
+def _barrier(event: BarrierEvent) -> Object:
+    channel = event.channel
+    return {
+        "kind": event.kind.value,
+        "vertex": event.vertex_id,
+        "subtask": event.subtask,
+        "at_us": event.at_us,
+        "lamport": event.lamport,
+        "channel": None
+        if channel is None
+        else {
+            "source": channel.source,
+            "target": channel.target,
+            "source_subtask": channel.source_subtask,
+            "target_subtask": channel.target_subtask,
+        },
+        "bytes": event.size_bytes,
+        "records": event.records,
+        "reason": event.reason,
+    }
+
+
+def _json(body: Json, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")
+
+
+def _errors(status: int, *messages: str, **more: Json) -> Response:
+    return _json({"errors": list(messages), **more}, status)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == 404:
+        return _errors(404, f"Not found: {request.url.path.removeprefix(PREFIX)}")
+    return _errors(error.status_code, error.detail)
+
+
+async def _domain_error(_: Request, error: Exception) -> Response:
+    if isinstance(error, InvalidInputError):
+        problems: list[Json] = [{"field": p.field, "problem": p.problem, "allowed": p.allowed} for p in error.problems]
+        return _errors(400, *(str(p) for p in error.problems), problems=problems)
+    return _errors(404 if isinstance(error, UnknownEntityError) else 400, str(error))

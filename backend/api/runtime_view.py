@@ -1,0 +1,178 @@
+"""What the monitoring REST shows of one job of the live runtime, in virtual microseconds; frozen.
+
+The engine's own observation is translated into this by ``runtime_driver``, and this into Flink's JSON by
+``runtime_json`` and ``runtime_metrics``: neither side knows the other. None is *not known*, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+CheckpointState = Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """One subtask's acknowledgement of one checkpoint; ``at_us`` is its arrival at the coordinator."""
+
+    at_us: int
+    start_delay_us: int
+    alignment_us: int
+    sync_us: int
+    async_us: int
+    checkpointed_bytes: int
+    state_bytes: int
+    processed_bytes: int
+    persisted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointView:
+    """One checkpoint. ``acks`` has, for every vertex in topological order, one entry a subtask: None is pending."""
+
+    id: int
+    state: CheckpointState
+    is_unaligned: bool
+    triggered_at_us: int
+    acks: Mapping[str, tuple[Ack | None, ...]]
+    failed_at_us: int | None = None
+    failure_message: str | None = None
+    external_path: str | None = None
+    is_discarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The coordinator's counters since the job began."""
+
+    restored: int
+    total: int
+    in_progress: int
+    completed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedFigures:
+    """One completed checkpoint in the summary: milliseconds and bytes."""
+
+    end_to_end_ms: int
+    checkpointed_bytes: int
+    state_bytes: int
+    processed_bytes: int
+    persisted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskView:
+    """One subtask now. Totals are since its attempt began; ``*_ms_per_s`` are shares of the engine's window."""
+
+    status: str
+    attempt: int
+    started_at_us: int
+    ended_at_us: int | None
+    records_in: int
+    records_out: int
+    bytes_in: int
+    bytes_out: int
+    busy_us: int
+    idle_us: int
+    backpressured_us: int
+    busy_ms_per_s: int
+    idle_ms_per_s: int
+    soft_backpressured_ms_per_s: int
+    hard_backpressured_ms_per_s: int
+    out_pool_usage_ratio: float
+    in_exclusive_usage_ratio: float
+    in_floating_usage_ratio: float
+    in_queue_buffers: int
+    in_queue_bytes: int
+    out_queue_buffers: int
+    out_queue_bytes: int
+    start_delay_gauge_us: int
+    alignment_gauge_us: int
+    mailbox_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputView:
+    """One input edge of a vertex, with Flink's upper-case word for its partitioner."""
+
+    source_id: str
+    ship_strategy: str
+
+
+@dataclass(frozen=True, slots=True)
+class VertexView:
+    """One vertex; ``id`` is 32 hexadecimal digits, as Flink's."""
+
+    id: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    inputs: tuple[InputView, ...]
+    subtasks: tuple[SubtaskView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """The checkpoint settings in force, as Flink's ``/checkpoints/config`` means them."""
+
+    is_exactly_once: bool
+    interval_ms: int
+    timeout_ms: int
+    min_pause_ms: int
+    max_concurrent: int
+    is_unaligned: bool
+    aligned_timeout_ms: int
+    tolerable_failures: int
+    inflight_cap_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionView:
+    """A failure of a task or of the job."""
+
+    at_us: int
+    name: str
+    message: str
+    task: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job now. ``origin_epoch_ms`` is the instant that virtual time 0 is mapped to."""
+
+    id: str
+    name: str
+    state: str
+    origin_epoch_ms: int
+    now_us: int
+    ended_at_us: int | None
+    restarts: int
+    vertices: tuple[VertexView, ...]
+    config: ConfigView
+    counts: Counts
+    history: tuple[CheckpointView, ...]
+    """Newest first."""
+    latest_completed: CheckpointView | None
+    latest_failed: CheckpointView | None
+    restored_id: int | None
+    restored_at_us: int | None
+    completed: tuple[CompletedFigures, ...]
+    exceptions: tuple[ExceptionView, ...]
+    lag_ms: int
+
+    def epoch_ms(self, at_us: int) -> int:
+        """The instant of a virtual time, in whole milliseconds since the epoch."""
+        return self.origin_epoch_ms + at_us // 1000
+
+    def vertex(self, vertex_id: str) -> VertexView | None:
+        """The vertex of that id, or None."""
+        return next((v for v in self.vertices if v.id == vertex_id), None)
+
+    def checkpoint(self, checkpoint_id: int) -> CheckpointView | None:
+        """The checkpoint of that id while the history still holds it, or None."""
+        return next((c for c in self.history if c.id == checkpoint_id), None)

@@ -1,0 +1,157 @@
+"""Flink's monitoring REST as it is on the wire: paths, field names that mislead, sentinels, metric names.
+
+The live runtime writes these, the collector reads them; nothing else knows them. It decides nothing and parses
+nothing. Invariant: every sentinel named here was seen on a real Flink 1.20 or 2.3 (``tests/contract``), or is a
+constant of its source where the comment says so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- sentinels ----------------------------------------------------------------------------------------------------
+
+NOT_YET: Final = -1
+"""``end-time``, ``latest_ack_timestamp``, ``end_to_end_duration`` before there is one; ``maxParallelism`` unset."""
+
+NAN_TEXT: Final = "NaN"
+"""A ratio or percentile of nothing: this string, where a number is expected."""
+
+NO_ESTIMATE: Final = -(2**63)
+"""``estimatedTimeToConsumeBuffersMs`` of a vertex without inputs."""
+
+NEVER_MS: Final = 2**63 - 1
+"""``interval`` where periodic checkpoints are off (Flink's CheckpointCoordinatorConfiguration)."""
+
+UNSET_ALIGNED_TIMEOUT_MS: Final = 0
+"""``aligned_checkpoint_timeout`` where unaligned checkpoints are off: not applicable, never 'always unaligned'."""
+
+BACKPRESSURE_NOT_MEASURED: Final = "deprecated"
+"""``status`` of a backpressure answer before the vertex's metrics were fetched; there is no other field then."""
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+STATUS_IN_PROGRESS: Final = "IN_PROGRESS"
+STATUS_COMPLETED: Final = "COMPLETED"
+STATUS_FAILED: Final = "FAILED"
+
+TYPE_CHECKPOINT: Final = "CHECKPOINT"
+TYPE_UNALIGNED: Final = "UNALIGNED_CHECKPOINT"
+TYPE_SAVEPOINT: Final = "SAVEPOINT"
+TYPE_SYNC_SAVEPOINT: Final = "SYNC_SAVEPOINT"
+
+SUBTASK_ACKNOWLEDGED: Final = "completed"
+SUBTASK_PENDING: Final = "pending"
+
+JOB_STATES_ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
+JOB_STATES_RESTARTING: Final = frozenset({"RESTARTING", "FAILING"})
+JOB_STATE_RUNNING: Final = "RUNNING"
+
+CHECKPOINTING_DISABLED: Final = "enabled"
+"""In the 404 of ``/checkpoints*`` of a job that takes none ('... has not been enabled', '... is not enabled')."""
+
+RUNTIME_FIELD: Final = "barrierscope-runtime"
+"""In ``/config`` of our live runtime, and of nothing else: its version."""
+
+RUNTIME_INFLIGHT_CAP: Final = "inflight-cap-bytes"
+"""In ``/checkpoints/config`` of our live runtime where a cap is set."""
+
+# --- limits -------------------------------------------------------------------------------------------------------
+
+REQUEST_LINE_MAX_BYTES: Final = 4096
+"""A longer request line is answered by 404 'Unable to load requested file /bad-request.'"""
+
+PARALLELISM_MAX: Final = 32_768
+"""The most subtasks a vertex can have (Flink's upper bound of max parallelism)."""
+
+HISTORY_DEFAULT: Final = 10
+"""``web.checkpoints.history``: entries kept; details of older ones are answered by 404."""
+
+# --- paths --------------------------------------------------------------------------------------------------------
+
+CONFIG: Final = "/config"
+JOBS_OVERVIEW: Final = "/jobs/overview"
+
+
+def job(job_id: str) -> str:
+    """One job: state, vertices with their plain names, and the plan with its edges."""
+    return f"/jobs/{job_id}"
+
+
+def job_metrics(job_id: str, names: tuple[str, ...]) -> str:
+    """Metrics of the job; unknown names are left out of the answer."""
+    return f"/jobs/{job_id}/metrics?get={','.join(names)}"
+
+
+def exceptions(job_id: str, *, count_max: int) -> str:
+    """The newest ``count_max`` failures."""
+    return f"/jobs/{job_id}/exceptions?maxExceptions={count_max}"
+
+
+def checkpoints(job_id: str) -> str:
+    """Counters and the history."""
+    return f"/jobs/{job_id}/checkpoints"
+
+
+def checkpoint_config(job_id: str) -> str:
+    """The settings in force."""
+    return f"/jobs/{job_id}/checkpoints/config"
+
+
+def checkpoint_details(job_id: str, checkpoint_id: int) -> str:
+    """One checkpoint by vertex."""
+    return f"/jobs/{job_id}/checkpoints/details/{checkpoint_id}"
+
+
+def checkpoint_subtasks(job_id: str, checkpoint_id: int, vertex_id: str) -> str:
+    """One checkpoint at one vertex by subtask."""
+    return f"/jobs/{job_id}/checkpoints/details/{checkpoint_id}/subtasks/{vertex_id}"
+
+
+def barriers(job_id: str, checkpoint_id: int) -> str:
+    """Barrier events by channel: the live runtime only."""
+    return f"/jobs/{job_id}/checkpoints/{checkpoint_id}/barriers"
+
+
+def vertex(job_id: str, vertex_id: str) -> str:
+    """One vertex: where its subtasks run, in which attempt."""
+    return f"/jobs/{job_id}/vertices/{vertex_id}"
+
+
+def backpressure(job_id: str, vertex_id: str) -> str:
+    """Busy, idle and backpressured share of each subtask."""
+    return f"/jobs/{job_id}/vertices/{vertex_id}/backpressure"
+
+
+def metric_names(job_id: str, vertex_id: str) -> str:
+    """The names on offer at a vertex; ``[]`` for some seconds after its start."""
+    return f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
+
+
+def vertex_metrics(job_id: str, vertex_id: str, ids: tuple[str, ...] = ()) -> str:
+    """Metrics of single subtasks, each ``<subtask>.<name>``."""
+    return f"/jobs/{job_id}/vertices/{vertex_id}/metrics?get={','.join(ids)}"
+
+
+# --- metrics of a subtask -----------------------------------------------------------------------------------------
+
+BUSY: Final = "busyTimeMsPerSecond"
+BACKPRESSURED: Final = "backPressuredTimeMsPerSecond"
+IDLE: Final = "idleTimeMsPerSecond"
+START_DELAY: Final = "checkpointStartDelayNanos"
+ALIGNMENT_TIME: Final = "checkpointAlignmentTime"
+"""Nanoseconds; a source has none."""
+RECORDS_IN: Final = "numRecordsIn"
+RECORDS_OUT: Final = "numRecordsOut"
+BYTES_IN: Final = "numBytesIn"
+
+OUT_POOL_USAGE: Final = ("buffers.outPoolUsage", "Shuffle.Netty.Output.Buffers.outPoolUsage")
+"""Two names for one gauge, the shorter first; 2.x has the second only. So have the three below."""
+IN_POOL_USAGE: Final = ("buffers.inPoolUsage", "Shuffle.Netty.Input.Buffers.inPoolUsage")
+INPUT_QUEUE_BYTES: Final = ("buffers.inputQueueSize", "Shuffle.Netty.Input.Buffers.inputQueueSize")
+OUTPUT_QUEUE_BYTES: Final = ("buffers.outputQueueSize", "Shuffle.Netty.Output.Buffers.outputQueueSize")
+
+# --- metrics of a job ---------------------------------------------------------------------------------------------
+
+RESTARTS: Final = ("numRestarts", "fullRestarts")
+"""2.x has the first only."""

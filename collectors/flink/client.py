@@ -1,0 +1,210 @@
+"""HTTP to one Flink-shaped target, with every bound a hostile or broken one needs.
+
+At most two connections; a total and a connect timeout; no redirects, no cookies, no proxies from the environment; the
+body is counted *after* decompression and dropped beyond ``BODY_MAX_BYTES``, so neither an endless answer nor a gzip
+bomb takes more memory than that. Credentials may stand in the URL and never leave it: messages show the bare root.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from backend.domain.errors import FieldProblem, InvalidInputError, TargetProtocolError, TargetUnavailableError
+from collectors.flink.document import clean
+
+BODY_MAX_BYTES: Final = 8 * 1024 * 1024
+CONNECTIONS_MAX: Final = 2
+_CONNECT_TIMEOUT_MAX_S = 5.0
+_CHUNK_BYTES = 64 * 1024
+_REASON_MAX = 300
+_ERROR_BODY_MAX_BYTES = 64 * 1024
+_ALLOWED = "http:// or https:// with a host, without query and fragment"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetUrl:
+    """A target's address: the root for requests and messages, and its credentials apart."""
+
+    root: URL
+    auth: aiohttp.BasicAuth | None
+
+    @property
+    def shown(self) -> str:
+        """The address for messages: no credentials."""
+        return str(self.root).rstrip("/")
+
+
+def parse_target_url(text: str) -> TargetUrl:
+    """Read an address as a person writes it.
+
+    Raises:
+        InvalidInputError: it is no http(s) address; the message does not repeat what it may hold of credentials.
+
+    """
+    try:
+        url = URL(text.strip())
+        port = url.port
+    except (ValueError, TypeError):
+        raise _refused("is no address") from None
+    if url.scheme not in {"http", "https"}:
+        raise _refused(f"has the scheme {url.scheme[:20]!r}" if url.scheme else "has no scheme")
+    if not url.host or port is None:
+        raise _refused("has no host")
+    if url.query_string or url.fragment:
+        raise _refused("has a query or fragment")
+    auth = aiohttp.BasicAuth(url.user or "", url.password or "") if url.user or url.password else None
+    return TargetUrl(url.with_user(None), auth)
+
+
+def _refused(problem: str) -> InvalidInputError:
+    return InvalidInputError([FieldProblem("url", problem, _ALLOWED)], what="target")
+
+
+@asynccontextmanager
+async def open_transport(url: str, *, timeout_s: float) -> AsyncIterator[AiohttpTransport]:
+    """A transport to the target at ``url``; its connections are closed at the end.
+
+    Raises:
+        InvalidInputError: ``url`` is no http(s) address.
+
+    """
+    target = parse_target_url(url)
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_MAX),
+        timeout=aiohttp.ClientTimeout(total=timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_MAX_S)),
+        auth=target.auth,
+        # A body is decompressed here, piece by piece and counted; the library would do a whole chunk at once.
+        auto_decompress=False,
+        headers={"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "barrierscope"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        max_line_size=16 * 1024,
+        max_field_size=16 * 1024,
+    )
+    async with session:
+        yield AiohttpTransport(session, target, timeout_s=timeout_s)
+
+
+class AiohttpTransport:
+    """``FlinkTransport`` over one aiohttp session."""
+
+    def __init__(self, session: aiohttp.ClientSession, target: TargetUrl, *, timeout_s: float) -> None:
+        self._session = session
+        self._shown = target.shown
+        self._root = str(target.root).rstrip("/")
+        self._timeout_s = timeout_s
+
+    @property
+    def url(self) -> str:
+        """The target's root, without credentials."""
+        return self._shown
+
+    async def get(self, path: str) -> bytes:
+        """The body of a 200 answer; see ``FlinkTransport``."""
+        where = self._shown + path.partition("?")[0]
+        try:
+            async with self._session.get(URL(self._root + path, encoded=True), allow_redirects=False) as response:
+                return await self._body(response, where)
+        except TimeoutError:
+            raise TargetUnavailableError(url=where, reason=f"no answer within {self._timeout_s:g} s") from None
+        except aiohttp.ClientSSLError as error:
+            raise TargetUnavailableError(url=where, reason=f"no TLS connection ({type(error).__name__})") from None
+        except aiohttp.ClientConnectorError as error:
+            reason = error.os_error.strerror or type(error.os_error).__name__
+            raise TargetUnavailableError(url=where, reason=f"cannot connect: {_line(reason)}") from None
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            raise TargetUnavailableError(url=where, reason=f"connection lost ({type(error).__name__})") from None
+        except aiohttp.ClientPayloadError:
+            raise TargetProtocolError(url=where, reason="the answer broke off in the middle") from None
+        except (aiohttp.ClientError, ValueError) as error:
+            raise TargetProtocolError(url=where, reason=f"does not speak HTTP ({type(error).__name__})") from None
+
+    async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
+        if 300 <= response.status < 400:
+            raise TargetProtocolError(
+                url=where, reason="answers by a redirect; give its real address", status=response.status
+            )
+        if response.status != 200:
+            detail = _error_line(await _read(response, where, size_max=_ERROR_BODY_MAX_BYTES, is_cut=True))
+            raise TargetProtocolError(url=where, reason=f"HTTP {response.status}{detail}", status=response.status)
+        if response.content_type == "text/html":
+            raise TargetProtocolError(url=where, reason="answers HTML, not Flink's JSON", status=response.status)
+        return await _read(response, where, size_max=BODY_MAX_BYTES)
+
+
+async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, is_cut: bool = False) -> bytes:
+    """The decompressed body; where it is longer than ``size_max`` an error, or its beginning (``is_cut``)."""
+    decoder = _Decoder(response.headers.get("Content-Encoding", "identity").strip().lower(), where)
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        for part in decoder.decode(chunk):
+            parts.append(part)
+            size += len(part)
+            if size > size_max and is_cut:
+                # The rest is not wanted, so the connection cannot be used again.
+                response.close()
+                return b"".join(parts)[:size_max]
+            if size > size_max:
+                response.close()
+                raise TargetProtocolError(url=where, reason=f"the answer is larger than {size_max // 2**20} MiB")
+    decoder.finish()
+    return b"".join(parts)
+
+
+class _Decoder:
+    """Content decoding in pieces of bounded size."""
+
+    def __init__(self, encoding: str, where: str) -> None:
+        self._where = where
+        if encoding in {"", "identity"}:
+            self._zlib = None
+        elif encoding in {"gzip", "x-gzip", "deflate"}:
+            # 32: zlib and gzip headers are told apart by themselves.
+            self._zlib = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        else:
+            name = clean(encoding, length_max=40)
+            raise TargetProtocolError(url=where, reason=f"the answer is encoded as {name!r}, which was not asked for")
+
+    def decode(self, chunk: bytes) -> Iterator[bytes]:
+        """The decoded pieces of one chunk, none larger than a chunk."""
+        if self._zlib is None:
+            yield chunk
+            return
+        rest = chunk
+        while rest:
+            try:
+                yield self._zlib.decompress(rest, _CHUNK_BYTES)
+            except zlib.error:
+                raise self._broken() from None
+            rest = self._zlib.unconsumed_tail
+
+    def finish(self) -> None:
+        """All was there."""
+        if self._zlib is not None and not self._zlib.eof:
+            raise self._broken()
+
+    def _broken(self) -> TargetProtocolError:
+        return TargetProtocolError(url=self._where, reason="the compressed answer is broken")
+
+
+def _error_line(body: bytes) -> str:
+    """The first line of Flink's ``{"errors": [...]}``, which goes on with whole stack traces; "" for anything else."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    errors = document.get("errors") if isinstance(document, dict) else None
+    lines = [e for e in errors if isinstance(e, str) and e.strip()] if isinstance(errors, list) else []
+    return f": {_line(lines[0])}" if lines else ""
+
+
+def _line(text: str) -> str:
+    return clean(text.strip().partition("\n")[0], length_max=_REASON_MAX)

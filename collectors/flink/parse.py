@@ -1,0 +1,393 @@
+"""JSON answers of Flink's monitoring REST -> values of ``backend.domain``. Pure.
+
+Here the sentinels end: what was not reported becomes None, never zero; foreign names and units do not pass. A field of
+the wrong type or out of range is a ``TargetProtocolError`` that names address and field; a field that only some
+versions have may be missing. Sources: recordings of Flink 1.20.5 (``tests/contract``) and what 2.3.0 does differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from backend.contracts import flink
+from backend.domain.checkpoint import (
+    CheckpointConfig,
+    CheckpointCounts,
+    CheckpointHeader,
+    CheckpointKind,
+    CheckpointStatus,
+    Values,
+    VertexDetail,
+)
+from backend.domain.failure import reason_of_message
+from backend.domain.ids import EngineRunId, VertexId
+from backend.domain.observation import Engine, JobState
+from backend.domain.topology import Edge, Placement, Topology, Vertex
+from collectors.flink.document import Document, clean, clean_lines
+
+NAME_MAX = 500
+MESSAGE_MAX = 2000
+STACKTRACE_MAX = 8000
+# A duration beyond this (24 days) is a clock gone wrong; the store keeps 32 bits.
+_MS_MAX = 2**31 - 1
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_STATUS = {
+    flink.STATUS_IN_PROGRESS: CheckpointStatus.IN_PROGRESS,
+    flink.STATUS_COMPLETED: CheckpointStatus.COMPLETED,
+    flink.STATUS_FAILED: CheckpointStatus.FAILED,
+}
+_UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
+
+
+# --- the cluster and its jobs -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What answers: ``version`` is the engine's own word."""
+
+    engine: Engine
+    version: str
+
+
+def engine_info(document: Document) -> EngineInfo:
+    """``/config``: Flink, or our live runtime, which says so."""
+    runtime = document.find(flink.RUNTIME_FIELD)
+    if runtime is not None:
+        return EngineInfo(Engine.RUNTIME, runtime.text(length_max=NAME_MAX))
+    return EngineInfo(Engine.FLINK, document.get("flink-version").text(length_max=NAME_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """One row of ``/jobs/overview``. ``changed_at_ms`` moves whenever one of its tasks changes its state."""
+
+    engine_run_id: EngineRunId
+    name: str
+    engine_state: str
+    state: JobState
+    started_at: datetime
+    ended_at: datetime | None
+    duration_ms: int
+    changed_at_ms: int
+
+
+def jobs_overview(document: Document) -> tuple[JobEntry, ...]:
+    """``/jobs/overview``."""
+    return tuple(_job_entry(row) for row in document.get("jobs").items())
+
+
+def _job_entry(row: Document) -> JobEntry:
+    word = row.get("state").text(length_max=NAME_MAX)
+    return JobEntry(
+        engine_run_id=EngineRunId(_id(row.get("jid"))),
+        name=row.get("name").text(length_max=NAME_MAX),
+        engine_state=word,
+        state=_job_state(word),
+        started_at=row.get("start-time").instant_known(),
+        ended_at=row.get("end-time").instant(),
+        duration_ms=row.get("duration").whole(),
+        changed_at_ms=row.get("last-modification").whole(),
+    )
+
+
+def _job_state(word: str) -> JobState:
+    if word in flink.JOB_STATES_ENDED:
+        return JobState.ENDED
+    if word in flink.JOB_STATES_RESTARTING:
+        return JobState.RESTARTING
+    return JobState.RUNNING if word == flink.JOB_STATE_RUNNING else JobState.UNKNOWN
+
+
+def topology(document: Document) -> Topology:
+    """``/jobs/:id``: vertices by their plain names (the plan has HTML there), edges from the plan."""
+    vertices = {v.id: v for v in (_vertex(row) for row in document.get("vertices").items())}
+    edges: list[Edge] = []
+    for node in document.get("plan").get("nodes").items():
+        target = VertexId(_id(node.get("id")))
+        inputs = node.find("inputs")
+        for source in inputs.items() if inputs is not None else ():
+            edge = Edge(VertexId(_id(source.get("id"))), target, _optional_text(source.find("ship_strategy")))
+            if edge.source in vertices and edge.target in vertices:
+                edges.append(edge)
+    order = _topological(tuple(vertices), edges)
+    position = {vertex_id: n for n, vertex_id in enumerate(order)}
+    edges.sort(key=lambda e: (position[e.source], position[e.target]))
+    return Topology(tuple(vertices[v] for v in order), tuple(edges))
+
+
+def _vertex(row: Document) -> Vertex:
+    max_parallelism = row.find("maxParallelism")
+    limit = None if max_parallelism is None else max_parallelism.whole()
+    return Vertex(
+        id=VertexId(_id(row.get("id"))),
+        name=row.get("name").text(length_max=NAME_MAX),
+        parallelism=_subtask_count(row.get("parallelism")),
+        max_parallelism=None if limit is None or limit < 0 else limit,
+    )
+
+
+def _topological(vertices: tuple[VertexId, ...], edges: Iterable[Edge]) -> list[VertexId]:
+    # Flink lists them so already; what a cycle would leave over (none is legal) keeps its place at the end.
+    missing = dict.fromkeys(vertices, 0)
+    after: dict[VertexId, list[VertexId]] = {v: [] for v in vertices}
+    for edge in edges:
+        missing[edge.target] += 1
+        after[edge.source].append(edge.target)
+    order = [v for v in vertices if missing[v] == 0]
+    for done in order:
+        for target in after[done]:
+            missing[target] -= 1
+            if missing[target] == 0:
+                order.append(target)
+    return order + [v for v in vertices if missing[v] > 0]
+
+
+def placement(document: Document) -> Placement:
+    """``/jobs/:id/vertices/:vid``; ``host`` is gone in 2.x, where ``endpoint`` (host:port) says it."""
+    rows = list(document.get("subtasks").items())
+    hosts: list[str | None] = [None] * len(rows)
+    managers, statuses = hosts.copy(), hosts.copy()
+    attempts: list[int | None] = [None] * len(rows)
+    for row in rows:
+        n = _index(row.get("subtask"), len(rows))
+        endpoint = _optional_text(row.find("endpoint"))
+        hosts[n] = _optional_text(row.find("host")) or (endpoint.rpartition(":")[0] if endpoint else None) or None
+        managers[n] = _optional_text(row.find("taskmanager-id"))
+        attempt = row.find("attempt")
+        attempts[n] = None if attempt is None else attempt.count()
+        statuses[n] = _optional_text(row.find("status"))
+    return Placement(VertexId(_id(document.get("id"))), tuple(hosts), tuple(managers), tuple(attempts), tuple(statuses))
+
+
+def exceptions(document: Document) -> tuple[tuple[datetime, str], ...]:
+    """``/jobs/:id/exceptions``, oldest first: task and stack trace (cut)."""
+    history = document.find("exceptionHistory")
+    rows = [] if history is None else list(history.get("entries").items())
+    found = [(row.get("timestamp").instant_known(), _exception_text(row)) for row in rows]
+    return tuple(sorted(found))
+
+
+def _exception_text(row: Document) -> str:
+    task = _optional_text(row.find("taskName"))
+    trace = row.find("stacktrace") or row.get("exceptionName")
+    if not isinstance(trace.value, str):
+        raise trace.fail("is no text")
+    text = clean_lines(trace.value, length_max=STACKTRACE_MAX).strip()
+    return f"{task}: {text}" if task else text
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsAnswer:
+    """``/jobs/:id/checkpoints``; headers newest first, as listed. ``restored_ms`` tells one restore from another."""
+
+    counts: CheckpointCounts
+    headers: tuple[CheckpointHeader, ...]
+    restored_ms: int | None
+
+
+def checkpoints(document: Document) -> CheckpointsAnswer:
+    """``/jobs/:id/checkpoints``."""
+    counts = document.get("counts")
+    restored = document.get("latest").find("restored")
+    return CheckpointsAnswer(
+        counts=CheckpointCounts(
+            restored=counts.get("restored").count(),
+            total=counts.get("total").count(),
+            in_progress=counts.get("in_progress").count(),
+            completed=counts.get("completed").count(),
+            failed=counts.get("failed").count(),
+        ),
+        headers=tuple(header(row) for row in document.get("history").items()),
+        restored_ms=None if restored is None else restored.get("restore_timestamp").whole(),
+    )
+
+
+def header(document: Document) -> CheckpointHeader:
+    """One checkpoint of the history, or its details."""
+    status = _status(document)
+    acknowledged = document.get("num_acknowledged_subtasks").count()
+    message = document.find("failure_message")
+    text = None if message is None else message.text(length_max=MESSAGE_MAX)
+    failed = document.find("failure_timestamp")
+    discarded = document.find("discarded")
+    # A sum over no acknowledgement is no size.
+    size = _bytes if acknowledged else _nothing
+    return CheckpointHeader(
+        checkpoint_id=document.get("id").count(),
+        kind=_checkpoint_kind(document),
+        status=status,
+        triggered_at=document.get("trigger_timestamp").instant_known(),
+        is_unaligned=_UNALIGNED.get(_optional_text(document.find("checkpoint_type")) or ""),
+        latest_ack_at=document.get("latest_ack_timestamp").instant(),
+        # Of one in progress Flink shows the time to its latest acknowledgement, not the time elapsed.
+        end_to_end_duration_ms=_long_ms(document.get("end_to_end_duration")) if status.is_terminal else None,
+        checkpointed_size_bytes=size(document.get("checkpointed_size")),
+        full_state_size_bytes=size(document.get("state_size")),
+        processed_bytes=size(document.get("processed_data")),
+        persisted_bytes=size(document.get("persisted_data")),
+        subtask_count=document.get("num_subtasks").count(),
+        acknowledged_count=acknowledged,
+        failure_reason=reason_of_message(text) if status is CheckpointStatus.FAILED else None,
+        failure_message=text,
+        failed_at=None if failed is None else failed.instant(),
+        external_path=_optional_text(document.find("external_path")),
+        is_discarded=None if discarded is None else discarded.truth(),
+    )
+
+
+def _checkpoint_kind(document: Document) -> CheckpointKind:
+    if not document.get("is_savepoint").truth():
+        return CheckpointKind.CHECKPOINT
+    word = _optional_text(document.find("checkpoint_type"))
+    return CheckpointKind.SYNC_SAVEPOINT if word == flink.TYPE_SYNC_SAVEPOINT else CheckpointKind.SAVEPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class VertexAcks:
+    """How many subtasks of one vertex acknowledged one checkpoint."""
+
+    vertex_id: VertexId
+    acknowledged_count: int
+    subtask_count: int
+
+
+def details(document: Document) -> tuple[CheckpointHeader, tuple[VertexAcks, ...]]:
+    """``/jobs/:id/checkpoints/details/:cid``."""
+    tasks = tuple(
+        VertexAcks(
+            VertexId(_id_text(key, task)),
+            task.get("num_acknowledged_subtasks").count(),
+            _subtask_count(task.get("num_subtasks")),
+        )
+        for key, task in document.get("tasks").members()
+    )
+    return header(document), tasks
+
+
+@dataclass(frozen=True, slots=True)
+class SubtasksAnswer:
+    """One vertex of one checkpoint, and the state of the checkpoint when that was answered."""
+
+    checkpoint_id: int
+    status: CheckpointStatus
+    detail: VertexDetail
+
+
+def subtasks(document: Document, vertex_id: VertexId) -> SubtasksAnswer:
+    """``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
+    rows: list[_Row | None] = [None] * _subtask_count(document.get("num_subtasks"))
+    for item in document.get("subtasks").items():
+        n = _index(item.get("index"), len(rows))
+        if item.get("className").value == flink.SUBTASK_ACKNOWLEDGED:
+            rows[n] = _row(item)
+    columns: list[Values] = [tuple(None if row is None else row[n] for row in rows) for n in range(_WIDTH)]
+    return SubtasksAnswer(document.get("id").count(), _status(document), VertexDetail(vertex_id, *columns))
+
+
+_Row = tuple[int | None, ...]
+_WIDTH = 10
+
+
+def _row(item: Document) -> _Row:
+    """The values of one subtask, in the order of ``VertexDetail``'s arrays."""
+    phases, alignment = item.get("checkpoint"), item.get("alignment")
+    return (
+        _ms(item.get("start_delay")),
+        _ms(alignment.get("duration")),
+        _ms(phases.get("sync")),
+        _ms(phases.get("async")),
+        _ms(item.get("end_to_end_duration")),
+        _bytes(item.get("checkpointed_size")),
+        _bytes(item.get("state_size")),
+        _bytes(alignment.get("processed")),
+        _bytes(alignment.get("persisted")),
+        int(item.get("unaligned_checkpoint").truth()),
+    )
+
+
+def checkpoint_config(document: Document) -> CheckpointConfig:
+    """``/jobs/:id/checkpoints/config``."""
+    unaligned = document.find("unaligned_checkpoints")
+    is_unaligned = None if unaligned is None else unaligned.truth()
+    timeout = document.find("aligned_checkpoint_timeout")
+    interval_ms = document.get("interval").whole()
+    tolerable = document.find("tolerable_failed_checkpoints")
+    cap = document.find(flink.RUNTIME_INFLIGHT_CAP)
+    return CheckpointConfig(
+        mode=_optional_text(document.find("mode")),
+        interval_ms=None if interval_ms <= 0 or interval_ms == flink.NEVER_MS else interval_ms,
+        timeout_ms=_bytes(document.get("timeout")),
+        min_pause_ms=_bytes(document.get("min_pause")),
+        max_concurrent=_bytes(document.get("max_concurrent")),
+        is_unaligned_enabled=is_unaligned,
+        aligned_timeout_ms=_bytes(timeout) if is_unaligned and timeout is not None else None,
+        tolerable_failed_count=None if tolerable is None else _bytes(tolerable),
+        state_backend=_optional_text(document.find("state_backend")),
+        checkpoint_storage=_optional_text(document.find("checkpoint_storage")),
+        inflight_cap_bytes=None if cap is None else _bytes(cap),
+    )
+
+
+# --- single values ------------------------------------------------------------------------------------------------
+
+
+def _id(document: Document) -> str:
+    return _id_text(document.value, document)
+
+
+def _id_text(value: object, document: Document) -> str:
+    # An id becomes part of the next request's path, so nothing else may pass.
+    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+        raise document.fail(f"has the id {clean(str(value), length_max=60)!r}, 32 hexadecimal digits are needed")
+    return value
+
+
+def _status(document: Document) -> CheckpointStatus:
+    status = document.get("status")
+    found = _STATUS.get(str(status.value))
+    if found is None:
+        raise status.fail(f"is {clean(str(status.value), length_max=60)!r}, one of {', '.join(_STATUS)} is needed")
+    return found
+
+
+def _optional_text(document: Document | None) -> str | None:
+    return None if document is None else document.text(length_max=NAME_MAX)
+
+
+def _subtask_count(document: Document) -> int:
+    count = document.count()
+    if count > flink.PARALLELISM_MAX:
+        raise document.fail(f"is {count}, at most {flink.PARALLELISM_MAX} subtasks are possible")
+    return count
+
+
+def _index(document: Document, count: int) -> int:
+    value = document.whole()
+    if not 0 <= value < count:
+        raise document.fail(f"is {value}, there are {count} subtasks")
+    return value
+
+
+def _ms(document: Document) -> int | None:
+    value = document.whole()
+    return value if 0 <= value <= _MS_MAX else None
+
+
+def _long_ms(document: Document) -> int | None:
+    value = document.whole()
+    return None if value < 0 else value
+
+
+_bytes = _long_ms
+
+
+def _nothing(document: Document) -> None:
+    document.whole()

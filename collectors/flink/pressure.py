@@ -1,0 +1,145 @@
+"""Which metrics of a vertex are asked for, in how few requests, and what they say. Pure.
+
+The share of busy, idle and backpressured time is asked for as metrics, beside queues and gauges: the backpressure
+endpoint computes its answer from the same three, so one request a vertex does for two. A request line has a limit, so
+a wide vertex takes several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from backend.contracts import flink
+from backend.domain.ids import VertexId
+from backend.domain.pressure import Ratios, Values, VertexPressure
+from collectors.flink.parse_metrics import Readings, ratio
+
+T = TypeVar("T")
+
+_NANOS_PER_MS = 1_000_000
+_INT64 = 2**63
+# "GET " and " HTTP/1.1", and room for a proxy's prefix of the path.
+_LINE_OVERHEAD_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MetricNames:
+    """The names under which one vertex offers what is wanted; None where it does not offer it."""
+
+    busy: str | None
+    backpressured: str | None
+    idle: str | None
+    out_pool_usage: str | None
+    in_pool_usage: str | None
+    queued_in: str | None
+    queued_out: str | None
+    records_in: str | None
+    records_out: str | None
+    bytes_in: str | None
+    start_delay: str | None
+    alignment: str | None
+
+    @property
+    def pressure(self) -> tuple[str, ...]:
+        """Every name, for a whole reading of the vertex."""
+        everything = (self.busy, self.backpressured, self.idle, self.out_pool_usage, self.in_pool_usage)
+        everything += (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
+        return tuple(n for n in everything if n is not None) + self.gauges
+
+    @property
+    def gauges(self) -> tuple[str, ...]:
+        """The names that tell of a barrier."""
+        return tuple(n for n in (self.start_delay, self.alignment) if n is not None)
+
+
+def wanted_of(offered: frozenset[str]) -> MetricNames:
+    """Choose among the names on offer: the shorter of two for one gauge, since the request line is limited."""
+
+    def one(*names: str) -> str | None:
+        return next((n for n in names if n in offered), None)
+
+    return MetricNames(
+        busy=one(flink.BUSY),
+        backpressured=one(flink.BACKPRESSURED),
+        idle=one(flink.IDLE),
+        out_pool_usage=one(*flink.OUT_POOL_USAGE),
+        in_pool_usage=one(*flink.IN_POOL_USAGE),
+        queued_in=one(*flink.INPUT_QUEUE_BYTES),
+        queued_out=one(*flink.OUTPUT_QUEUE_BYTES),
+        records_in=one(flink.RECORDS_IN),
+        records_out=one(flink.RECORDS_OUT),
+        bytes_in=one(flink.BYTES_IN),
+        start_delay=one(flink.START_DELAY),
+        alignment=one(flink.ALIGNMENT_TIME),
+    )
+
+
+def request_paths(
+    job_id: str, vertex_id: VertexId, subtasks: Iterable[int], names: tuple[str, ...], *, prefix_bytes: int
+) -> Iterator[str]:
+    """Paths that ask ``names`` of ``subtasks``, each short enough for a request line; ``prefix_bytes`` is the root's."""
+    room = flink.REQUEST_LINE_MAX_BYTES - _LINE_OVERHEAD_BYTES - prefix_bytes
+    room -= len(flink.vertex_metrics(job_id, vertex_id))
+    ids: list[str] = []
+    used = 0
+    for metric in (f"{n}.{name}" for n in subtasks for name in names):
+        if ids and used + len(metric) + 1 > room:
+            yield flink.vertex_metrics(job_id, vertex_id, tuple(ids))
+            ids, used = [], 0
+        ids.append(metric)
+        used += len(metric) + 1
+    if ids:
+        yield flink.vertex_metrics(job_id, vertex_id, tuple(ids))
+
+
+def vertex_pressure(
+    vertex_id: VertexId, *, parallelism: int, readings: Readings, names: MetricNames, at: datetime
+) -> VertexPressure | None:
+    """One reading of one vertex; None where nothing at all was reported."""
+    if not readings:
+        return None
+
+    def column(name: str | None) -> list[float | None]:
+        return [None if name is None else readings.get((n, name)) for n in range(parallelism)]
+
+    return VertexPressure(
+        vertex_id=vertex_id,
+        observed_at=at,
+        busy_ratio=_shares(column(names.busy)),
+        backpressured_ratio=_shares(column(names.backpressured)),
+        idle_ratio=_shares(column(names.idle)),
+        out_pool_usage_ratio=_usages(column(names.out_pool_usage)),
+        in_pool_usage_ratio=_usages(column(names.in_pool_usage)),
+        queued_in_bytes=_wholes(column(names.queued_in)),
+        queued_out_bytes=_wholes(column(names.queued_out)),
+        records_in_count=_wholes(column(names.records_in)),
+        records_out_count=_wholes(column(names.records_out)),
+        bytes_in_count=_wholes(column(names.bytes_in)),
+        start_delay_gauge_ms=_wholes(column(names.start_delay), divisor=_NANOS_PER_MS),
+        alignment_gauge_ms=_wholes(column(names.alignment), divisor=_NANOS_PER_MS),
+    )
+
+
+def gauge_values(readings: Readings, name: str | None) -> Mapping[int, int]:
+    """One gauge by subtask, in its own unit; negative sentinels left out."""
+    return {n: int(value) for (n, found), value in readings.items() if found == name and 0 <= value < _INT64}
+
+
+def _shares(column: list[float | None]) -> Ratios:
+    return _or_nothing(tuple(ratio(None if v is None else v / 1000) for v in column))
+
+
+def _usages(column: list[float | None]) -> Ratios:
+    return _or_nothing(tuple(ratio(v) for v in column))
+
+
+def _wholes(column: list[float | None], *, divisor: int = 1) -> Values:
+    return _or_nothing(tuple(None if v is None or not 0 <= v < _INT64 else int(v) // divisor for v in column))
+
+
+def _or_nothing(column: tuple[T | None, ...]) -> tuple[T | None, ...]:
+    """An empty tuple where no subtask reported anything: not offered."""
+    return column if any(v is not None for v in column) else ()

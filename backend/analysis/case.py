@@ -1,0 +1,220 @@
+"""The facts of one judgement, worked out once: phases, paths and loads of the checkpoints that are judged.
+
+A case is about a job (its newest terminal checkpoints) or about one checkpoint. It decides whether anything suffers,
+and how the sentence begins; who is guilty is decided in ``verdict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from backend.analysis import health, pressure
+from backend.analysis import sentences as say
+from backend.analysis.critical_path import CriticalPath, Phases, critical_path
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.health import HealthReport
+from backend.analysis.phases import SubtaskPhases, checkpoint_phases
+from backend.analysis.pressure import Suspect, VertexLoad
+from backend.analysis.statistics import median
+from backend.analysis.thresholds import CHECKPOINT_WINDOW_S, CONFIDENT_COUNT
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from backend.domain.verdict import Confidence, Health, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """One checkpoint with its phases and path; ``duration_ms`` is to its end, or to now while it is open."""
+
+    checkpoint: Checkpoint
+    phases: Phases
+    path: CriticalPath | None
+    duration_ms: int
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it failed."""
+        return self.checkpoint.header.status is CheckpointStatus.FAILED
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether it failed by its timeout."""
+        return self.is_failed and self.checkpoint.header.failure_reason is FailureReason.EXPIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a verdict is reached from. ``lead`` is the sentence up to the colon; ``apart`` warns of far-off readings,
+    ``is_of_one`` tells a case of one checkpoint from a case of a job that has but one."""
+
+    evidence: JobEvidence
+    report: HealthReport
+    lead: str
+    is_suffering: bool
+    walked: tuple[Walked, ...]
+    loads: dict[VertexId, VertexLoad]
+    suspect: Suspect | None
+    has_restarts: bool
+    apart: str | None = None
+    is_of_one: bool = False
+
+    def name(self, vertex_id: VertexId) -> str:
+        """The vertex's name, short enough for a sentence."""
+        return say.vertex(self.evidence.vertex_name(vertex_id))
+
+    @property
+    def long_ones(self) -> tuple[tuple[Phases, int], ...]:
+        """Phases and duration of the checkpoints with detail."""
+        return tuple((w.phases, w.duration_ms) for w in self.walked if w.phases)
+
+    @property
+    def expired(self) -> tuple[tuple[Phases, int], ...]:
+        """Phases and duration of those that expired."""
+        return tuple((w.phases, w.duration_ms) for w in self.walked if w.phases and w.is_expired)
+
+    @property
+    def confidence(self) -> Confidence:
+        """How far the number of checkpoints, and the age of the readings, let one go."""
+        if self.apart is not None or not self.walked:
+            return Confidence.LOW
+        if len(self.walked) == 1:
+            return Confidence.MEDIUM if self.is_of_one and self.loads else Confidence.LOW
+        return Confidence.HIGH if len(self.walked) >= CONFIDENT_COUNT else Confidence.MEDIUM
+
+    @property
+    def travel_phase(self) -> Phase | None:
+        """Start delay or alignment, whichever takes more of the critical paths; None where nothing suffers."""
+        if not self.is_suffering:
+            return None
+        paths = [w.path for w in self.walked if w.path is not None]
+        delay = median(p.phase_ms(Phase.START_DELAY) for p in paths)
+        alignment = median(p.phase_ms(Phase.ALIGNMENT) for p in paths)
+        return Phase.ALIGNMENT if (alignment or 0) > (delay or 0) else Phase.START_DELAY
+
+    def subtasks_of(self, vertex_id: VertexId) -> list[tuple[SubtaskPhases, ...]]:
+        """The vertex's phases, one tuple a checkpoint."""
+        return [w.phases[vertex_id] for w in self.walked if vertex_id in w.phases]
+
+
+def of_job(evidence: JobEvidence) -> Case:
+    """The case of a job: its newest terminal checkpoints and its newest readings."""
+    has_restarts = _has_restarts(evidence)
+    report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts)
+    judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
+    loads, suspect = _pressure(evidence, evidence.pressure)
+    return Case(
+        evidence=evidence,
+        report=report,
+        lead=_job_lead(report, evidence),
+        is_suffering=_is_job_suffering(report, judged, evidence),
+        walked=tuple(_walk(c, evidence) for c in judged),
+        loads=loads,
+        suspect=suspect,
+        has_restarts=has_restarts,
+    )
+
+
+def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
+    """The case of one checkpoint, with the readings taken while it was open, else those there are."""
+    has_restarts = _has_restarts(evidence)
+    walked = _walk(checkpoint, evidence)
+    near = _near(checkpoint, walked.duration_ms, evidence.pressure)
+    loads, suspect = _pressure(evidence, near or evidence.pressure)
+    limit = health.slow_limit_ms(evidence.config)
+    is_long = limit is not None and walked.duration_ms >= limit[0]
+    return Case(
+        evidence=evidence,
+        report=health.report((checkpoint,), evidence.config, has_restarts=has_restarts),
+        lead=_checkpoint_lead(walked),
+        is_suffering=walked.is_failed or is_long,
+        walked=(walked,),
+        loads=loads,
+        suspect=suspect,
+        has_restarts=has_restarts,
+        is_of_one=True,
+        apart=None if near or not loads else "the readings were taken more than a minute apart from this checkpoint",
+    )
+
+
+def _has_restarts(evidence: JobEvidence) -> bool:
+    return bool(evidence.restart_count) or bool(evidence.exceptions)
+
+
+def _pressure(
+    evidence: JobEvidence, readings: Sequence[VertexPressure]
+) -> tuple[dict[VertexId, VertexLoad], Suspect | None]:
+    loads = pressure.vertex_loads(readings)
+    found = pressure.suspects(evidence.topology, loads)
+    return loads, pressure.root_suspect(evidence.topology, found)
+
+
+def _walk(checkpoint: Checkpoint, evidence: JobEvidence) -> Walked:
+    header = checkpoint.header
+    late = evidence.late(header.checkpoint_id)
+    duration = header.end_to_end_duration_ms
+    if duration is None:
+        end = header.failed_at or evidence.now
+        duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
+    return Walked(
+        checkpoint=checkpoint,
+        phases=checkpoint_phases(checkpoint, evidence.config, late),
+        path=critical_path(checkpoint, evidence.topology, evidence.config, late),
+        duration_ms=duration,
+    )
+
+
+def _near(checkpoint: Checkpoint, duration_ms: int, readings: Sequence[VertexPressure]) -> tuple[VertexPressure, ...]:
+    margin = timedelta(seconds=CHECKPOINT_WINDOW_S)
+    begin = checkpoint.header.triggered_at
+    end = begin + timedelta(milliseconds=duration_ms)
+    return tuple(r for r in readings if begin - margin <= r.observed_at <= end + margin)
+
+
+def _is_job_suffering(report: HealthReport, judged: Sequence[Checkpoint], evidence: JobEvidence) -> bool:
+    if report.health is not Health.TOO_FEW:
+        return report.health is not Health.HEALTHY
+    limit = health.slow_limit_ms(evidence.config)
+    return any(
+        c.header.status is CheckpointStatus.FAILED
+        or (limit is not None and (c.header.end_to_end_duration_ms or 0) >= limit[0])
+        for c in judged
+    )
+
+
+def _job_lead(report: HealthReport, evidence: JobEvidence) -> str:
+    middle = report.duration_median_ms
+    config = evidence.config
+    if report.health is Health.FAILING:
+        reasons = {c.header.failure_reason for c in report.failed}
+        verb = "expired" if reasons == {FailureReason.EXPIRED} else "failed"
+        after = median(c.header.end_to_end_duration_ms for c in report.failed)
+        at = f" at {say.duration(after)}" if verb == "expired" and after is not None else ""
+        return f"{len(report.failed)} of the last {report.judged_count} checkpoints {verb}{at}"
+    if middle is None:
+        if report.failed:
+            return f"{say.checkpoints(len(report.failed))} failed and none completed so far"
+        return "No checkpoint has completed yet"
+    against = ""
+    if config is not None and config.interval_ms:
+        against = f", interval {say.duration(config.interval_ms)}"
+    many = f"median of {len(report.completed)}{against}"
+    if report.health is Health.SLOW:
+        return f"Checkpoints take {say.duration(middle)} ({many})"
+    if report.health is Health.TOO_FEW:
+        return f"Only {say.checkpoints(report.judged_count)} so far, {say.duration(middle)} ({many})"
+    return f"Checkpoints are healthy at {say.duration(middle)} ({many})"
+
+
+def _checkpoint_lead(walked: Walked) -> str:
+    header = walked.checkpoint.header
+    took = say.duration(walked.duration_ms)
+    if header.status is CheckpointStatus.IN_PROGRESS:
+        done = f"{header.acknowledged_count} of {header.subtask_count} subtasks acknowledged"
+        return f"Open for {took} with {done}"
+    if walked.is_expired:
+        return f"Expired at {took}"
+    return f"Failed after {took}" if walked.is_failed else f"Completed in {took}"

@@ -1,0 +1,225 @@
+"""What the end-to-end duration of one checkpoint consists of: from a source to the last acknowledgement.
+
+From the subtask that acknowledged last (or, in a checkpoint that did not complete, the one it waits for) the path goes
+up to the subtask that most likely sent the barrier, until a source. The engine does not report which channel was last,
+so the sender is the direct predecessor that forwarded latest, but not after the barrier arrived: reconstructed.
+
+Invariant: the steps follow each other without a gap or an overlap, and none is negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from backend.analysis.phases import SubtaskPhases, checkpoint_phases
+from backend.analysis.statistics import highest
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
+from backend.domain.ids import VertexId
+from backend.domain.topology import Topology
+from backend.domain.verdict import Basis, Phase
+
+Phases = Mapping[VertexId, tuple[SubtaskPhases, ...]]
+
+_POINTWISE = frozenset({"FORWARD"})
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalStep:
+    """One piece of the path, in milliseconds since the trigger."""
+
+    vertex_id: VertexId
+    vertex: str
+    subtask: int
+    phase: Phase
+    start_ms: int
+    end_ms: int
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The path, source first. ``last_in`` is filled by ``with_persistence``."""
+
+    steps: tuple[CriticalStep, ...]
+    last_vertex_id: VertexId
+    last_vertex: str
+    last_subtask: int
+    without_last_ms: int | None
+    last_in: str | None = None
+
+    def phase_ms(self, phase: Phase) -> int:
+        """Milliseconds of the path spent in one phase."""
+        return sum(s.end_ms - s.start_ms for s in self.steps if s.phase is phase)
+
+    @property
+    def dominant_phase(self) -> Phase | None:
+        """The phase with the largest part of the path, the earlier one on a tie; None of an empty path."""
+        spent = {p: self.phase_ms(p) for p in Phase}
+        best = max(Phase, key=lambda p: spent[p])
+        return best if spent[best] > 0 else None
+
+
+def critical_path(
+    checkpoint: Checkpoint,
+    topology: Topology,
+    config: CheckpointConfig | None,
+    late_barriers: Sequence[LateBarrier] = (),
+) -> CriticalPath | None:
+    """The critical path of one checkpoint, or None where no subtask's detail is known."""
+    phases = checkpoint_phases(checkpoint, config, late_barriers)
+    last = _last(phases, topology)
+    if last is None:
+        return None
+    vertex_id, subtask = last
+    end_ms = checkpoint.header.end_to_end_duration_ms
+    steps: list[CriticalStep] = []
+    reached_ms = _own_steps(steps, topology, vertex_id, phases[vertex_id][subtask], end_ms)
+    _walk_up(steps, topology, phases, vertex_id, subtask, reached_ms)
+    steps.reverse()
+    return CriticalPath(
+        steps=tuple(steps),
+        last_vertex_id=vertex_id,
+        last_vertex=_name(topology, vertex_id),
+        last_subtask=subtask,
+        without_last_ms=_without(phases, vertex_id, subtask),
+    )
+
+
+def with_persistence(
+    path: CriticalPath,
+    checkpoints: Sequence[Checkpoint],
+    topology: Topology,
+    config: CheckpointConfig | None,
+    late_barriers: Mapping[int, Sequence[LateBarrier]] | None = None,
+) -> CriticalPath:
+    """The path with ``last in n of m``: in how many of ``checkpoints`` (with detail) the same subtask was the last."""
+    late = late_barriers or {}
+    lasts = [_last(checkpoint_phases(c, config, late.get(c.header.checkpoint_id, ())), topology) for c in checkpoints]
+    known = [last for last in lasts if last is not None]
+    if not known:
+        return path
+    count = known.count((path.last_vertex_id, path.last_subtask))
+    return replace(path, last_in=f"last in {count} of {len(known)}")
+
+
+def last_subtask(phases: Phases, topology: Topology) -> tuple[VertexId, int] | None:
+    """Vertex and index of the subtask the checkpoint ended with, or waits for."""
+    return _last(phases, topology)
+
+
+def forwarded_ms(phases: SubtaskPhases) -> int | None:
+    """When the subtask passed its barrier on: as its snapshot begins, before the sync part."""
+    return phases.snapshot_at_ms
+
+
+def senders(topology: Topology, vertex_id: VertexId, subtask: int, phases: Phases) -> list[tuple[VertexId, int]]:
+    """The subtasks with a channel to this one, whose detail is known."""
+    found: list[tuple[VertexId, int]] = []
+    for edge in topology.edges:
+        if edge.target != vertex_id or edge.source not in phases:
+            continue
+        count = len(phases[edge.source])
+        if edge.ship_strategy in _POINTWISE and count == len(phases.get(vertex_id, ())):
+            found.append((edge.source, subtask))
+        else:
+            found.extend((edge.source, i) for i in range(count))
+    return found
+
+
+def _last(phases: Phases, topology: Topology) -> tuple[VertexId, int] | None:
+    order = {v.id: n for n, v in enumerate(topology.vertices)}
+    pending = [(v, p) for v, rows in phases.items() for p in rows if not p.is_acknowledged]
+    if pending:
+        # The latest first barrier where a gauge told one; else whoever stands first in the graph holds the others.
+        known = [(v, p) for v, p in pending if p.first_barrier_ms is not None]
+        if known:
+            v, p = max(known, key=lambda x: (x[1].first_barrier_ms or 0, -order.get(x[0], 0), -x[1].subtask))
+        else:
+            v, p = min(pending, key=lambda x: (order.get(x[0], len(order)), x[1].subtask))
+        return v, p.subtask
+    acknowledged = [(v, p) for v, rows in phases.items() for p in rows if p.ack_ms is not None]
+    if not acknowledged:
+        return None
+    v, p = max(acknowledged, key=lambda x: (x[1].ack_ms or 0, order.get(x[0], 0), -x[1].subtask))
+    return v, p.subtask
+
+
+def _without(phases: Phases, vertex_id: VertexId, subtask: int) -> int | None:
+    others = [p.ack_ms for v, rows in phases.items() for p in rows if (v, p.subtask) != (vertex_id, subtask)]
+    if any(a is None for a in others):
+        return None
+    longest = highest(others)
+    return None if longest is None else int(longest)
+
+
+def _own_steps(
+    steps: list[CriticalStep], topology: Topology, vertex_id: VertexId, p: SubtaskPhases, end_ms: int | None
+) -> int:
+    """Adds the last subtask's own steps, newest first; returns when the barrier it waited for was there."""
+    name = _name(topology, vertex_id)
+
+    def add(phase: Phase, start: int, end: int, basis: Basis = Basis.RECONSTRUCTED) -> None:
+        if end > start:
+            steps.append(CriticalStep(vertex_id, name, p.subtask, phase, start, end, basis))
+
+    if p.ack_ms is None or p.snapshot_at_ms is None or p.async_end_ms is None or p.sync_end_ms is None:
+        end = p.ack_ms if p.ack_ms is not None else end_ms
+        first = p.first_barrier_ms
+        if p.ack_ms is None and first is not None and end is not None and first < end:
+            add(Phase.ACK_WAIT, max(0, first), end)
+        return max(0, first if first is not None else (end or 0))
+    ack = max(0, p.ack_ms)
+    async_end, sync_end = (max(0, min(ack, t)) for t in (p.async_end_ms, p.sync_end_ms))
+    snapshot = max(0, min(ack, p.snapshot_at_ms))
+    add(Phase.ACK_WAIT, async_end, ack)
+    barrier_ms = p.alignment_end_ms or 0
+    if p.is_alignment_overlaid and barrier_ms - snapshot >= (async_end - snapshot) / 2:
+        # The async part mostly waited for the last barrier: the path comes in through that one.
+        barrier_ms = min(async_end, barrier_ms)
+        add(Phase.ASYNC, barrier_ms, async_end)
+        return barrier_ms
+    add(Phase.ASYNC, sync_end, async_end)
+    add(Phase.SYNC, snapshot, sync_end)
+    return snapshot
+
+
+def _walk_up(
+    steps: list[CriticalStep], topology: Topology, phases: Phases, vertex_id: VertexId, subtask: int, reached_ms: int
+) -> None:
+    """Adds the way of the barrier that was there at ``reached_ms``, newest step first, up to the trigger."""
+    while True:
+        p = phases[vertex_id][subtask]
+        sender = _sender(topology, phases, vertex_id, subtask, reached_ms)
+        sent_ms = 0 if sender is None else min(reached_ms, sender[2])
+        first = reached_ms if p.first_barrier_ms is None else min(max(p.first_barrier_ms, sent_ms), reached_ms)
+        name = _name(topology, vertex_id)
+        basis = Basis.MEASURED if sender is None else Basis.RECONSTRUCTED
+        for phase, start, end in ((Phase.ALIGNMENT, first, reached_ms), (Phase.START_DELAY, sent_ms, first)):
+            if end > start:
+                steps.append(CriticalStep(vertex_id, name, subtask, phase, start, end, basis))
+        if sender is None:
+            return
+        vertex_id, subtask, reached_ms = sender[0], sender[1], sent_ms
+
+
+def _sender(
+    topology: Topology, phases: Phases, vertex_id: VertexId, subtask: int, reached_ms: int
+) -> tuple[VertexId, int, int] | None:
+    times = [
+        (v, i, max(0, sent))
+        for v, i in senders(topology, vertex_id, subtask, phases)
+        if (sent := forwarded_ms(phases[v][i])) is not None
+    ]
+    if not times:
+        return None
+    # Two machines' clocks: where every sender seems later than the arrival, the earliest is the least wrong.
+    in_time = [t for t in times if t[2] <= reached_ms]
+    if in_time:
+        return max(in_time, key=lambda t: (t[2], -t[1]))
+    return min(times, key=lambda t: (t[2], t[1]))
+
+
+def _name(topology: Topology, vertex_id: VertexId) -> str:
+    vertex = topology.vertex(vertex_id)
+    return vertex.name if vertex is not None else vertex_id

@@ -1,0 +1,103 @@
+"""The subtask that every declined checkpoint waited for: the only one pending in every failure.
+
+Only failures that a task causes count: declined, failed in the async or sync part, or suspended by a restart. An expiry
+does not: it tells that something was late, and *late is not guilty*. An abort by the user is no failure at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+from backend.domain.verdict import Phase
+
+_BY_A_TASK = frozenset(
+    {
+        FailureReason.DECLINED,
+        FailureReason.ASYNC_FAILURE,
+        FailureReason.TASK_FAILURE,
+        FailureReason.IO_FAILURE,
+    }
+)
+
+# Aborted from outside, or never begun: nothing in the job made them fail.
+_NO_FAULT = frozenset(
+    {
+        FailureReason.SUBSUMED,
+        FailureReason.DECLINED_SUBSUMED,
+        FailureReason.DECLINED_ON_CANCELLATION,
+        FailureReason.DECLINED_INPUT_END_OF_STREAM,
+        FailureReason.DECLINED_TASK_NOT_READY,
+        FailureReason.NOT_ALL_TASKS_RUNNING,
+        FailureReason.MIN_PAUSE,
+        FailureReason.TOO_MANY_REQUESTS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingSubtask:
+    """``failure_count`` failures with detail, in each of which the subtask was pending; ``reason`` is the commonest.
+
+    ``alone_count``: in how many of them it was the only one pending.
+    """
+
+    vertex_id: VertexId
+    subtask: int
+    failure_count: int
+    alone_count: int
+    reason: FailureReason
+    message: str | None
+    phase: Phase | None
+
+
+def is_real_failure(checkpoint: Checkpoint, *, has_restarts: bool) -> bool:
+    """Whether a failed checkpoint counts against the job; a suspended coordinator only where the job restarted."""
+    header = checkpoint.header
+    if header.status is not CheckpointStatus.FAILED or header.failure_reason in _NO_FAULT:
+        return False
+    return header.failure_reason is not FailureReason.COORDINATOR_SUSPENDED or has_restarts
+
+
+def failing_subtask(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> FailingSubtask | None:
+    """The one subtask that was pending in every failure caused by a task, if there is exactly one."""
+    failures = [c for c in checkpoints if _is_by_a_task(c, has_restarts) and c.details]
+    pending = [_pending(c) for c in failures]
+    if not pending:
+        return None
+    shared = frozenset.intersection(*pending)
+    if len(shared) != 1:
+        return None
+    vertex_id, subtask = next(iter(shared))
+    reasons = [c.header.failure_reason for c in failures if c.header.failure_reason is not None]
+    reason = max(reasons, key=lambda r: (reasons.count(r), r.value))
+    return FailingSubtask(
+        vertex_id=vertex_id,
+        subtask=subtask,
+        failure_count=len(failures),
+        alone_count=sum(p == shared for p in pending),
+        reason=reason,
+        message=failures[-1].header.failure_message,
+        phase=_phase(reason),
+    )
+
+
+def _is_by_a_task(checkpoint: Checkpoint, has_restarts: bool) -> bool:
+    reason = checkpoint.header.failure_reason
+    if checkpoint.header.status is not CheckpointStatus.FAILED:
+        return False
+    return reason in _BY_A_TASK or (reason is FailureReason.COORDINATOR_SUSPENDED and has_restarts)
+
+
+def _pending(checkpoint: Checkpoint) -> frozenset[tuple[VertexId, int]]:
+    return frozenset((d.vertex_id, i) for d in checkpoint.details for i in d.pending)
+
+
+def _phase(reason: FailureReason) -> Phase | None:
+    if reason in (FailureReason.ASYNC_FAILURE, FailureReason.IO_FAILURE):
+        return Phase.ASYNC
+    # A throw in the sync part fails the task; the coordinator then only says that it is suspending.
+    return Phase.SYNC if reason in (FailureReason.TASK_FAILURE, FailureReason.COORDINATOR_SUSPENDED) else None

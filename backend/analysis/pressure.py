@@ -1,0 +1,214 @@
+"""Which subtask is full while what feeds it is held back: the reliable sign of the culprit.
+
+A culprit is busy about all the time, not itself back-pressured, and fed by something that is (flink-baseline.md, "What
+real runs teach", 11). Whether it is one or all of its vertex tells its kind: all full, the vertex lacks capacity; one
+full and its siblings not, it either gets an outsized share of the records (skew) or needs longer for each (straggler).
+Lateness is no sign: behind the culprit everything is late and idle.
+
+Invariant: the answer does not depend on the order of subtasks; a subtask without readings is neither full nor idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from backend.analysis.statistics import column_means, highest, known, mean, ratio
+from backend.analysis.thresholds import (
+    BACKPRESSURED_MIN_RATIO,
+    BACKPRESSURED_OK_RATIO,
+    BUSY_MIN_RATIO,
+    PRESSURE_WINDOW_S,
+    SIBLINGS_BUSY_RATIO,
+)
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Topology
+from backend.domain.verdict import VerdictKind
+
+Ratios = tuple[float | None, ...]
+
+# Shares of one window add up to one; a subtask whose shares add up to less than this has not run in it.
+_ALIVE_SUM = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class VertexLoad:
+    """Means over the readings of one vertex, by subtask. ``records`` are per second, or totals where ``is_total``."""
+
+    vertex_id: VertexId
+    reading_count: int
+    busy: Ratios
+    backpressured: Ratios
+    idle: Ratios
+    records: Ratios = ()
+    is_total: bool = False
+
+    def is_full(self, subtask: int) -> bool:
+        """Busy about all the time, and not back-pressured itself."""
+        busy, held = self.busy[subtask], self.backpressured[subtask]
+        return busy is not None and busy >= BUSY_MIN_RATIO and (held is None or held <= BACKPRESSURED_OK_RATIO)
+
+    @property
+    def known_subtasks(self) -> tuple[int, ...]:
+        """Subtasks with a reading."""
+        return tuple(i for i, b in enumerate(self.busy) if b is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A vertex with full subtasks below something held back. Ratios compare the full ones with their siblings."""
+
+    vertex_id: VertexId
+    full: tuple[int, ...]
+    kind: VerdictKind
+    feeder_id: VertexId
+    feeder_backpressured: float
+    busy: float
+    siblings_busy: float | None = None
+    siblings_backpressured: float | None = None
+    share_ratio: float | None = None
+    cost_ratio: float | None = None
+
+
+def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoad]:
+    """Mean load of each vertex over its newest readings; readings of a time it did not run in are left out."""
+    alive = [r for r in pressure if _is_alive(r)]
+    if not alive:
+        return {}
+    since = max(r.observed_at for r in alive) - timedelta(seconds=PRESSURE_WINDOW_S)
+    by_vertex: dict[VertexId, list[VertexPressure]] = {}
+    for reading in alive:
+        if reading.observed_at >= since:
+            by_vertex.setdefault(reading.vertex_id, []).append(reading)
+    return {v: _load(v, readings) for v, readings in by_vertex.items()}
+
+
+def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[Suspect, ...]:
+    """Every vertex that shows the sign, in topological order."""
+    found = (_suspect(topology, loads, v.id) for v in topology.vertices)
+    return tuple(s for s in found if s is not None)
+
+
+def root_suspect(topology: Topology, found: Sequence[Suspect]) -> Suspect | None:
+    """The one at the root: none of the others lies below it, and what feeds it is held back the most."""
+    ids = {s.vertex_id for s in found}
+    roots = [s for s in found if not (ids & descendants(topology, s.vertex_id))]
+    return max(roots, key=lambda s: s.feeder_backpressured, default=None)
+
+
+def descendants(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
+    """Every vertex below this one."""
+    below: set[VertexId] = set()
+    todo = [vertex_id]
+    while todo:
+        for target in topology.downstream(todo.pop()):
+            if target not in below:
+                below.add(target)
+                todo.append(target)
+    return below
+
+
+def backpressured_max(loads: Mapping[VertexId, VertexLoad]) -> tuple[VertexId, float] | None:
+    """The vertex whose subtasks are held back the most, and how much; None without readings."""
+    held = [(v, h) for v, load in loads.items() if (h := highest(load.backpressured)) is not None]
+    return max(held, key=lambda x: x[1], default=None)
+
+
+def _is_alive(reading: VertexPressure) -> bool:
+    return any(_is_subtask_alive(reading, i) for i in range(len(reading.busy_ratio)))
+
+
+def _is_subtask_alive(reading: VertexPressure, i: int) -> bool:
+    parts = [values[i] for values in _shares(reading) if i < len(values)]
+    return sum(known(parts)) >= _ALIVE_SUM
+
+
+def _shares(reading: VertexPressure) -> tuple[Ratios, Ratios, Ratios]:
+    return reading.busy_ratio, reading.backpressured_ratio, reading.idle_ratio
+
+
+def _load(vertex_id: VertexId, readings: Sequence[VertexPressure]) -> VertexLoad:
+    def means(which: int) -> Ratios:
+        rows = [[v if _is_subtask_alive(r, i) else None for i, v in enumerate(_shares(r)[which])] for r in readings]
+        return column_means(rows)
+
+    records, is_total = _records(readings)
+    return VertexLoad(vertex_id, len(readings), means(0), means(1), means(2), records, is_total)
+
+
+def _records(readings: Sequence[VertexPressure]) -> tuple[Ratios, bool]:
+    counted = [r for r in readings if any(c is not None for c in r.records_in_count)]
+    if not counted:
+        return (), False
+    first, last = counted[0], counted[-1]
+    seconds = (last.observed_at - first.observed_at).total_seconds()
+    if seconds > 0 and len(first.records_in_count) == len(last.records_in_count):
+        pairs = zip(first.records_in_count, last.records_in_count, strict=True)
+        # A counter that went back belongs to a new attempt: its rate is not known.
+        rates = tuple((b - a) / seconds if a is not None and b is not None and b >= a else None for a, b in pairs)
+        if sum(known(rates)) > 0:
+            return rates, False
+    return tuple(None if c is None else float(c) for c in last.records_in_count), True
+
+
+def _feeder(
+    topology: Topology, loads: Mapping[VertexId, VertexLoad], vertex_id: VertexId
+) -> tuple[VertexId, float] | None:
+    held = [
+        (source, most)
+        for source in topology.upstream(vertex_id)
+        if source in loads and (most := highest(loads[source].backpressured)) is not None
+    ]
+    return max(held, key=lambda x: x[1], default=None)
+
+
+def _suspect(topology: Topology, loads: Mapping[VertexId, VertexLoad], vertex_id: VertexId) -> Suspect | None:
+    load, feeder = loads.get(vertex_id), _feeder(topology, loads, vertex_id)
+    if load is None or feeder is None or feeder[1] < BACKPRESSURED_MIN_RATIO:
+        return None
+    full = tuple(i for i in load.known_subtasks if load.is_full(i))
+    if not full:
+        return None
+    rest = tuple(i for i in load.known_subtasks if i not in full)
+    busy = mean(load.busy[i] for i in full) or 0.0
+    siblings_busy = mean(load.busy[i] for i in rest)
+    share, cost = _share_and_cost(load, full, rest)
+    return Suspect(
+        vertex_id=vertex_id,
+        full=full,
+        kind=_kind(siblings_busy, share, cost),
+        feeder_id=feeder[0],
+        feeder_backpressured=feeder[1],
+        busy=busy,
+        siblings_busy=siblings_busy,
+        siblings_backpressured=mean(load.backpressured[i] for i in rest),
+        share_ratio=share,
+        cost_ratio=cost,
+    )
+
+
+def _share_and_cost(load: VertexLoad, full: Sequence[int], rest: Sequence[int]) -> tuple[float | None, float | None]:
+    """Records of a full subtask over those of a sibling, and busy time per record of the one over the other."""
+
+    def of(values: Ratios, which: Sequence[int]) -> float | None:
+        return mean(values[i] for i in which if i < len(values))
+
+    records, sibling_records = of(load.records, full), of(load.records, rest)
+    share = ratio(records, sibling_records)
+    cost = ratio(ratio(of(load.busy, full), records), ratio(of(load.busy, rest), sibling_records))
+    if share is None and records is not None and sibling_records == 0 and records > 0:
+        share = float("inf")
+    return share, cost
+
+
+def _kind(siblings_busy: float | None, share: float | None, cost: float | None) -> VerdictKind:
+    if siblings_busy is None or siblings_busy >= SIBLINGS_BUSY_RATIO:
+        return VerdictKind.CAPACITY
+    if share is None:
+        return VerdictKind.UNDECIDED
+    # Share times cost is the ratio of the busy times, which is large here: the larger factor made it so.
+    if cost is None or share >= cost:
+        return VerdictKind.SKEW
+    return VerdictKind.STRAGGLER

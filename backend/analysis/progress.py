@@ -1,0 +1,147 @@
+"""Whether an open checkpoint progresses, is slow or is stuck, judged by the acknowledgements of past ones.
+
+The measure is the job's own past: how long its completed checkpoints took to come as far, and how long they went
+without an acknowledgement. Without a past the timeout is the measure. The rule that decided is told with its numbers.
+
+Invariant: with the same counts, more elapsed time never makes the judgement better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+
+from backend.analysis import sentences as say
+from backend.analysis.statistics import highest, known, median
+from backend.analysis.thresholds import (
+    PROGRESS_MIN_MS,
+    PROGRESS_SLOW_RATIO,
+    PROGRESS_STUCK_RATIO,
+    PROGRESS_TIMEOUT_RATIO,
+)
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+
+
+class Judged(StrEnum):
+    """How an open checkpoint does."""
+
+    PROGRESSING = "progressing"
+    SLOW = "slow"
+    STUCK = "stuck"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class AckCurve:
+    """When the acknowledgements of one completed checkpoint arrived: milliseconds since the trigger, ascending."""
+
+    acks_ms: tuple[int, ...]
+
+    def reached_ms(self, share: float) -> int:
+        """When this share (0..1, more than 0) of the subtasks had acknowledged."""
+        return self.acks_ms[min(len(self.acks_ms), max(1, ceil(share * len(self.acks_ms)))) - 1]
+
+    @property
+    def longest_pause_ms(self) -> int:
+        """The longest time without an acknowledgement, from the trigger on."""
+        times = (0, *self.acks_ms)
+        return max(b - a for a, b in zip(times, times[1:], strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The judgement, the rule that made it, and the median duration of the past ones, where there are any."""
+
+    state: Judged
+    rule: str
+    typical_duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCheckpoint:
+    """What is known of the checkpoint in progress; ``last_ack_ms`` is since the trigger, None before the first."""
+
+    elapsed_ms: int
+    acknowledged_count: int
+    subtask_count: int
+    last_ack_ms: int | None = None
+    timeout_ms: int | None = None
+    status: CheckpointStatus = CheckpointStatus.IN_PROGRESS
+
+
+def ack_curve(checkpoint: Checkpoint) -> AckCurve | None:
+    """The curve of a completed checkpoint whose subtasks are all known, else None."""
+    if checkpoint.header.status is not CheckpointStatus.COMPLETED or not checkpoint.details:
+        return None
+    values = [v for d in checkpoint.details for v in d.ack_delay_ms]
+    if not values or any(v is None for v in values):
+        return None
+    return AckCurve(tuple(sorted(max(0, v) for v in values if v is not None)))
+
+
+def judge(open_: OpenCheckpoint, past: Sequence[AckCurve]) -> Judgement:
+    """Compare the open checkpoint with the curves of completed ones (any order; newest ten are enough)."""
+    typical = median(c.acks_ms[-1] for c in past)
+    if open_.status is not CheckpointStatus.IN_PROGRESS:
+        return Judgement(Judged.ENDED, f"the checkpoint is {open_.status.value}", typical)
+    if open_.subtask_count > 0 and open_.acknowledged_count >= open_.subtask_count:
+        return Judgement(Judged.PROGRESSING, "every subtask acknowledged; the coordinator finishes it", typical)
+    silent_ms = open_.elapsed_ms - (open_.last_ack_ms or 0)
+    if past:
+        return _by_past(open_, past, silent_ms, typical)
+    return _by_timeout(open_, silent_ms)
+
+
+def _by_past(open_: OpenCheckpoint, past: Sequence[AckCurve], silent_ms: int, typical: float | None) -> Judgement:
+    far = f"{open_.acknowledged_count} of {open_.subtask_count}"
+    share = (open_.acknowledged_count + 1) / max(1, open_.subtask_count)
+    next_ms = highest(c.reached_ms(share) for c in past) or 0.0
+    pause_ms = highest(c.longest_pause_ms for c in past) or 0.0
+    many = say.checkpoints(len(past))
+    stuck_ms = max(PROGRESS_MIN_MS, PROGRESS_STUCK_RATIO * pause_ms)
+    slow_ms = max(PROGRESS_MIN_MS, PROGRESS_SLOW_RATIO * next_ms)
+    if silent_ms > stuck_ms:
+        rule = (
+            f"no acknowledgement for {say.duration(silent_ms)}: more than {say.duration(stuck_ms)}, which is "
+            f"{PROGRESS_STUCK_RATIO:g} times the longest pause of the last {many}, and {say.duration(PROGRESS_MIN_MS)} "
+            "at least"
+        )
+        return Judgement(Judged.STUCK, rule, typical)
+    if open_.elapsed_ms > slow_ms:
+        rule = (
+            f"{far} acknowledged after {say.duration(open_.elapsed_ms)}: the last {many} were further after "
+            f"{say.duration(next_ms)} at most; slow from {PROGRESS_SLOW_RATIO:g} times that on, "
+            f"and from {say.duration(PROGRESS_MIN_MS)}"
+        )
+        return Judgement(Judged.SLOW, rule, typical)
+    rule = (
+        f"{far} acknowledged after {say.duration(open_.elapsed_ms)}, within {say.duration(slow_ms)}: "
+        f"what the last {many} took for one more, with allowance"
+    )
+    return Judgement(Judged.PROGRESSING, rule, typical)
+
+
+def _by_timeout(open_: OpenCheckpoint, silent_ms: int) -> Judgement:
+    far = f"{open_.acknowledged_count} of {open_.subtask_count} acknowledged after {say.duration(open_.elapsed_ms)}"
+    if open_.timeout_ms is None:
+        return Judgement(Judged.PROGRESSING, f"{far}; no completed checkpoint and no timeout to compare with")
+    limit_ms = max(PROGRESS_MIN_MS, PROGRESS_TIMEOUT_RATIO * open_.timeout_ms)
+    half = f"half of the timeout ({say.duration(limit_ms)})"
+    if silent_ms > limit_ms:
+        return Judgement(Judged.STUCK, f"no acknowledgement for {say.duration(silent_ms)}, more than {half}; {far}")
+    if open_.elapsed_ms > limit_ms:
+        return Judgement(Judged.SLOW, f"{far}, more than {half}; no completed checkpoint to compare with")
+    return Judgement(Judged.PROGRESSING, f"{far}, within {half}; no completed checkpoint to compare with")
+
+
+def elapsed_of_last_ack_ms(checkpoint: Checkpoint) -> int | None:
+    """When the latest acknowledgement so far arrived, since the trigger; from the detail, else from the header."""
+    latest = known(v for d in checkpoint.details for v in d.ack_delay_ms)
+    if latest:
+        return int(max(latest))
+    header = checkpoint.header
+    if header.latest_ack_at is None:
+        return None
+    return max(0, round((header.latest_ack_at - header.triggered_at).total_seconds() * 1000))

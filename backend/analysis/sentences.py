@@ -1,0 +1,73 @@
+"""Numbers and subtasks in words: what every sentence and row of evidence is built from. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_NAMED_MAX = 6
+_NAME_MAX = 80
+
+
+def duration(ms: float) -> str:
+    """Milliseconds for a person: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
+    if ms < 995:
+        return f"{ms:.0f} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    return f"{minutes} min" if seconds == 0 else f"{minutes} min {seconds} s"
+
+
+def size(size_bytes: float) -> str:
+    """Bytes for a person, decimal units."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def percent(ratio: float) -> str:
+    """A share of 0..1 in per cent."""
+    return f"{ratio * 100:.0f} %"
+
+
+def times(ratio: float) -> str:
+    """A factor: ``2.4 times``, ``12 times``."""
+    if ratio == float("inf"):
+        return "all"
+    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:.0f} times"
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def subtasks(indices: Sequence[int], total: int | None = None) -> str:
+    """``subtask 2``, ``subtasks 1, 3 and 0``, ``all 4 subtasks``; long lists are cut and say so."""
+    if total is not None and total > 1 and len(set(indices)) == total:
+        return f"all {total} subtasks"
+    if len(indices) == 1:
+        return f"subtask {indices[0]}"
+    if len(indices) > _NAMED_MAX:
+        named = ", ".join(str(i) for i in indices[:_NAMED_MAX])
+        return f"subtasks {named} and {len(indices) - _NAMED_MAX} more"
+    return f"subtasks {listed([str(i) for i in indices])}"
+
+
+def siblings(count: int) -> str:
+    """``sibling``, ``3 siblings``."""
+    return "sibling" if count == 1 else f"{count} siblings"
+
+
+def checkpoints(count: int) -> str:
+    """``1 checkpoint``, ``3 checkpoints``."""
+    return f"{count} checkpoint{'' if count == 1 else 's'}"
+
+
+def vertex(name: str) -> str:
+    """A vertex's name on one line and short enough for a sentence; engines chain hundreds of characters."""
+    flat = " ".join(name.replace("<br/>", " ").split())
+    return flat if len(flat) <= _NAME_MAX else flat[: _NAME_MAX - 1] + "…"

@@ -1,0 +1,110 @@
+"""Who holds the barrier, in which phase and why. *Late is not guilty* (views.md, "Verdict first").
+
+The rules are asked in turn and the first that can tell answers:
+
+1. a subtask that every declined checkpoint waited for;
+2. a snapshot that is itself long: its sync part, or the store behind its async part;
+3. a source that lets its barrier in late;
+4. a full subtask below something held back: capacity, skew or straggler, even where unaligned checkpoints hide it;
+5. an expiry that leaves someone without an answer while nothing is held back: the store;
+6. for want of readings, where the barrier's way was long.
+
+Where none can tell, the verdict says so and names what would decide. It does not depend on the order of subtasks.
+``docs/diagnosis.md`` says the same at length, with the thresholds.
+"""
+
+from __future__ import annotations
+
+from backend.analysis import case as cases
+from backend.analysis import rows, verdict_barrier, verdict_snapshot
+from backend.analysis import sentences as say
+from backend.analysis.case import Case
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.pressure import backpressured_max
+from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO
+from backend.analysis.verdict_draft import draft, weaker
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.verdict import Confidence, Diagnosis, Health, Verdict, VerdictKind
+
+_RULES = (
+    verdict_snapshot.long_part,
+    verdict_barrier.late_source,
+    verdict_barrier.by_pressure,
+    verdict_snapshot.unanswered,
+    verdict_barrier.by_travel,
+)
+
+
+def diagnose(evidence: JobEvidence) -> Diagnosis:
+    """The health of the job's checkpoints, and what limits the job."""
+    case = cases.of_job(evidence)
+    return Diagnosis(case.report.health, _verdict(case, evidence.checkpoints))
+
+
+def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
+    """Who held this one checkpoint; the job's other failures and its readings count as evidence."""
+    case = cases.of_checkpoint(checkpoint, evidence)
+    is_failed = checkpoint.header.status is CheckpointStatus.FAILED
+    return _verdict(case, evidence.checkpoints if is_failed else ())
+
+
+def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
+    failing = verdict_snapshot.failing_subtask(case, checkpoints)
+    if failing is not None:
+        return failing
+    for rule in _RULES:
+        verdict = rule(case)
+        if verdict is not None:
+            return verdict
+    return _undecided(case) if case.is_suffering or not (case.walked or case.loads) else _nothing(case)
+
+
+def _undecided(case: Case) -> Verdict:
+    last = case.walked[-1].path if case.walked else None
+    where = ""
+    if last is not None:
+        name = say.vertex(last.last_vertex)
+        where = f"; {name} subtask {last.last_subtask} was the last, which alone proves nothing"
+    return draft(
+        case,
+        VerdictKind.UNDECIDED,
+        f"what was read does not tell why{where}" if case.walked else "there is nothing yet to judge by",
+        phase=last.dominant_phase if last is not None else None,
+        evidence=[*rows.fare(case), *rows.calm(case)],
+        confidence=Confidence.LOW,
+        would_decide=_would_decide(case),
+    )
+
+
+def _would_decide(case: Case) -> tuple[str, ...]:
+    missing: list[str] = []
+    if not case.walked:
+        missing.append("a checkpoint that has ended: none has yet, or checkpointing is off")
+    if not case.loads:
+        missing.append("back-pressure of each vertex, read while the job runs")
+    if case.walked and not case.long_ones:
+        missing.append("the subtasks of these checkpoints, which the engine no longer holds")
+    if case.expired and not any(rows.late(case, v.id) for v in case.evidence.topology.vertices):
+        missing.append("first barriers of the subtasks that had not acknowledged, read while a checkpoint is open")
+    return tuple(missing) or ("readings taken while a checkpoint is open: the cause may come and go",)
+
+
+def _nothing(case: Case) -> Verdict:
+    most = backpressured_max(case.loads)
+    is_calm = most is not None and most[1] < BACKPRESSURED_MIN_RATIO
+    if most is None:
+        text = "back-pressure could not be read"
+    elif is_calm:
+        text = "no vertex is back-pressured"
+        text += f" more than {say.percent(most[1])} of the time" if most[1] >= 0.005 else ""
+    else:
+        text = f"{case.name(most[0])} is back-pressured {say.percent(most[1])}, but nothing below it is full"
+    is_sure = is_calm and case.report.health is Health.HEALTHY
+    return draft(
+        case,
+        VerdictKind.NONE,
+        f"nothing holds the barrier, {text}",
+        evidence=[*rows.fare(case), *rows.calm(case)],
+        confidence=case.confidence if is_sure else weaker(case.confidence, Confidence.MEDIUM),
+        would_decide=() if case.loads else ("back-pressure of each vertex, read while the job runs",),
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from math import ceil
 
 from backend.analysis import sentences as say
@@ -47,7 +48,7 @@ class AckCurve:
     def longest_pause_ms(self) -> int:
         """The longest time without an acknowledgement, from the trigger on."""
         times = (0, *self.acks_ms)
-        return max(b - a for a, b in zip(times, times[1:], strict=False))
+        return max(b - a for a, b in pairwise(times))
 
 
 @dataclass(frozen=True, slots=True)

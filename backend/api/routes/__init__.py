@@ -1,0 +1,1 @@
+"""HTTP routes. Parse, call, serialise; decide nothing here."""

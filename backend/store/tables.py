@@ -1,0 +1,285 @@
+"""The schema, as Alembic compares it with a database. Constraints are named by one convention, so each can be dropped.
+
+Identity (decisions.md): a job is (deployment, name), a run is one life of it at its engine, a checkpoint is (run,
+checkpoint id >= 0) plus the day it was triggered, which partitions the tables. Ids are text and opaque.
+
+Tables that grow with time are partitioned by day (``PARTITIONED``); the rest is bounded by the number of jobs, or is
+trimmed by retention. Arrays are by subtask index, NULL where a subtask reported nothing; see ``arrays``.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, REAL
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Instant = DateTime(timezone=True)
+
+targets = Table(
+    "targets",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("url", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    # The wire language a collector speaks with it; the live runtime speaks Flink's.
+    Column("kind", Text, nullable=False, server_default="flink"),
+    Column("labels", JSONB, nullable=False, server_default="{}"),
+    Column("origin", Text, nullable=False),
+    Column("is_enabled", Boolean, nullable=False, server_default="true"),
+    Column("added_at", Instant, nullable=False),
+    # History hangs on a removed target until retention drops it; adding its URL again revives it.
+    Column("removed_at", Instant),
+    CheckConstraint("kind IN ('flink', 'spark')", name="kind_known"),
+    CheckConstraint("origin IN ('api', 'configuration', 'built-in')", name="origin_known"),
+)
+
+target_health = Table(
+    "target_health",
+    metadata,
+    Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("since", Instant, nullable=False),
+    Column("last_success_at", Instant),
+    Column("last_attempt_at", Instant, nullable=False),
+    Column("engine", Text),
+    Column("engine_version", Text),
+    # Means over about the last 20 polls, exponentially weighted.
+    Column("poll_count", BigInteger, nullable=False, server_default="0"),
+    Column("requests_per_poll", Double),
+    Column("bytes_per_poll", Double),
+    Column("poll_duration_ms", Double),
+    Column("poll_interval_s", Double),
+    # Checkpoints refused since their trigger lies outside the range that is kept.
+    Column("rejected_count", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("state IN ('ok', 'unreachable', 'malformed')", name="state_known"),
+)
+
+target_leases = Table(
+    "target_leases",
+    metadata,
+    Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("deployment", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("first_seen_at", Instant, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("job_id", Text, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), nullable=False),
+    Column("engine_run_id", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("state", Text, nullable=False),
+    Column("engine_state", Text, nullable=False),
+    Column("restart_count", Integer),
+    # The coordinator's counters, as last read, and what it takes to tell which failures were never listed.
+    Column("counts", JSONB),
+    Column("failed_listed_count", BigInteger, nullable=False, server_default="0"),
+    Column("failed_listed_base", BigInteger, nullable=False, server_default="0"),
+    Column("failed_unlisted_past", BigInteger, nullable=False, server_default="0"),
+    Column("checkpoint_count", BigInteger, nullable=False, server_default="0"),
+    Column("placements", JSONB),
+    Column("problems", JSONB, nullable=False, server_default="[]"),
+    Column("first_observed_at", Instant, nullable=False),
+    # Of the newest observation applied; an older one that arrives later changes no state.
+    Column("observed_at", Instant, nullable=False),
+    Index("ix_runs_job_id_started_at", "job_id", "started_at"),
+    Index("ix_runs_target_id", "target_id"),
+)
+
+run_versions = Table(
+    "run_versions",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("since", Instant, primary_key=True),
+    Column("document", JSONB, nullable=False),
+    CheckConstraint("kind IN ('topology', 'config')", name="kind_known"),
+)
+
+job_events = Table(
+    "job_events",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    # What makes two reports of one happening the same: a count, an instant, a digest.
+    Column("key", Text, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("ix_job_events_job_id_at", "job_id", "at"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("triggered_on", Date, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("is_unaligned", Boolean),
+    Column("triggered_at", Instant, nullable=False),
+    Column("latest_ack_at", Instant),
+    Column("end_to_end_duration_ms", BigInteger),
+    Column("checkpointed_size_bytes", BigInteger),
+    Column("full_state_size_bytes", BigInteger),
+    Column("processed_bytes", BigInteger),
+    Column("persisted_bytes", BigInteger),
+    Column("subtask_count", Integer, nullable=False),
+    Column("acknowledged_count", Integer, nullable=False),
+    Column("failure_reason", Text),
+    Column("failure_message", Text),
+    Column("failed_at", Instant),
+    Column("external_path", Text),
+    Column("is_discarded", Boolean),
+    # Largest value of any subtask, taken from the detail when that is written.
+    Column("start_delay_max_ms", BigInteger),
+    Column("alignment_max_ms", BigInteger),
+    Column("sync_max_ms", BigInteger),
+    Column("async_max_ms", BigInteger),
+    Column("observed_at", Instant, nullable=False),
+    CheckConstraint("checkpoint_id >= 0", name="id_not_negative"),
+    CheckConstraint("status IN ('in-progress', 'completed', 'failed')", name="status_known"),
+    # The dashboard asks for the newest checkpoints of one job, over all its runs.
+    Index("ix_checkpoints_job_id_triggered_at", "job_id", "triggered_at", "checkpoint_id"),
+    postgresql_partition_by="RANGE (triggered_on)",
+)
+
+_MS = ARRAY(Integer)
+_BYTES = ARRAY(BigInteger)
+
+checkpoint_details = Table(
+    "checkpoint_details",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("vertex_id", Text, primary_key=True),
+    Column("triggered_on", Date, primary_key=True),
+    Column("subtask_count", Integer, nullable=False),
+    Column("start_delay_ms", _MS),
+    Column("alignment_duration_ms", _MS),
+    Column("sync_duration_ms", _MS),
+    Column("async_duration_ms", _MS),
+    Column("ack_delay_ms", _MS),
+    Column("checkpointed_size_bytes", _BYTES),
+    Column("full_state_size_bytes", _BYTES),
+    Column("processed_bytes", _BYTES),
+    Column("persisted_bytes", _BYTES),
+    Column("unaligned", ARRAY(SmallInteger)),
+    postgresql_partition_by="RANGE (triggered_on)",
+)
+
+barrier_events = Table(
+    "barrier_events",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("triggered_on", Date, primary_key=True),
+    Column("event_count", Integer, nullable=False),
+    # zlib over JSON, see ``barriers``.
+    Column("events", LargeBinary, nullable=False),
+    postgresql_partition_by="RANGE (triggered_on)",
+)
+
+_RATIOS = ARRAY(REAL)
+
+pressure = Table(
+    "pressure",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("observed_at", Instant, primary_key=True),
+    Column("vertex_id", Text, primary_key=True),
+    Column("observed_on", Date, primary_key=True),
+    Column("subtask_count", Integer, nullable=False),
+    Column("busy_ratio", _RATIOS),
+    Column("backpressured_ratio", _RATIOS),
+    Column("idle_ratio", _RATIOS),
+    Column("out_pool_usage_ratio", _RATIOS),
+    Column("in_pool_usage_ratio", _RATIOS),
+    Column("queued_in_bytes", _BYTES),
+    Column("queued_out_bytes", _BYTES),
+    Column("records_in_count", _BYTES),
+    Column("records_out_count", _BYTES),
+    Column("bytes_in_count", _BYTES),
+    Column("start_delay_gauge_ms", _BYTES),
+    Column("alignment_gauge_ms", _BYTES),
+    # Which of the optional arrays were asked for at all, one bit each, in column order.
+    Column("asked", Integer, nullable=False),
+    postgresql_partition_by="RANGE (observed_on)",
+)
+
+live_progress = Table(
+    "live_progress",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("observed_at", Instant, nullable=False),
+    Column("acknowledged_count", Integer, nullable=False),
+    Column("subtask_count", Integer, nullable=False),
+    # Acknowledged per vertex, pending subtasks, running alignments, and the details of the vertices so far.
+    Column("document", JSONB, nullable=False),
+)
+
+progress_points = Table(
+    "progress_points",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("observed_at", Instant, primary_key=True),
+    Column("acknowledged_count", Integer, nullable=False),
+)
+
+late_barriers = Table(
+    "late_barriers",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("vertex_id", Text, primary_key=True),
+    Column("subtask", Integer, primary_key=True, autoincrement=False),
+    Column("start_delay_ms", BigInteger, nullable=False),
+    Column("seen_at", Instant, nullable=False),
+    Column("resolution_ms", BigInteger, nullable=False),
+)
+
+PARTITIONED: tuple[str, ...] = ("checkpoints", "checkpoint_details", "barrier_events", "pressure")
+"""Tables partitioned by day; a partition is called ``<table>_pYYYYMMDD``."""

@@ -1,0 +1,50 @@
+"""How Alembic reaches the database: over the connection that ``backend.store.migrate`` passes in.
+
+From the command line of Alembic (to write a new revision) the URL is given with ``-x url=postgresql://...``.
+Day partitions are made at run time and are no part of the schema that is compared.
+"""
+
+from __future__ import annotations
+
+import re
+
+from alembic import context
+from sqlalchemy import Connection, create_engine, pool
+
+from backend.store.engine import store_url
+from backend.store.tables import PARTITIONED, metadata
+
+_PARTITION = re.compile(rf"^(?:{'|'.join(PARTITIONED)})_p\d{{8}}$")
+
+
+def _include_name(name: str | None, kind: str, _: object) -> bool:
+    return not (kind == "table" and name is not None and _PARTITION.match(name))
+
+
+def _run(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        include_name=_include_name,
+        compare_type=True,
+        compare_server_default=True,
+        # A failed step leaves the database as it was.
+        transaction_per_migration=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _main() -> None:
+    connection = context.config.attributes.get("connection")
+    if connection is not None:
+        _run(connection)
+        return
+    url = context.get_x_argument(as_dictionary=True).get("url")
+    if not isinstance(url, str):
+        raise SystemExit("say which database: alembic -x url=postgresql://... COMMAND")
+    with create_engine(store_url(url), poolclass=pool.NullPool).connect() as connected:
+        _run(connected)
+
+
+_main()

@@ -1,0 +1,162 @@
+"""The way from a source to the last acknowledgement."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from backend.analysis.critical_path import critical_path, with_persistence
+from backend.domain.checkpoint import LateBarrier
+from backend.domain.topology import Edge, Topology, Vertex
+from backend.domain.verdict import Phase
+from tests.support.paper_jobs import (
+    ALIGNED,
+    LAST,
+    MIDDLE,
+    SOURCE,
+    START,
+    UNALIGNED,
+    chain,
+    completed,
+    detail,
+    failed,
+    in_progress,
+)
+
+DUO = chain(parallelism=2)
+
+
+def walked(path):
+    return [(s.vertex, s.subtask, s.phase, s.start_ms, s.end_ms) for s in path.steps]
+
+
+def test_it_climbs_from_the_last_acknowledgement_over_the_latest_sender_to_a_source():
+    checkpoint = completed(
+        1,
+        detail(SOURCE, first=[5, 9]),
+        detail(MIDDLE, first=[900, 1_400], alignment=[0, 100]),
+        detail(LAST, first=[2_000, 4_000], alignment=[50, 300], sync=[0, 20], async_=[0, 80]),
+    )
+
+    path = critical_path(checkpoint, DUO, ALIGNED)
+
+    assert walked(path) == [
+        ("source", 1, Phase.START_DELAY, 0, 9),
+        ("middle", 1, Phase.START_DELAY, 9, 1_400),
+        ("middle", 1, Phase.ALIGNMENT, 1_400, 1_500),
+        ("last", 1, Phase.START_DELAY, 1_500, 4_000),
+        ("last", 1, Phase.ALIGNMENT, 4_000, 4_300),
+        ("last", 1, Phase.SYNC, 4_300, 4_320),
+        ("last", 1, Phase.ASYNC, 4_320, 4_400),
+    ]
+    assert (path.last_vertex, path.last_subtask, path.without_last_ms) == ("last", 1, 2_050)
+    assert path.dominant_phase is Phase.START_DELAY
+
+
+def test_a_sender_that_forwarded_after_the_barrier_arrived_was_not_the_one():
+    checkpoint = completed(
+        1,
+        detail(SOURCE, first=[5, 5]),
+        detail(MIDDLE, first=[100, 3_000]),
+        detail(LAST, first=[150, 150], async_=[5_000, 0]),
+    )
+
+    path = critical_path(checkpoint, DUO, ALIGNED)
+
+    assert [s.subtask for s in path.steps if s.vertex == "middle"] == [0]
+
+
+def test_a_forward_edge_is_followed_by_index():
+    checkpoint = completed(
+        1,
+        detail(SOURCE, first=[5, 700]),
+        detail(LAST, first=[900, 800]),
+    )
+
+    path = critical_path(checkpoint, chain(SOURCE, LAST, parallelism=2, ship="FORWARD"), ALIGNED)
+
+    assert walked(path)[0] == ("source", 0, Phase.START_DELAY, 0, 5)
+
+
+def test_an_unaligned_async_part_that_waits_for_the_last_barrier_leads_to_its_sender():
+    checkpoint = completed(
+        1,
+        detail(SOURCE, first=[5, 900]),
+        detail(LAST, first=[10, 10], alignment=[900, 900], async_=[950, 950], ack=[960, 960]),
+    )
+    topology = chain(SOURCE, LAST, parallelism=2)
+
+    path = critical_path(checkpoint, topology, UNALIGNED)
+
+    assert [(s.vertex, s.phase) for s in path.steps] == [
+        ("source", Phase.START_DELAY),
+        ("last", Phase.ALIGNMENT),
+        ("last", Phase.ASYNC),
+    ]
+    assert path.steps[1].end_ms == 910
+
+
+def test_of_a_failed_checkpoint_it_ends_with_the_latest_barrier_that_a_gauge_told():
+    checkpoint = failed(
+        7, detail(SOURCE, first=[5, 5]), detail(MIDDLE, first=[900, 900]), detail(LAST, first=[None, None])
+    )
+    late = [LateBarrier(LAST, i, ms, START + timedelta(seconds=9), 1_000) for i, ms in ((0, 3_200), (1, 5_000))]
+
+    path = critical_path(checkpoint, DUO, ALIGNED, late)
+
+    assert (path.last_vertex, path.last_subtask) == ("last", 1)
+    assert walked(path)[-1] == ("last", 1, Phase.START_DELAY, 900, 5_000)
+    assert path.without_last_ms is None
+
+
+def test_of_a_failed_checkpoint_without_gauges_it_ends_with_the_first_pending_vertex_at_the_failure():
+    checkpoint = failed(
+        7,
+        detail(SOURCE, first=[5, 5]),
+        detail(MIDDLE, first=[900, None]),
+        detail(LAST, first=[None, None]),
+        after_ms=3_000,
+    )
+
+    path = critical_path(checkpoint, DUO, ALIGNED)
+
+    assert (path.last_vertex, path.last_subtask) == ("middle", 1)
+    assert walked(path)[-1] == ("middle", 1, Phase.START_DELAY, 5, 3_000)
+
+
+def test_an_open_checkpoint_without_any_acknowledgement_has_no_steps_to_invent():
+    path = critical_path(in_progress(3, detail(SOURCE, first=[None, None])), DUO, ALIGNED)
+
+    assert path.steps == ()
+
+
+def test_without_detail_there_is_no_path():
+    assert critical_path(completed(1), DUO, ALIGNED) is None
+
+
+def test_the_path_is_the_same_through_a_diamond_whose_late_arm_governs():
+    vertices = [Vertex(v, v, 1) for v in ("source", "fast", "slow", "join")]
+    edges = [
+        Edge(a, b, "HASH") for a, b in (("source", "fast"), ("source", "slow"), ("fast", "join"), ("slow", "join"))
+    ]
+    checkpoint = completed(
+        1,
+        detail("source", first=[5]),
+        detail("fast", first=[10]),
+        detail("slow", first=[4_000]),
+        detail("join", first=[15], alignment=4_000),
+    )
+
+    path = critical_path(checkpoint, Topology(tuple(vertices), tuple(edges)), ALIGNED)
+
+    assert [s.vertex for s in path.steps] == ["source", "slow", "join"]
+
+
+def test_persistence_counts_the_checkpoints_that_ended_with_the_same_subtask():
+    one = completed(1, detail(LAST, first=[10, 90]))
+    other = completed(2, detail(LAST, first=[90, 10]))
+    same = completed(3, detail(LAST, first=[10, 80]))
+    topology = chain(LAST, parallelism=2)
+
+    path = with_persistence(critical_path(one, topology, ALIGNED), [one, other, same, completed(4)], topology, ALIGNED)
+
+    assert path.last_in == "last in 2 of 3"

@@ -45,9 +45,9 @@ class MetricNames:
     @property
     def pressure(self) -> tuple[str, ...]:
         """Every name, for a whole reading of the vertex."""
-        everything = (self.busy, self.backpressured, self.idle, self.out_pool_usage, self.in_pool_usage)
-        everything += (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
-        return tuple(n for n in everything if n is not None) + self.gauges
+        shares = (self.busy, self.backpressured, self.idle, self.out_pool_usage, self.in_pool_usage)
+        amounts = (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
+        return tuple(n for n in shares + amounts if n is not None) + self.gauges
 
     @property
     def gauges(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def wanted_of(offered: frozenset[str]) -> MetricNames:
 def request_paths(
     job_id: str, vertex_id: VertexId, subtasks: Iterable[int], names: tuple[str, ...], *, prefix_bytes: int
 ) -> Iterator[str]:
-    """Paths that ask ``names`` of ``subtasks``, each short enough for a request line; ``prefix_bytes`` is the root's."""
+    """Paths that ask ``names`` of ``subtasks``, each short enough for a request line (``prefix_bytes``: the root's)."""
     room = flink.REQUEST_LINE_MAX_BYTES - _LINE_OVERHEAD_BYTES - prefix_bytes
     room -= len(flink.vertex_metrics(job_id, vertex_id))
     ids: list[str] = []
@@ -129,7 +129,7 @@ def gauge_values(readings: Readings, name: str | None) -> Mapping[int, int]:
 
 
 def _shares(column: list[float | None]) -> Ratios:
-    return _or_nothing(tuple(ratio(None if v is None else v / 1000) for v in column))
+    return tuple(ratio(None if v is None else v / 1000) for v in column)
 
 
 def _usages(column: list[float | None]) -> Ratios:

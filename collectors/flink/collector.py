@@ -1,0 +1,182 @@
+"""Reads one Flink, or the live runtime: decides which jobs a poll looks at and what a failure means for the rest.
+
+One poll asks for the list of jobs, then lets ``JobReader`` read each. A job that answers oddly gets a problem line and
+is tried again; a target that does not answer, or of which no job could be read, fails the poll.
+
+Invariant: memory changes only when the poll's observation is handed on (``reading``). A run is (engine's run id, start
+time), so a job id that comes again after a failover is another run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from backend.contracts import flink
+from backend.domain.errors import TargetProtocolError
+from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.observation import Engine, JobObservation, JobState, Observation
+from collectors.base import FlinkTransport
+from collectors.flink import parse
+from collectors.flink.job import JobReader
+from collectors.flink.parse import EngineInfo, JobEntry
+from collectors.flink.reading import RunMemory
+from collectors.flink.requests import Requests
+
+RunKey: TypeAlias = tuple[EngineRunId, datetime]
+
+_NOT_LISTED = "NOT LISTED"
+_OFFSETS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorOptions:
+    """How much a collector asks.
+
+    ``pressure_interval_s`` is the pause between two readings of backpressure and queues of a job that is well; a job
+    that was over for longer than ``ended_within_s`` when it was first seen is left alone; beyond ``budget_count``
+    requests in one poll, what can wait waits.
+    """
+
+    pressure_interval_s: float = 10.0
+    ended_within_s: float = 3600.0
+    budget_count: int = 400
+
+
+class FlinkCollector:
+    """``Collector`` of one Flink-shaped target."""
+
+    def __init__(
+        self,
+        transport: FlinkTransport,
+        *,
+        target_id: TargetId,
+        options: CollectorOptions | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._target_id = target_id
+        self._options = options or CollectorOptions()
+        self._monotonic_s = monotonic_s
+        self._engine: EngineInfo | None = None
+        self._runs: dict[RunKey, RunMemory] = {}
+        self._offsets: list[timedelta] = []
+
+    @property
+    def poll_within_s(self) -> float | None:
+        """Half the time in which the busiest job's history would turn over."""
+        return min((m.poll_within_s for m in self._runs.values() if m.poll_within_s is not None), default=None)
+
+    def forget(self) -> None:
+        """Read everything again at the next poll."""
+        self._engine = None
+        self._runs = {}
+        self._offsets = []
+
+    async def collect(self, now: datetime) -> Observation:
+        """One poll; see ``Collector``."""
+        requests = Requests(
+            self._transport, now=now, monotonic_s=self._monotonic_s, budget_count=self._options.budget_count
+        )
+        engine = self._engine or parse.engine_info(await requests.get(flink.CONFIG))
+        entries = parse.jobs_overview(await requests.get(flink.JOBS_OVERVIEW))
+        offset = self._clock_offset(entries, requests.at())
+        poll = _Poll(requests, engine.engine, offset, self._options)
+        jobs, runs = await poll.read(self._in_turn(entries), self._runs)
+        self._engine, self._runs = engine, runs
+        return Observation(self._target_id, now, engine.engine, engine.version, jobs, requests.cost())
+
+    def _clock_offset(self, entries: tuple[JobEntry, ...], at: datetime) -> timedelta:
+        """The engine's clock minus ours.
+
+        A running job's start time plus its duration is the engine's now, or an earlier one where the answer was
+        cached: so the largest of the last polls is the nearest.
+        """
+        seen = [e.started_at + timedelta(milliseconds=e.duration_ms) - at for e in entries if e.ended_at is None]
+        if seen:
+            self._offsets = [*self._offsets, max(seen)][-_OFFSETS_MAX:]
+        return max(self._offsets, default=timedelta(0))
+
+    def _in_turn(self, entries: tuple[JobEntry, ...]) -> list[JobEntry]:
+        """Jobs whose details wait come first, so that a budget that is spent does not starve the last ones."""
+
+        def waiting_count(entry: JobEntry) -> int:
+            memory = self._runs.get((entry.engine_run_id, entry.started_at))
+            return 0 if memory is None else memory.waiting_count
+
+        return sorted(entries, key=lambda e: (e.state is JobState.ENDED, -waiting_count(e)))
+
+
+class _Poll:
+    """One poll over the jobs of a target."""
+
+    def __init__(self, requests: Requests, engine: Engine, offset: timedelta, options: CollectorOptions) -> None:
+        self._requests = requests
+        self._engine = engine
+        self._offset = offset
+        self._options = options
+
+    async def read(
+        self, entries: list[JobEntry], runs: Mapping[RunKey, RunMemory]
+    ) -> tuple[tuple[JobObservation, ...], dict[RunKey, RunMemory]]:
+        """What each job's reading gave, and the memory to keep."""
+        seen: list[JobObservation] = []
+        kept: dict[RunKey, RunMemory] = {}
+        errors: list[TargetProtocolError] = []
+        read_count = 0
+        for entry in entries:
+            key = (entry.engine_run_id, entry.started_at)
+            before = runs.get(key)
+            if before is None and self._is_old(entry):
+                continue
+            if before is not None and before.is_done:
+                kept[key] = before
+                continue
+            try:
+                memory, observation = await self._job(entry, before)
+            except TargetProtocolError as error:
+                errors.append(error)
+                seen.append(_only_listed(entry, str(error)))
+                kept[key] = before or RunMemory(name=entry.name)
+                continue
+            kept[key] = memory
+            if observation is not None:
+                read_count += 1
+                seen.append(observation)
+        if errors and not read_count:
+            raise errors[0]
+        return (*seen, *(_gone(key, m) for key, m in runs.items() if key not in kept and not m.is_done)), kept
+
+    async def _job(self, entry: JobEntry, before: RunMemory | None) -> tuple[RunMemory, JobObservation | None]:
+        memory = RunMemory() if before is None else before.copy()
+        memory.name = entry.name
+        reader = JobReader(self._requests, entry, memory, engine=self._engine, offset=self._offset)
+        observation = await reader.read(pressure_interval_s=self._options.pressure_interval_s)
+        return memory, observation
+
+    def _is_old(self, entry: JobEntry) -> bool:
+        if entry.state is not JobState.ENDED or entry.ended_at is None:
+            return False
+        age = self._requests.at() + self._offset - entry.ended_at
+        return age > timedelta(seconds=self._options.ended_within_s)
+
+
+def _only_listed(entry: JobEntry, problem: str) -> JobObservation:
+    return JobObservation(
+        entry.engine_run_id,
+        entry.name,
+        entry.state,
+        entry.engine_state,
+        entry.started_at,
+        entry.ended_at,
+        problems=(problem,),
+    )
+
+
+def _gone(key: RunKey, memory: RunMemory) -> JobObservation:
+    """A run that the engine no longer lists: it is over there, whatever became of it."""
+    run_id, started_at = key
+    return JobObservation(run_id, memory.name, JobState.ENDED, _NOT_LISTED, started_at)

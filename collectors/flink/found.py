@@ -1,0 +1,36 @@
+"""What one poll has found of one job so far."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from backend.domain.barriers import BarrierEvent
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, Progress
+from backend.domain.errors import TargetProtocolError
+from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Placement, Topology
+
+
+@dataclass(slots=True)
+class Found:
+    """What one poll found of one job."""
+
+    topology: Topology | None = None
+    placements: tuple[Placement, ...] = ()
+    config: CheckpointConfig | None = None
+    counts: CheckpointCounts | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    pressure: list[VertexPressure] = field(default_factory=list)
+    barriers: list[tuple[int, tuple[BarrierEvent, ...]]] = field(default_factory=list)
+    exceptions: tuple[tuple[datetime, str], ...] = ()
+    problems: list[str] = field(default_factory=list)
+
+    async def attempt(self, step: Awaitable[None]) -> None:
+        """Do what the rest can do without: a target that answers it oddly gives a problem line."""
+        try:
+            await step
+        except TargetProtocolError as error:
+            self.problems.append(str(error))

@@ -1,0 +1,244 @@
+"""What of a running job changes while one looks: checkpoints in progress, late barriers, backpressure and queues.
+
+A checkpoint in progress costs one request, and one for each vertex of which some but not all subtasks acknowledged.
+Gauges are asked only of vertices with subtasks that have not, once the checkpoint is open for a second or was open at
+the poll before, and after an expiry for one timeout more. Backpressure is read at a pause of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from backend.contracts import flink
+from backend.domain.checkpoint import (
+    Checkpoint,
+    CheckpointHeader,
+    CheckpointStatus,
+    LateBarrier,
+    Progress,
+    Values,
+    VertexDetail,
+)
+from backend.domain.ids import EngineRunId, VertexId
+from backend.domain.observation import Engine
+from backend.domain.topology import Vertex
+from collectors.flink import parse, parse_metrics
+from collectors.flink.found import Found
+from collectors.flink.gauges import candidate
+from collectors.flink.parse import CheckpointsAnswer, VertexAcks
+from collectors.flink.pressure import MetricNames, gauge_values, request_paths, vertex_pressure, wanted_of
+from collectors.flink.reading import Offered, Pending, RunMemory, Watch, key_of
+from collectors.flink.requests import Requests
+
+_OPEN_LONG = timedelta(seconds=1)
+_NAMES_SETTLE = timedelta(seconds=30)
+# A wide job's reading takes many requests: no more than this many a second, on average.
+_PRESSURE_REQUESTS_PER_S = 2.0
+
+
+class LiveReader:
+    """Reads what is going on at one running job."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        job_id: EngineRunId,
+        memory: RunMemory,
+        found: Found,
+        *,
+        engine: Engine,
+        offset: timedelta,
+    ) -> None:
+        self._requests = requests
+        self._job_id = job_id
+        self._memory = memory
+        self._found = found
+        self._engine = engine
+        self._offset = offset
+        self._open: list[tuple[CheckpointHeader, Progress]] = []
+
+    async def read(self, answer: CheckpointsAnswer | None, *, pressure_interval_s: float) -> None:
+        """Read it all; ``answer`` is None for a job that takes no checkpoints."""
+        memory = self._memory
+        running = [h for h in answer.headers if not h.status.is_terminal] if answer is not None else []
+        for header in running:
+            await self._found.attempt(self._in_progress(header))
+        now = self._requests.at() + self._offset
+        memory.watches = {cid: w for cid, w in memory.watches.items() if now <= w.until}
+        before = {cid: len(found) for cid, found in memory.gauges.late.items()}
+        await self._gauges_and_pressure(self._awaited(now), pressure_interval_s=pressure_interval_s)
+        for header, progress in self._open:
+            self._found.checkpoints.append(Checkpoint(header))
+            self._found.progress.append(self._with_gauges(progress))
+        for cid, watch in memory.watches.items():
+            if len(memory.gauges.late.get(cid, {})) > before.get(cid, 0):
+                self._found.progress.append(self._with_gauges(_progress_of(watch, self._requests.at())))
+        memory.seen_open = {key_of(h) for h in running}
+
+    # --- checkpoints in progress ----------------------------------------------------------------------------------
+
+    async def _in_progress(self, listed: CheckpointHeader) -> None:
+        document = await self._requests.find(flink.checkpoint_details(self._job_id, listed.checkpoint_id))
+        if document is None:
+            return
+        header, acks = parse.details(document)
+        if header.status is not CheckpointStatus.IN_PROGRESS:
+            # It finished since the history was answered: the next poll reads it as a whole.
+            return
+        details = await self._partly(header, acks)
+        pending = _pending(acks, details)
+        cid = header.checkpoint_id
+        self._memory.candidates[cid] = candidate(cid, header.triggered_at, details=details, pending=pending)
+        self._open.append((header, _progress(header, acks, pending, self._requests.at())))
+        if self._engine is Engine.RUNTIME:
+            events = await self._requests.find(flink.barriers(self._job_id, cid))
+            if events is not None:
+                self._found.barriers.append((cid, parse_metrics.barriers(events)))
+
+    async def _partly(self, header: CheckpointHeader, acks: tuple[VertexAcks, ...]) -> list[VertexDetail]:
+        """The detail of the vertices of which it is not yet plain who acknowledged."""
+        found = []
+        for ack in acks:
+            if 0 < ack.acknowledged_count < ack.subtask_count:
+                path = flink.checkpoint_subtasks(self._job_id, header.checkpoint_id, ack.vertex_id)
+                document = await self._requests.find(path)
+                if document is not None:
+                    found.append(parse.subtasks(document, ack.vertex_id).detail)
+        return found
+
+    def _awaited(self, now: datetime) -> dict[VertexId, frozenset[int]]:
+        """The subtasks whose first barrier is looked for."""
+        waiting: dict[VertexId, frozenset[int]] = {}
+        groups: list[tuple[int, Pending]] = [(cid, w.pending) for cid, w in self._memory.watches.items()]
+        for header, progress in self._open:
+            if key_of(header) in self._memory.seen_open or now - header.triggered_at > _OPEN_LONG:
+                groups.append((header.checkpoint_id, {v: frozenset(s) for v, s in progress.pending}))
+        open_ids = {header.checkpoint_id for header, _ in self._open}
+        for cid, pending in groups:
+            told = self._memory.gauges.late.get(cid, {})
+            for vertex_id, subtasks in pending.items():
+                # Of one in progress the alignment is still of interest when its first barrier is known.
+                left = subtasks if cid in open_ids else frozenset(s for s in subtasks if (vertex_id, s) not in told)
+                if left:
+                    waiting[vertex_id] = waiting.get(vertex_id, frozenset()) | left
+        return waiting
+
+    def _with_gauges(self, progress: Progress) -> Progress:
+        gauges = self._memory.gauges
+        told = gauges.late.get(progress.checkpoint_id, {})
+        late: list[LateBarrier] = []
+        running: list[tuple[VertexId, Values]] = []
+        totals = {vertex_id: total for vertex_id, _, total in progress.acknowledged_by_vertex}
+        for vertex_id, subtasks in progress.pending:
+            late += [told[vertex_id, s] for s in subtasks if (vertex_id, s) in told]
+            aligning = {s: gauges.aligning[vertex_id, s] for s in subtasks if (vertex_id, s) in gauges.aligning}
+            if aligning:
+                running.append((vertex_id, tuple(aligning.get(n) for n in range(totals.get(vertex_id, 0)))))
+        return Progress(
+            checkpoint_id=progress.checkpoint_id,
+            observed_at=progress.observed_at,
+            acknowledged_count=progress.acknowledged_count,
+            subtask_count=progress.subtask_count,
+            acknowledged_by_vertex=progress.acknowledged_by_vertex,
+            pending=progress.pending,
+            late_barriers=tuple(late),
+            alignment_running_ms=tuple(running),
+        )
+
+    # --- metrics --------------------------------------------------------------------------------------------------
+
+    async def _gauges_and_pressure(self, awaited: Pending, *, pressure_interval_s: float) -> None:
+        memory, now = self._memory, self._requests.at()
+        vertices = memory.topology.vertices if memory.topology else ()
+        is_due = memory.pressure_at is None or now - memory.pressure_at >= self._pressure_pause(pressure_interval_s)
+        is_whole = is_due and self._requests.has_budget
+        for vertex in vertices:
+            if is_whole:
+                await self._found.attempt(self._pressure(vertex))
+            elif vertex.id in awaited:
+                await self._found.attempt(self._gauges(vertex, awaited[vertex.id]))
+        if is_whole and (self._found.pressure or not vertices):
+            memory.pressure_at = now
+
+    def _pressure_pause(self, interval_s: float) -> timedelta:
+        vertices = self._memory.topology.vertices if self._memory.topology else ()
+        count = sum(1 for v in vertices if v.id in self._memory.offered for _ in self._pressure_paths(v))
+        return timedelta(seconds=max(interval_s, count / _PRESSURE_REQUESTS_PER_S))
+
+    def _pressure_paths(self, vertex: Vertex) -> Iterable[str]:
+        names = self._memory.offered[vertex.id].names.pressure
+        return self._paths(vertex.id, range(vertex.parallelism), names)
+
+    def _paths(self, vertex_id: VertexId, subtasks: Iterable[int], names: tuple[str, ...]) -> Iterable[str]:
+        return request_paths(self._job_id, vertex_id, subtasks, names, prefix_bytes=len(self._requests.url))
+
+    async def _pressure(self, vertex: Vertex) -> None:
+        names = await self._names(vertex.id)
+        if names is None:
+            return
+        readings: dict[tuple[int, str], float] = {}
+        for path in self._pressure_paths(vertex):
+            readings |= parse_metrics.vertex_metrics(await self._requests.get(path))
+        at = self._requests.at()
+        pressure = vertex_pressure(vertex.id, parallelism=vertex.parallelism, readings=readings, names=names, at=at)
+        if pressure is not None:
+            self._found.pressure.append(pressure)
+        self._take(vertex.id, readings, names)
+
+    async def _gauges(self, vertex: Vertex, subtasks: frozenset[int]) -> None:
+        names = await self._names(vertex.id)
+        if names is None:
+            return
+        readings: dict[tuple[int, str], float] = {}
+        for path in self._paths(vertex.id, sorted(subtasks), names.gauges):
+            readings |= parse_metrics.vertex_metrics(await self._requests.get(path))
+        self._take(vertex.id, readings, names)
+
+    def _take(self, vertex_id: VertexId, readings: parse_metrics.Readings, names: MetricNames) -> None:
+        memory, at = self._memory, self._requests.at() + self._offset
+        memory.gauges.read_start_delay(
+            vertex_id, gauge_values(readings, names.start_delay), at=at, candidates=memory.candidates.values()
+        )
+        memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)
+
+    async def _names(self, vertex_id: VertexId) -> MetricNames | None:
+        """The names on offer; None where nothing is yet. Read twice: at first some may be missing."""
+        known, now = self._memory.offered.get(vertex_id), self._requests.at()
+        if known is not None and (known.is_settled or now - known.first_at < _NAMES_SETTLE):
+            return known.names
+        offered = parse_metrics.metric_names(await self._requests.get(flink.metric_names(self._job_id, vertex_id)))
+        names = wanted_of(offered)
+        if not names.pressure:
+            return None if known is None else known.names
+        first_at = now if known is None else known.first_at
+        self._memory.offered[vertex_id] = Offered(names, first_at, is_settled=known is not None)
+        return names
+
+
+def _pending(acks: tuple[VertexAcks, ...], details: list[VertexDetail]) -> Pending:
+    known = {d.vertex_id: frozenset(d.pending) for d in details}
+    found: dict[VertexId, frozenset[int]] = {}
+    for ack in acks:
+        if ack.acknowledged_count == 0:
+            found[ack.vertex_id] = frozenset(range(ack.subtask_count))
+        elif known.get(ack.vertex_id):
+            found[ack.vertex_id] = known[ack.vertex_id]
+    return found
+
+
+def _progress(header: CheckpointHeader, acks: tuple[VertexAcks, ...], pending: Pending, at: datetime) -> Progress:
+    return Progress(
+        checkpoint_id=header.checkpoint_id,
+        observed_at=at,
+        acknowledged_count=header.acknowledged_count,
+        subtask_count=header.subtask_count,
+        acknowledged_by_vertex=tuple((a.vertex_id, a.acknowledged_count, a.subtask_count) for a in acks),
+        pending=tuple((v, tuple(sorted(s))) for v, s in pending.items()),
+    )
+
+
+def _progress_of(watch: Watch, at: datetime) -> Progress:
+    """An expired checkpoint as it was left."""
+    acks = tuple(VertexAcks(d.vertex_id, d.subtask_count - len(d.pending), d.subtask_count) for d in watch.details)
+    return _progress(watch.header, acks, watch.pending, at)

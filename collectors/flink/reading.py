@@ -1,0 +1,127 @@
+"""What is remembered of one run between two polls.
+
+Invariant: a poll works on a copy and the copy replaces the memory only when the whole poll is handed on, so a poll
+that breaks off leaves nothing marked as read that nobody has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypeAlias
+
+from backend.domain.barriers import BarrierEvent
+from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Values, VertexDetail
+from backend.domain.ids import VertexId
+from backend.domain.topology import Topology
+from collectors.flink.gauges import Candidate, GaugeMemory
+from collectors.flink.pressure import MetricNames
+
+CheckpointKey: TypeAlias = tuple[int, datetime]
+"""Checkpoint id and trigger time: an id may come again in a run whose coordinator lost its counter."""
+
+Pending: TypeAlias = Mapping[VertexId, frozenset[int]]
+
+
+def key_of(header: CheckpointHeader) -> CheckpointKey:
+    """What tells this checkpoint from any other of the run."""
+    return header.checkpoint_id, header.triggered_at
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """An expired checkpoint whose missing first barriers are still looked for, until ``until`` (the engine's time)."""
+
+    header: CheckpointHeader
+    pending: Pending
+    details: tuple[VertexDetail, ...]
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The metrics one vertex offers; ``is_settled`` once the list was read when the vertex had run for a while."""
+
+    names: MetricNames
+    first_at: datetime
+    is_settled: bool = False
+
+
+@dataclass(slots=True)
+class RunMemory:
+    """Everything remembered of one run."""
+
+    name: str = ""
+    topology: Topology | None = None
+    config: CheckpointConfig | None = None
+    config_at: datetime | None = None
+    has_checkpoints: bool = True
+    """False once the engine said that the job takes none."""
+    changed_at_ms: int | None = None
+    """Its last modification as of the last look at tasks, exceptions and restarts."""
+    looked_at: datetime | None = None
+    restored_ms: int | None = None
+    restart_count: int | None = None
+    attempts: dict[VertexId, Values] = field(default_factory=dict)
+    """Attempt of each subtask: a change means that its gauges began anew."""
+    handed_on: set[CheckpointKey] = field(default_factory=set)
+    """Terminal checkpoints whose header went out."""
+    detailed: set[CheckpointKey] = field(default_factory=set)
+    """Terminal checkpoints whose detail went out, or will never be had."""
+    waiting_count: int = 0
+    """Details that the last poll's budget left for later."""
+    not_found: dict[CheckpointKey, int] = field(default_factory=dict)
+    """How often the detail was answered by 404."""
+    newest_id: int | None = None
+    seen_open: set[CheckpointKey] = field(default_factory=set)
+    """In progress at the poll before."""
+    watches: dict[int, Watch] = field(default_factory=dict)
+    candidates: dict[int, Candidate] = field(default_factory=dict)
+    gauges: GaugeMemory = field(default_factory=GaugeMemory)
+    offered: dict[VertexId, Offered] = field(default_factory=dict)
+    pressure_at: datetime | None = None
+    poll_within_s: float | None = None
+    is_done: bool = False
+    """Ended, and read to the end."""
+
+    def copy(self) -> RunMemory:
+        """An independent copy."""
+        return replace(
+            self,
+            handed_on=set(self.handed_on),
+            detailed=set(self.detailed),
+            not_found=dict(self.not_found),
+            seen_open=set(self.seen_open),
+            watches=dict(self.watches),
+            candidates=dict(self.candidates),
+            gauges=self.gauges.copy(),
+            offered=dict(self.offered),
+            attempts=dict(self.attempts),
+        )
+
+    def forget_tasks(self) -> None:
+        """Tasks were started anew: gauges begin again at 0."""
+        self.gauges = GaugeMemory(late=self.gauges.late)
+        self.watches.clear()
+        self.offered.clear()
+        self.pressure_at = None
+
+    def keep_listed(self, listed: set[CheckpointKey]) -> None:
+        """Drop marks of checkpoints that the engine no longer lists: they cannot come up again."""
+        self.handed_on &= listed
+        self.detailed &= listed
+        self.not_found = {key: n for key, n in self.not_found.items() if key in listed}
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The detail of one checkpoint, all vertices."""
+
+    vertices: tuple[VertexDetail, ...]
+    barriers: tuple[BarrierEvent, ...] = ()
+
+    @property
+    def pending(self) -> Pending:
+        """Who has not acknowledged."""
+        return {d.vertex_id: frozenset(d.pending) for d in self.vertices if d.pending}

@@ -1,0 +1,184 @@
+"""A Flink played back from a recording: as a ``FlinkTransport`` in virtual time, and as a real HTTP server.
+
+The answer to a path is the last one recorded at or before the virtual time; a path never recorded is a 404. Metrics
+are answered by name out of what was recorded under any query, and ``maxExceptions`` is ignored: the recorder asked for
+other sets of names than a collector does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import gzip
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import orjson
+from aiohttp import web
+
+from backend.domain.errors import TargetProtocolError
+
+RECORDINGS = Path(__file__).resolve().parent.parent / "contract" / "recordings"
+NAMES = ("A", "B2", "C2", "E", "G", "H")
+
+Answer = tuple[int, object]
+
+
+class Recording:
+    """Every answer of one recording by path, in time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run = orjson.loads((folder / "run.json").read_bytes())
+        self.times: dict[str, list[float]] = defaultdict(list)
+        self.answers: dict[str, list[Answer]] = defaultdict(list)
+        self.rounds: list[float] = []
+        self.last_running_s = 0.0
+        with gzip.open(folder / "rest.jsonl.gz") as lines:
+            for line in lines:
+                self._add(orjson.loads(line))
+        self.end_s = max(times[-1] for times in self.times.values())
+
+    def _add(self, row: dict) -> None:
+        if not self.times:
+            self.began_at = datetime.fromtimestamp(row["t"] - row["dt"], UTC)
+            self._poll = row["poll"]
+        if row["poll"] != self._poll:
+            # The end of a round: what was asked in it was answered before.
+            self.rounds.append(row["dt"] - 0.001)
+            self._poll = row["poll"]
+        if row["phase"] == "run":
+            self.last_running_s = row["dt"]
+        answered_s = row["dt"] + row["ms"] / 1000
+        times = self.times[row["path"]]
+        times.append(max([answered_s, *times[-1:]]))
+        self.answers[row["path"]].append((row["status"], row["body"]))
+
+    @property
+    def begins_s(self) -> float:
+        """When the first round was over, so that everything has an answer."""
+        return self.rounds[0]
+
+    @property
+    def job_id(self) -> str:
+        return self.run["job_id"]
+
+    def last(self, path: str, at_s: float) -> Answer | None:
+        """The last answer to exactly this path."""
+        n = bisect.bisect_right(self.times.get(path, []), at_s)
+        return self.answers[path][n - 1] if n else None
+
+
+@cache
+def recording(folder: Path) -> Recording:
+    return Recording(folder)
+
+
+class RecordedFlink:
+    """``FlinkTransport`` over a recording; move ``at_s`` (seconds since its beginning) to let time pass."""
+
+    def __init__(self, folder: Path, at_s: float = 0.0) -> None:
+        self.recording = recording(folder)
+        self.at_s = at_s
+        self.asked: list[str] = []
+        self.url = f"recording://{folder.name}"
+
+    @property
+    def now(self) -> datetime:
+        return self.recording.began_at + timedelta(seconds=self.at_s)
+
+    def monotonic_s(self) -> float:
+        return self.at_s
+
+    async def get(self, path: str) -> bytes:
+        self.asked.append(path)
+        status, body = self.answer(path)
+        if status != 200:
+            line = str(body["errors"][0]) if isinstance(body, dict) else str(body)
+            raise TargetProtocolError(url=self.url + path, reason=f"HTTP {status}: {line[:200]}", status=status)
+        return orjson.dumps(body)
+
+    def answer(self, path: str) -> Answer:
+        """Status and JSON body of one request."""
+        if len(path) > 4000:
+            return 404, {"errors": ["Unable to load requested file /bad-request."]}
+        bare, _, query = path.partition("?")
+        if query.startswith("get="):
+            return self._metrics(bare, query.removeprefix("get=").split(","))
+        found = self.recording.last(bare, self.at_s)
+        return found or (404, {"errors": [f"Not found: {bare}"]})
+
+    def _metrics(self, bare: str, names: list[str]) -> Answer:
+        paths = [p for p in self.recording.times if p.startswith(bare + "?get=")]
+        offered: dict[str, object] = {}
+        is_known = False
+        for path in paths:
+            found = self.recording.last(path, self.at_s)
+            if found is not None and found[0] == 200:
+                is_known = True
+                offered |= {row["id"]: row for row in found[1]}
+        if not is_known:
+            return 404, {"errors": [f"Not found: {bare}"]}
+        return 200, [offered[name] for name in names if name in offered]
+
+
+def web_app(flink: RecordedFlink) -> web.Application:
+    """The recording as an HTTP application."""
+
+    async def handle(request: web.Request) -> web.Response:
+        flink.asked.append(request.path_qs)
+        status, body = flink.answer(request.path_qs)
+        return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    return app
+
+
+@asynccontextmanager
+async def serve_app(app: web.Application) -> AsyncIterator[str]:
+    """Serve any application on a free port of 127.0.0.1; gives its root."""
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def serve(flink: RecordedFlink) -> AsyncIterator[str]:
+    """Serve a recording over HTTP; gives its root."""
+    async with serve_app(web_app(flink)) as url:
+        yield url
+
+
+@contextmanager
+def served(flink: RecordedFlink) -> Iterator[str]:
+    """As ``serve``, from a thread of its own, for callers that are not asynchronous (the command line)."""
+    ready, box = threading.Event(), {}
+
+    async def main() -> None:
+        box["stop"] = asyncio.Event()
+        box["loop"] = asyncio.get_running_loop()
+        async with serve(flink) as url:
+            box["url"] = url
+            ready.set()
+            await box["stop"].wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),), name="recorded-flink")
+    thread.start()
+    assert ready.wait(10), "the server did not start"
+    try:
+        yield box["url"]
+    finally:
+        box["loop"].call_soon_threadsafe(box["stop"].set)
+        thread.join(10)

@@ -1,0 +1,272 @@
+"""One job's engine as the live runtime's driver needs it: runs it, and translates what it measured into ``JobView``.
+
+The runtime is pure and knows no REST; here its microseconds, tasks and records become what Flink would show. Flink's
+own conventions are kept: a checkpoint counts as unaligned once a subtask persisted in-flight bytes, and those bytes are
+part of its checkpointed size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from backend.api.runtime_view import (
+    Ack,
+    CheckpointState,
+    CheckpointView,
+    CompletedFigures,
+    ConfigView,
+    Counts,
+    ExceptionView,
+    InputView,
+    JobView,
+    SubtaskView,
+    VertexView,
+)
+from backend.domain.barriers import BarrierEvent, ChannelId
+from backend.domain.ids import VertexId
+from backend.runtime import config as settings
+from backend.runtime.channel import RemoteChannel
+from backend.runtime.config import LIVE_CONFIG_KEYS, UNLIMITED
+from backend.runtime.graph import Partitioner
+from backend.runtime.jobfile import JobSpec
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointRecord, TaskKey
+from backend.runtime.measures import CheckpointState as State
+from backend.runtime.task import Task
+
+_UNLIMITED_FAILURES = 2**31 - 1
+_STATES: Mapping[State, CheckpointState] = {
+    State.IN_PROGRESS: "IN_PROGRESS",
+    State.COMPLETED: "COMPLETED",
+    State.FAILED: "FAILED",
+}
+
+
+def build_live_engine(spec: JobSpec, *, seed: int | None = None) -> RuntimeEngine:
+    """An engine for one job, at virtual time 0."""
+    return RuntimeEngine(Engine(spec, seed=seed))
+
+
+def job_run_id(name: str, origin_epoch_ms: int) -> str:
+    """The 32 hexadecimal digits that one execution of a job goes by."""
+    return hashlib.blake2b(f"{name}/{origin_epoch_ms}".encode(), digest_size=16).hexdigest()
+
+
+class RuntimeEngine:
+    """See ``runtime_driver.LiveEngine``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        spec = engine.spec
+        self._vertex_ids = {
+            v.id: hashlib.blake2b(f"{spec.name}/{v.id}".encode(), digest_size=16).hexdigest()
+            for v in spec.graph.vertices
+        }
+
+    @property
+    def now_us(self) -> int:
+        """Virtual time."""
+        return self._engine.now_us
+
+    @property
+    def is_over(self) -> bool:
+        """Jobs of the live runtime have no end."""
+        return False
+
+    def run_until(self, at_us: int) -> None:
+        """Carry out everything up to and including ``at_us``."""
+        self._engine.run_until(at_us)
+
+    def barriers(self, checkpoint_id: int) -> Sequence[BarrierEvent] | None:
+        """Barrier events under the vertex ids that the REST shows."""
+        events = self._engine.barriers(checkpoint_id)
+        return None if events is None else [self._shown(event) for event in events]
+
+    def settings(self) -> Mapping[str, str]:
+        """The live settings in force."""
+        return settings.show(self._engine.config, LIVE_CONFIG_KEYS)
+
+    def change_settings(self, changes: Mapping[str, str]) -> None:
+        """Change all of them or none.
+
+        Raises:
+            InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
+            PlanError: the settings contradict each other.
+
+        """
+        self._engine.set_config(changes)
+
+    def view(self, *, job_id: str, origin_epoch_ms: int, lag_ms: int) -> JobView:
+        """What the REST shows now."""
+        engine, coordinator = self._engine, self._engine.coordinator
+        latest, failed = coordinator.latest_completed, coordinator.latest_failed
+        return JobView(
+            id=job_id,
+            name=engine.spec.name,
+            state=engine.status,
+            origin_epoch_ms=origin_epoch_ms,
+            now_us=engine.now_us,
+            ended_at_us=None,
+            restarts=engine.restart_count,
+            vertices=self._vertices(),
+            config=self._config(),
+            counts=Counts(
+                restored=coordinator.restored_count,
+                total=coordinator.total_count,
+                in_progress=coordinator.in_progress_count,
+                completed=coordinator.completed_count,
+                failed=coordinator.failed_count,
+            ),
+            history=tuple(self._checkpoint(r, job_id) for r in coordinator.history),
+            latest_completed=None if latest is None else self._checkpoint(latest, job_id),
+            latest_failed=None if failed is None else self._checkpoint(failed, job_id),
+            restored_id=engine.restored_id,
+            restored_at_us=engine.restored_at_us,
+            completed=tuple(_figures(r, origin_epoch_ms) for r in coordinator.all_completed),
+            exceptions=tuple(ExceptionView(f.at_us, f.name, f.message, f.task) for f in engine.exceptions),
+            lag_ms=lag_ms,
+        )
+
+    def _shown(self, event: BarrierEvent) -> BarrierEvent:
+        channel = event.channel
+        shown = None
+        if channel is not None:
+            shown = ChannelId(
+                VertexId(self._vertex_ids[channel.source]),
+                VertexId(self._vertex_ids[channel.target]),
+                channel.source_subtask,
+                channel.target_subtask,
+            )
+        return replace(event, vertex_id=VertexId(self._vertex_ids[event.vertex_id]), channel=shown)
+
+    def _vertices(self) -> tuple[VertexView, ...]:
+        graph = self._engine.spec.graph
+        by_vertex = dict(self._engine.tasks_of())
+        now_us = self._engine.now_us
+        return tuple(
+            VertexView(
+                id=self._vertex_ids[spec.id],
+                name=spec.name,
+                parallelism=spec.parallelism,
+                max_parallelism=spec.effective_max_parallelism,
+                inputs=tuple(
+                    InputView(self._vertex_ids[graph.edges[e].source], _ship_strategy(graph.edges[e].partitioner))
+                    for e in graph.inputs(spec.id)
+                ),
+                subtasks=tuple(_subtask(task, now_us) for task in by_vertex.get(spec.id, [])),
+            )
+            for spec in graph.vertices
+        )
+
+    def _config(self) -> ConfigView:
+        config = self._engine.config
+        unlimited = config.tolerable_failures == UNLIMITED
+        return ConfigView(
+            is_exactly_once=True,
+            interval_ms=config.interval_us // 1000,
+            timeout_ms=config.timeout_us // 1000,
+            min_pause_ms=config.min_pause_us // 1000,
+            max_concurrent=config.max_concurrent,
+            is_unaligned=config.is_unaligned,
+            aligned_timeout_ms=config.aligned_timeout_us // 1000,
+            tolerable_failures=_UNLIMITED_FAILURES if unlimited else config.tolerable_failures,
+            inflight_cap_bytes=None if config.cap_bytes == UNLIMITED else config.cap_bytes,
+        )
+
+    def _checkpoint(self, record: CheckpointRecord, job_id: str) -> CheckpointView:
+        acks: dict[str, tuple[Ack | None, ...]] = {}
+        for v, spec in enumerate(self._engine.spec.graph.vertices):
+            acks[self._vertex_ids[spec.id]] = tuple(_ack(record, (v, i)) for i in range(spec.parallelism))
+        return CheckpointView(
+            id=record.id,
+            state=_STATES[record.state],
+            is_unaligned=record.persisted_bytes > 0,
+            triggered_at_us=record.triggered_at_us,
+            acks=acks,
+            failed_at_us=record.failed_at_us,
+            failure_message=record.message,
+            external_path=f"runtime:/{job_id}/chk-{record.id}" if record.state is State.COMPLETED else None,
+            is_discarded=record.is_discarded,
+        )
+
+
+def _ack(record: CheckpointRecord, key: TaskKey) -> Ack | None:
+    ack = record.acks.get(key)
+    if ack is None:
+        return None
+    m = ack.measured
+    size = m.state_bytes + m.persisted_bytes
+    return Ack(
+        at_us=ack.at_us,
+        start_delay_us=m.start_delay_us,
+        alignment_us=m.alignment_us or 0,
+        sync_us=m.sync_us or 0,
+        async_us=m.async_us or 0,
+        checkpointed_bytes=size,
+        state_bytes=size,
+        processed_bytes=m.processed_bytes or 0,
+        persisted_bytes=m.persisted_bytes,
+    )
+
+
+def _figures(record: CheckpointRecord, origin_epoch_ms: int) -> CompletedFigures:
+    latest_us = record.latest_ack_us
+    assert latest_us is not None
+    size = record.state_bytes + record.persisted_bytes
+    return CompletedFigures(
+        # Whole milliseconds as the instants show them, so that the summary agrees with the details.
+        end_to_end_ms=(origin_epoch_ms + latest_us // 1000) - (origin_epoch_ms + record.triggered_at_us // 1000),
+        checkpointed_bytes=size,
+        state_bytes=size,
+        processed_bytes=record.processed_bytes,
+        persisted_bytes=record.persisted_bytes,
+    )
+
+
+def _ship_strategy(partitioner: Partitioner) -> str:
+    return partitioner.value.upper()
+
+
+def _subtask(task: Task, now_us: int) -> SubtaskView:
+    busy_us, idle_us, soft_us, hard_us = task.account.settle(now_us)
+    busy, idle, soft, hard = task.account.ms_per_s()
+    channels = task.gate.channels
+    remote = [c for c in channels if isinstance(c, RemoteChannel)]
+    floating_size = sum(pool.size for pool in task.floating.values())
+    floating_used = sum(pool.size - pool.free for pool in task.floating.values())
+    queued = [c.queued for c in channels]
+    out = [output.queued for output in task.outputs]
+    size = sum(output.pool.size for output in task.outputs)
+    return SubtaskView(
+        status=task.status.value,
+        attempt=task.attempt,
+        started_at_us=task.started_us,
+        ended_at_us=task.ended_us,
+        records_in=task.records_in,
+        records_out=task.records_out,
+        bytes_in=sum(c.bytes_received for c in channels),
+        bytes_out=task.bytes_out,
+        busy_us=busy_us,
+        idle_us=idle_us,
+        backpressured_us=soft_us + hard_us,
+        busy_ms_per_s=busy,
+        idle_ms_per_s=idle,
+        soft_backpressured_ms_per_s=soft,
+        hard_backpressured_ms_per_s=hard,
+        out_pool_usage_ratio=sum(o.pool.requested for o in task.outputs) / size if size else 0.0,
+        in_exclusive_usage_ratio=_share(sum(c.exclusive_in_use for c in remote), sum(c.exclusive_size for c in remote)),
+        in_floating_usage_ratio=_share(floating_used, floating_size),
+        in_queue_buffers=sum(buffers for buffers, _ in queued),
+        in_queue_bytes=sum(size_bytes for _, size_bytes in queued),
+        out_queue_buffers=sum(buffers for buffers, _ in out),
+        out_queue_bytes=sum(size_bytes for _, size_bytes in out),
+        start_delay_gauge_us=task.checkpointing.start_delay_gauge_us,
+        alignment_gauge_us=task.checkpointing.alignment_gauge_us,
+        mailbox_size=task.mail_count,
+    )
+
+
+def _share(used: int, size: int) -> float:
+    return used / size if size else 0.0

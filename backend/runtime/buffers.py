@@ -1,0 +1,299 @@
+"""The sending side: segments of bytes, the pool they come from, and one prioritised queue for every receiver.
+
+Rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, AT-6 and AT-7 of runtime.md. A subpartition yields what it holds to one
+reader; data behind a blocking event stays until the reader resumes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.elements import Barrier, Event, blocks_upstream
+from backend.runtime.scheduler import EventClass, Scheduler
+
+
+class Recycler(Protocol):
+    """Who gets a segment back once its bytes are consumed."""
+
+    def recycle(self) -> None:
+        """Take one segment back."""
+        ...
+
+
+class Reader(Protocol):
+    """The other end of a subpartition."""
+
+    def on_available(self) -> None:
+        """Something can be polled that could not before."""
+        ...
+
+
+class DataBuffer:
+    """The bytes of one finished segment and who gets the segment back."""
+
+    __slots__ = ("data", "owner")
+
+    def __init__(self, data: bytes, owner: Recycler) -> None:
+        self.data = data
+        self.owner = owner
+
+
+Resolve = Callable[[list[bytes]], None]
+
+
+class OutputPool:
+    """The segments of one result partition: all channels from one subtask over one edge share it."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        channels: int,
+        segment_bytes: int,
+        size: int,
+        max_per_channel: int,
+        max_overdraft: int,
+        flush_timeout_us: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.scheduler = scheduler
+        self.segment_bytes = segment_bytes
+        self.size = max(size, channels)
+        self.max_per_channel = max_per_channel
+        self._limit = self.size + max_overdraft
+        self._flush_timeout_us = flush_timeout_us
+        self._is_flush_due = False
+        self._on_change = on_change
+        self.requested = 0
+        self.full_channels = 0
+        self.is_closed = False
+        self.subpartitions: list[Subpartition] = [Subpartition(self) for _ in range(channels)]
+
+    @property
+    def is_available(self) -> bool:
+        """MB-3: a free segment, and no channel at its limit; overdraft in use counts as unavailable (BUF-4)."""
+        return self.requested < self.size and self.full_channels == 0
+
+    @property
+    def usage_ratio(self) -> float:
+        """Segments in use / size; above 1 with overdraft (ME-21)."""
+        return self.requested / self.size
+
+    def request(self, subpartition: Subpartition) -> bool:
+        """Take a segment for a step that has begun; False where even the overdraft is used up (BP-4)."""
+        if self.requested >= self._limit:
+            return False
+        self.requested += 1
+        subpartition.in_use += 1
+        if subpartition.in_use == self.max_per_channel:
+            self.full_channels += 1
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            timeout_us = self._flush_timeout_us
+            due_us = (self.scheduler.now // timeout_us + 1) * timeout_us
+            self.scheduler.at(due_us, EventClass.TIMER, self._flush)
+        return True
+
+    def give_back(self, subpartition: Subpartition) -> None:
+        """A segment came back; who waits for one is told."""
+        self.requested -= 1
+        subpartition.in_use -= 1
+        if subpartition.in_use == self.max_per_channel - 1:
+            self.full_channels -= 1
+        if not self.is_closed:
+            self._on_change()
+
+    def _flush(self, _: object) -> None:
+        self._is_flush_due = False
+        if not self.is_closed:
+            for subpartition in self.subpartitions:
+                subpartition.flush()
+
+
+class Subpartition:
+    """The queue towards one receiving subtask."""
+
+    __slots__ = (
+        "_builder",
+        "_is_flushed",
+        "_pool",
+        "_resolve",
+        "_segment_bytes",
+        "_waiting_barrier",
+        "data_count",
+        "in_use",
+        "is_blocked",
+        "priority",
+        "queue",
+        "queued_bytes",
+        "reader",
+    )
+
+    def __init__(self, pool: OutputPool) -> None:
+        self._pool = pool
+        self._segment_bytes = pool.segment_bytes
+        self.queue: deque[DataBuffer | Event] = deque()
+        self.priority: deque[Barrier] = deque()
+        self._builder: bytearray | None = None
+        self._is_flushed = False
+        self.is_blocked = False
+        self.in_use = 0
+        self.data_count = 0
+        self.queued_bytes = 0
+        self.reader: Reader | None = None
+        self._waiting_barrier: int | None = None
+        self._resolve: Resolve | None = None
+
+    # --- the writing task -----------------------------------------------------------------------------------------
+
+    def append(self, data: bytes, at: int = 0) -> int:
+        """Write ``data[at:]``; returns how far it came, which is short of the end where no segment is left."""
+        end = len(data)
+        builder = self._builder
+        if builder is not None and len(builder) + end - at < self._segment_bytes:
+            builder += data[at:] if at else data
+            self.queued_bytes += end - at
+            return end
+        while at < end:
+            if self._builder is None:
+                if not self._pool.request(self):
+                    return at
+                self._builder = bytearray()
+            take = min(end - at, self._segment_bytes - len(self._builder))
+            self._builder += data[at : at + take]
+            self.queued_bytes += take
+            at += take
+            if len(self._builder) == self._segment_bytes:
+                self._finish()
+                self._tell()
+        return at
+
+    def add_event(self, event: Event) -> None:
+        """An event in its FIFO place, behind the data written so far (BUF-2)."""
+        self._finish()
+        self.queue.append(event)
+        self._tell()
+
+    def add_recovered(self, data: bytes) -> None:
+        """Output restored from a checkpoint: its buffers are the sender's own, beyond the pool's count."""
+        self._pool.requested += 1
+        self.in_use += 1
+        if self.in_use == self._pool.max_per_channel:
+            self._pool.full_channels += 1
+        self.queue.append(DataBuffer(data, self))
+        self.data_count += 1
+        self.queued_bytes += len(data)
+
+    def overtake(self, barrier: Barrier) -> list[bytes]:
+        """Put a barrier before all data (UC-4); returns copies of the data it overtook."""
+        self._finish()
+        overtaken = [item.data for item in self.queue if isinstance(item, DataBuffer)]
+        self.priority.append(barrier)
+        self._tell()
+        return overtaken
+
+    def add_timeoutable(self, barrier: Barrier, resolve: Resolve) -> None:
+        """A barrier in its FIFO place that may yet overtake; ``resolve`` gets what it overtook in the end (AT-7)."""
+        if self._resolve is not None:
+            raise ProtocolViolationError("a second timeoutable barrier while one is unresolved", rule="AT-7")
+        self._waiting_barrier = barrier.checkpoint_id
+        self._resolve = resolve
+        self.add_event(barrier)
+
+    def time_out(self, checkpoint_id: int) -> list[bytes] | None:
+        """The barrier, if still queued, overtakes (AT-6): returns what it overtook, None where it had gone."""
+        if self._waiting_barrier != checkpoint_id:
+            return None
+        overtaken: list[bytes] = []
+        for item in self.queue:
+            if isinstance(item, DataBuffer):
+                overtaken.append(item.data)
+            elif isinstance(item, Barrier) and item.checkpoint_id == checkpoint_id:
+                self.queue.remove(item)
+                self.priority.append(item.as_unaligned())
+                break
+        self._resolved(overtaken)
+        self._tell()
+        return overtaken
+
+    def forget_timeoutable(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; its barrier stays in its place and cannot overtake any more."""
+        if self._waiting_barrier == checkpoint_id:
+            self._waiting_barrier = None
+            self._resolve = None
+
+    def flush(self) -> None:
+        """Let the reader see the segment in work (BUF-2)."""
+        if self._builder and not self._is_flushed:
+            self._is_flushed = True
+            self._tell()
+
+    # --- the reader -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether ``poll`` would yield something."""
+        if self.priority:
+            return True
+        return not self.is_blocked and bool(self.queue or (self._is_flushed and self._builder))
+
+    @property
+    def is_event_next(self) -> bool:
+        """Whether the next poll yields an event, which needs no credit (CR-3)."""
+        if self.priority:
+            return True
+        return bool(not self.is_blocked and self.queue and not isinstance(self.queue[0], DataBuffer))
+
+    def poll(self) -> DataBuffer | Event | None:
+        """The next element: priority first, then FIFO unless blocked."""
+        if self.priority:
+            return self.priority.popleft()
+        if self.is_blocked:
+            return None
+        if not self.queue and self._is_flushed:
+            self._finish()
+        if not self.queue:
+            return None
+        item = self.queue.popleft()
+        if isinstance(item, DataBuffer):
+            self.data_count -= 1
+            self.queued_bytes -= len(item.data)
+            return item
+        if blocks_upstream(item):
+            self.is_blocked = True
+        if isinstance(item, Barrier) and item.checkpoint_id == self._waiting_barrier:
+            self._resolved([])
+        return item
+
+    def resume(self) -> None:
+        """The receiver took what blocked (Q-3)."""
+        if self.is_blocked:
+            self.is_blocked = False
+            if self.is_readable:
+                self._tell()
+
+    def recycle(self) -> None:
+        """A segment written here came back."""
+        self._pool.give_back(self)
+
+    def _finish(self) -> None:
+        builder = self._builder
+        if builder:
+            self.queue.append(DataBuffer(bytes(builder), self))
+            self.data_count += 1
+            self._builder = None
+            self._is_flushed = False
+
+    def _resolved(self, overtaken: list[bytes]) -> None:
+        resolve = self._resolve
+        self._waiting_barrier = None
+        self._resolve = None
+        if resolve is not None:
+            resolve(overtaken)
+
+    def _tell(self) -> None:
+        if self.reader is not None:
+            self.reader.on_available()

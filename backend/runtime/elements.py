@@ -1,0 +1,162 @@
+"""What travels on channels: records and watermarks as bytes, barriers and other events as values.
+
+Record on the wire (DET-9): a 4-byte length of what follows, a tag, the key, the origin, a sequence number, a value,
+then padding up to the job's record size. The origin names the source subtask and its offset (DET-10): operators carry
+it on and never decide by it; the ledger and the oracles read it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from enum import Enum
+
+HEADER = struct.Struct("<IBqqqq")
+LENGTH = struct.Struct("<I")
+RECORD_BYTES_MIN = HEADER.size
+_PREFIX = LENGTH.size
+TAG_RECORD = 0
+TAG_WATERMARK = 1
+ORIGIN_SHIFT = 40
+"""Offsets of one source subtask stay below 2**40."""
+WATERMARK_MAX = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Record:
+    """One record. ``event_time_us`` is the source's; ``value`` is what operators compute."""
+
+    key: int
+    origin: int
+    event_time_us: int
+    value: int
+    size_bytes: int
+
+    def encode(self) -> bytes:
+        """Its bytes on the wire, ``size_bytes`` of them."""
+        head = HEADER.pack(self.size_bytes - _PREFIX, TAG_RECORD, self.key, self.origin, self.event_time_us, self.value)
+        return head + bytes(self.size_bytes - HEADER.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No record with an earlier event time will follow on this channel."""
+
+    at_us: int
+
+    def encode(self) -> bytes:
+        """Its bytes on the wire."""
+        return HEADER.pack(HEADER.size - _PREFIX, TAG_WATERMARK, 0, 0, self.at_us, 0)
+
+
+def decode(data: bytes | bytearray | memoryview, at: int) -> Record | Watermark | None:
+    """The element that starts at ``at``, or None while its bytes are incomplete."""
+    have = len(data) - at
+    if have < _PREFIX:
+        return None
+    if have < HEADER.size:
+        return None
+    length, tag, key, origin, event_time_us, value = HEADER.unpack_from(data, at)
+    if have < length + _PREFIX:
+        return None
+    if tag == TAG_WATERMARK:
+        return Watermark(event_time_us)
+    return Record(key, origin, event_time_us, value, length + _PREFIX)
+
+
+def wire_bytes(element: Record | Watermark) -> int:
+    """How many bytes the element takes on the wire."""
+    return element.size_bytes if isinstance(element, Record) else HEADER.size
+
+
+def origin_of(source_subtask: int, offset: int) -> int:
+    """The origin of one source record."""
+    return source_subtask << ORIGIN_SHIFT | offset
+
+
+class Alignment(Enum):
+    """How a barrier wants to be aligned (OPT-1)."""
+
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+    FORCED_ALIGNED = "forced-aligned"
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A checkpoint barrier with its options (OPT-1). ``aligned_timeout_us`` is None where it cannot time out.
+
+    ``restored_alignment`` of a forced-aligned barrier is the kind to go on with where overtaking is possible (OPT-6).
+    ``lamport`` is the sender's logical clock; ``cap_bytes`` the in-flight cap per subtask, None for none.
+    """
+
+    checkpoint_id: int
+    triggered_at_us: int
+    alignment: Alignment
+    aligned_timeout_us: int | None = None
+    restored_alignment: Alignment | None = None
+    is_capped: bool = False
+    lamport: int = 0
+
+    @property
+    def is_timeoutable(self) -> bool:
+        """OPT-3."""
+        return self.alignment is Alignment.ALIGNED and self.aligned_timeout_us is not None
+
+    @property
+    def needs_channel_state(self) -> bool:
+        """OPT-4."""
+        return self.alignment is Alignment.UNALIGNED or self.is_timeoutable
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether the sender's subpartition stops behind it until resumed (Q-2, Q-3)."""
+        return self.alignment is not Alignment.UNALIGNED
+
+    def as_unaligned(self) -> Barrier:
+        """The same checkpoint, switched."""
+        return replace(self, alignment=Alignment.UNALIGNED, aligned_timeout_us=None, restored_alignment=None)
+
+    def as_forced_aligned(self) -> Barrier:
+        """For an edge that cannot be overtaken (OPT-5)."""
+        return replace(self, alignment=Alignment.FORCED_ALIGNED, restored_alignment=self.alignment)
+
+    def as_aligned(self) -> Barrier:
+        """Aligned for good."""
+        return replace(self, alignment=Alignment.ALIGNED, aligned_timeout_us=None, restored_alignment=None)
+
+    def restored(self) -> Barrier:
+        """Undo ``as_forced_aligned`` (OPT-6); other barriers are as they are."""
+        if self.restored_alignment is None:
+            return self
+        return replace(self, alignment=self.restored_alignment, restored_alignment=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMarker:
+    """Checkpoint ``checkpoint_id`` was given up upstream; in its FIFO place."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryCompletion:
+    """The sender's recovered output ends here (RC-2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfPartition:
+    """Nothing follows on this channel."""
+
+
+Event = Barrier | CancelMarker | RecoveryCompletion | EndOfPartition
+
+
+def blocks_upstream(event: Event) -> bool:
+    """Whether polling it stops the subpartition until the receiver resumes it (Q-2)."""
+    return isinstance(event, RecoveryCompletion) or (isinstance(event, Barrier) and event.is_blocking)
+
+
+def has_priority(event: Event) -> bool:
+    """Whether it goes to the priority prefix of queues (Q-1)."""
+    return isinstance(event, Barrier) and not event.is_blocking

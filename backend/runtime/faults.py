@@ -1,0 +1,121 @@
+"""Named failpoints (runtime.md 7.2): places in the runtime where a fault can be induced, and the plan that induces it.
+
+Code calls ``passed(point)``; a plan that names the point and the pass raises ``InducedFailure`` there, which kills the
+job at exactly this place: whatever was not yet durable is lost. Points of messages answer with what is to become of
+the message instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from backend.runtime.graph import FaultSpec
+
+COORDINATOR_POINTS = (
+    "coordinator.before-id",
+    "coordinator.after-id",
+    "coordinator.before-first-rpc",
+    "coordinator.between-rpcs",
+    "coordinator.after-last-rpc",
+    "coordinator.on-ack",
+    "coordinator.before-metadata",
+    "coordinator.after-metadata",
+    "coordinator.after-store",
+    "coordinator.between-notifies",
+    "coordinator.on-expiry",
+)
+TASK_POINTS = (
+    "task.before-first-barrier",
+    "task.after-first-barrier",
+    "task.between-barriers",
+    "task.before-forward",
+    "task.between-outputs",
+    "task.before-sync",
+    "task.in-sync",
+    "task.after-sync",
+    "task.mid-upload",
+    "task.before-ack",
+    "task.after-ack",
+    "task.in-notify",
+)
+UNALIGNED_POINTS = ("task.mid-channel-state",)
+TIMEOUT_POINTS = ("task.after-announcement", "task.input-switch", "task.output-switch")
+SINK_POINTS = ("sink.before-pre-commit", "sink.after-pre-commit", "sink.before-commit", "sink.after-commit")
+SOURCE_POINTS = ("source.after-emit",)
+RECOVERY_POINTS = (
+    "recovery.before-output",
+    "recovery.mid-output",
+    "recovery.in-operator",
+    "recovery.mid-input",
+    "recovery.before-new-data",
+)
+MESSAGE_POINTS = ("rpc.trigger", "rpc.ack", "rpc.notify", "rpc.abort")
+STORE_POINTS = ("store.write",)
+POINTS = (
+    *COORDINATOR_POINTS,
+    *TASK_POINTS,
+    *UNALIGNED_POINTS,
+    *TIMEOUT_POINTS,
+    *SINK_POINTS,
+    *SOURCE_POINTS,
+    *RECOVERY_POINTS,
+    *MESSAGE_POINTS,
+    *STORE_POINTS,
+)
+ACTIONS = ("crash", "drop", "duplicate", "delay", "error")
+
+
+class InducedFailure(Exception):  # noqa: N818 - the field says failure
+    """The job dies here, on purpose. Not an error of ours: the engine catches it and restarts the job."""
+
+    def __init__(self, point: str, task: str | None) -> None:
+        self.point = point
+        self.task = task
+        super().__init__(f"induced failure at {point}")
+
+
+class Faults:
+    """The plan of one run, and how often each point was passed."""
+
+    def __init__(self, plan: Sequence[FaultSpec], now_us: Callable[[], int]) -> None:
+        self.passes: Counter[str] = Counter()
+        self.struck: Counter[str] = Counter()
+        self._now_us = now_us
+        self._waiting: dict[str, list[FaultSpec]] = {}
+        self._armed: Counter[str] = Counter()
+        for fault in plan:
+            self._waiting.setdefault(fault.point, []).append(fault)
+
+    def passed(self, point: str, task: str | None = None) -> None:
+        """The run is at ``point``.
+
+        Raises:
+            InducedFailure: the plan says that it ends here.
+
+        """
+        fault = self._due(point)
+        if fault is not None:
+            raise InducedFailure(point, task)
+
+    def message(self, point: str) -> FaultSpec | None:
+        """What is to become of a message; None: nothing unusual."""
+        return self._due(point)
+
+    def _due(self, point: str) -> FaultSpec | None:
+        self.passes[point] += 1
+        waiting = self._waiting.get(point)
+        if not waiting:
+            return None
+        now_us = self._now_us()
+        for fault in waiting:
+            if now_us < fault.at_us:
+                continue
+            self._armed[point] += 1
+            if self._armed[point] >= fault.hit:
+                waiting.remove(fault)
+                self._armed[point] = 0
+                self.struck[point] += 1
+                return fault
+            return None
+        return None

@@ -1,0 +1,293 @@
+"""The job graph: vertices, edges, partitioners, and what a plan must be refused for (runtime.md 1.1, 1.2).
+
+Everything here follows from indices alone (G-2): which channel a record takes, which subtask owns a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from backend.domain.errors import PlanError
+from backend.runtime.config import RuntimeConfig
+from backend.runtime.elements import HEADER, Record
+from backend.runtime.hashing import default_max_parallelism, key_group, owner_of_group
+from backend.runtime.prng import Stream
+
+PARALLELISM_MAX = 1024
+
+
+class Partitioner(StrEnum):
+    """How records are spread over an edge's channels (PT-1)."""
+
+    FORWARD = "forward"
+    RESCALE = "rescale"
+    REBALANCE = "rebalance"
+    SHUFFLE = "shuffle"
+    BROADCAST = "broadcast"
+    GLOBAL = "global"
+    HASH = "hash"
+
+    @property
+    def is_pointwise(self) -> bool:
+        """G-4."""
+        return self in (Partitioner.FORWARD, Partitioner.RESCALE)
+
+
+class VertexKind(StrEnum):
+    """What the operators of a vertex do; ``+sink`` chains the transactional sink behind them."""
+
+    SOURCE = "source"
+    MAP = "map"
+    KEYED = "keyed"
+    SINK = "sink"
+    KEYED_SINK = "keyed+sink"
+    MAP_SINK = "map+sink"
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it has no inputs."""
+        return self is VertexKind.SOURCE
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it keeps keyed state."""
+        return self in (VertexKind.KEYED, VertexKind.KEYED_SINK)
+
+    @property
+    def has_sink(self) -> bool:
+        """Whether it ends in the transactional sink."""
+        return self in (VertexKind.SINK, VertexKind.KEYED_SINK, VertexKind.MAP_SINK)
+
+
+@dataclass(frozen=True, slots=True)
+class VertexSpec:
+    """One vertex. Costs are virtual microseconds a record; a ``rate`` of 0 is as fast as the cost allows.
+
+    ``rate`` and ``limit`` count records over all subtasks (a second, in all; None: no end). Keys are 0..keys-1;
+    ``hot_key_ratio`` of the records have key 0. ``slow_factors`` multiply the cost of single subtasks, and
+    ``slow_upload_factors`` the time their snapshots take to the store. ``fan_out`` is records out a record in.
+    """
+
+    id: str
+    kind: VertexKind
+    name: str
+    parallelism: int = 1
+    max_parallelism: int = 0
+    rate: float = 0.0
+    limit: int | None = None
+    record_bytes: int = 100
+    keys: int = 1000
+    hot_key_ratio: float = 0.0
+    cost_us: int = 10
+    cost_ns_per_byte: int = 0
+    state_value_bytes: int = 0
+    fan_out: int = 1
+    watermark_interval_ms: int = 200
+    sync_us: int | None = None
+    slow_factors: Mapping[int, float] = field(default_factory=dict)
+    slow_upload_factors: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def effective_max_parallelism(self) -> int:
+        """M (PT-3 where none is given)."""
+        return self.max_parallelism or default_max_parallelism(self.parallelism)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSpec:
+    """One edge. ``by_origin`` hashes the record's origin instead of its key: an even shuffle that is still a hash."""
+
+    source: str
+    target: str
+    partitioner: Partitioner
+    by_origin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """The store for snapshots: one write costs the latency and its share of the bandwidth, writes take turns."""
+
+    latency_us: int = 8_000
+    bytes_per_s: int = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpec:
+    """One induced fault: at the ``hit``-th time that ``point`` is passed, from ``at_us`` on."""
+
+    point: str
+    hit: int = 1
+    at_us: int = 0
+    action: str = "crash"
+    delay_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Vertices in topological order, and edges."""
+
+    vertices: tuple[VertexSpec, ...]
+    edges: tuple[EdgeSpec, ...]
+
+    def inputs(self, vertex_id: str) -> list[int]:
+        """Indices of the edges that end in the vertex."""
+        return [i for i, e in enumerate(self.edges) if e.target == vertex_id]
+
+    def outputs(self, vertex_id: str) -> list[int]:
+        """Indices of the edges that leave the vertex."""
+        return [i for i, e in enumerate(self.edges) if e.source == vertex_id]
+
+    def vertex(self, vertex_id: str) -> VertexSpec:
+        """The vertex of that id."""
+        return next(v for v in self.vertices if v.id == vertex_id)
+
+    def supports_overtaking(self, edge: int, *, is_forced: bool) -> bool:
+        """OPT-5 and OPT-7: neither it nor a sibling input of its consumer is pointwise or broadcast."""
+        siblings = [self.edges[i].partitioner for i in self.inputs(self.edges[edge].target)]
+        if any(p is Partitioner.BROADCAST for p in siblings):
+            return False
+        return is_forced or not any(p.is_pointwise for p in siblings)
+
+    def channels(self, edge: int) -> list[tuple[int, int]]:
+        """The (source subtask, target subtask) pairs of an edge, in order (G-3, G-4)."""
+        spec = self.edges[edge]
+        p = self.vertex(spec.source).parallelism
+        q = self.vertex(spec.target).parallelism
+        if not spec.partitioner.is_pointwise:
+            return [(i, j) for i in range(p) for j in range(q)]
+        if p >= q:
+            return [(i, i * q // p) for i in range(p)]
+        return sorted((j * p // q, j) for j in range(q))
+
+
+def ordered(vertices: list[VertexSpec], edges: list[EdgeSpec]) -> Graph:
+    """The graph with its vertices in a topological order, sources first.
+
+    Raises:
+        PlanError: it has a cycle, or names what is not there.
+
+    """
+    by_id = {v.id: v for v in vertices}
+    for edge in edges:
+        for end in (edge.source, edge.target):
+            if end not in by_id:
+                raise PlanError(f"edge names {end!r}", rule="G-1", vertex=None, fix="use the id of a [[vertex]]")
+    waiting = {v.id: sum(e.target == v.id for e in edges) for v in vertices}
+    result: list[VertexSpec] = []
+    while len(result) < len(vertices):
+        ready = next((v for v in vertices if waiting.get(v.id) == 0), None)
+        if ready is None:
+            stuck = next(iter(waiting))
+            raise PlanError("the graph has a cycle", rule="G-1", vertex=stuck, fix="remove an edge of it")
+        del waiting[ready.id]
+        result.append(ready)
+        for edge in edges:
+            if edge.source == ready.id and edge.target in waiting:
+                waiting[edge.target] -= 1
+    return Graph(tuple(result), tuple(edges))
+
+
+def validate(graph: Graph, config: RuntimeConfig) -> None:
+    """Refuse plans that cannot run (G-6).
+
+    Raises:
+        PlanError: names the rule, the vertex and what to change.
+
+    """
+    seen: set[str] = set()
+    if not any(v.kind.is_source for v in graph.vertices):
+        raise PlanError("there is no source", rule="G-1", vertex=None, fix='add a [[vertex]] of kind "source"')
+    for vertex in graph.vertices:
+        _validate_vertex(graph, vertex, seen)
+    for edge in graph.edges:
+        p, q = graph.vertex(edge.source).parallelism, graph.vertex(edge.target).parallelism
+        if edge.partitioner is Partitioner.FORWARD and p != q:
+            raise PlanError(
+                f"forward from parallelism {p} to {q}",
+                rule="G-6",
+                vertex=edge.target,
+                fix='use "rescale" or "rebalance"',
+            )
+        if edge.partitioner is not Partitioner.HASH and graph.vertex(edge.target).kind.is_keyed:
+            raise PlanError(
+                "keyed state behind an edge that is not hashed", rule="PT-2", vertex=edge.target, fix='use "hash"'
+            )
+        if edge.by_origin and graph.vertex(edge.target).kind.is_keyed:
+            raise PlanError(
+                "keyed state behind an edge hashed by origin", rule="PT-2", vertex=edge.target, fix='hash by "key"'
+            )
+    del config
+
+
+def _validate_vertex(graph: Graph, vertex: VertexSpec, seen: set[str]) -> None:
+    if vertex.id in seen:
+        raise PlanError("two vertices have this id", rule="G-6", vertex=vertex.id, fix="give each its own")
+    seen.add(vertex.id)
+    if vertex.max_parallelism and vertex.parallelism > vertex.max_parallelism:
+        raise PlanError(
+            f"parallelism {vertex.parallelism} above its maximum {vertex.max_parallelism}",
+            rule="G-6",
+            vertex=vertex.id,
+            fix="lower the one or raise the other",
+        )
+    inputs, outputs = graph.inputs(vertex.id), graph.outputs(vertex.id)
+    if vertex.kind.is_source == bool(inputs):
+        word = "a source has inputs" if inputs else "it has no input"
+        raise PlanError(word, rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
+    if vertex.kind.has_sink and outputs:
+        raise PlanError("a sink has outputs", rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
+    if vertex.record_bytes < HEADER.size:
+        raise PlanError(
+            f"record_bytes {vertex.record_bytes}", rule="DET-9", vertex=vertex.id, fix=f"at least {HEADER.size}"
+        )
+
+
+Route = Callable[[Record], tuple[int, ...]]
+
+
+def route(
+    edge: EdgeSpec, *, index: int, subtask: int, targets: list[int], max_parallelism: int, parallelism: int, seed: int
+) -> Route:
+    """How one sender spreads records: record -> positions in ``targets``, its receivers in order (PT-1, PT-2)."""
+    count = len(targets)
+    everywhere = tuple(range(count))
+    singles = tuple((i,) for i in range(count))
+    if edge.partitioner is Partitioner.BROADCAST:
+        return lambda _: everywhere
+    if edge.partitioner is Partitioner.GLOBAL or count == 1:
+        return lambda _: (0,)
+    if edge.partitioner is Partitioner.SHUFFLE:
+        draws = Stream(seed, f"shuffle/{index}/{subtask}")
+        return lambda _: singles[draws.below(count)]
+    if edge.partitioner is Partitioner.HASH:
+        return _hashed(singles, max_parallelism, parallelism, by_origin=edge.by_origin)
+    return _RoundRobin(singles, Stream(seed, f"rebalance/{index}/{subtask}").below(count))
+
+
+class _RoundRobin:
+    __slots__ = ("_next", "_singles")
+
+    def __init__(self, singles: tuple[tuple[int], ...], start: int) -> None:
+        self._singles = singles
+        self._next = start
+
+    def __call__(self, _: Record) -> tuple[int, ...]:
+        chosen = self._singles[self._next]
+        self._next = (self._next + 1) % len(self._singles)
+        return chosen
+
+
+def _hashed(singles: tuple[tuple[int], ...], maximum: int, parallelism: int, *, by_origin: bool) -> Route:
+    if by_origin:
+        return lambda r: singles[owner_of_group(key_group(r.origin, maximum), parallelism, maximum)]
+    known: dict[int, tuple[int]] = {}
+
+    def by_key(record: Record) -> tuple[int, ...]:
+        owner = known.get(record.key)
+        if owner is None:
+            owner = known[record.key] = singles[owner_of_group(key_group(record.key, maximum), parallelism, maximum)]
+        return owner
+
+    return by_key

@@ -1,0 +1,50 @@
+"""The stable hash that keys are spread by: MurmurHash3, 32 bits (Appleby, public domain algorithm), DET-8."""
+
+from __future__ import annotations
+
+_MASK = 0xFFFFFFFF
+
+
+def murmur3_32(data: bytes, seed: int = 0) -> int:
+    """MurmurHash3 x86 32 of ``data``."""
+    h = seed
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * 0xCC9E2D51 & _MASK
+        k = ((k << 15) | (k >> 17)) * 0x1B873593 & _MASK
+        h ^= k
+        h = ((h << 13) | (h >> 19)) & _MASK
+        h = (h * 5 + 0xE6546B64) & _MASK
+    tail = data[whole:]
+    if tail:
+        k = int.from_bytes(tail, "little") * 0xCC9E2D51 & _MASK
+        h ^= ((k << 15) | (k >> 17)) * 0x1B873593 & _MASK
+    h ^= len(data)
+    h ^= h >> 16
+    h = h * 0x85EBCA6B & _MASK
+    h ^= h >> 13
+    h = h * 0xC2B2AE35 & _MASK
+    return h ^ (h >> 16)
+
+
+def key_group(key: int, max_parallelism: int) -> int:
+    """The key group of a key (PT-2): its canonical encoding is eight bytes, little-endian, signed."""
+    return murmur3_32(key.to_bytes(8, "little", signed=True)) % max_parallelism
+
+
+def owner_of_group(group: int, parallelism: int, max_parallelism: int) -> int:
+    """The subtask that owns a key group (PT-2)."""
+    return group * parallelism // max_parallelism
+
+
+def groups_of(subtask: int, parallelism: int, max_parallelism: int) -> range:
+    """The key groups of one subtask (PT-2); over all subtasks they partition 0..M-1."""
+    start = -(-subtask * max_parallelism // parallelism)
+    end = ((subtask + 1) * max_parallelism - 1) // parallelism
+    return range(start, end + 1)
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Flink's default (PT-3)."""
+    wanted = parallelism + parallelism // 2
+    return min(max(1 << (wanted - 1).bit_length(), 128), 32768)

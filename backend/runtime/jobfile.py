@@ -1,0 +1,307 @@
+"""Job files: TOML (or a mapping of that shape) -> ``JobSpec``. Each problem is named: field, what, what is allowed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.runtime import config as settings
+from backend.runtime import graph as plans
+from backend.runtime.config import RuntimeConfig
+from backend.runtime.elements import RECORD_BYTES_MIN
+from backend.runtime.faults import ACTIONS, POINTS
+from backend.runtime.graph import EdgeSpec, FaultSpec, Graph, Partitioner, StoreSpec, VertexKind, VertexSpec
+from backend.runtime.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
+
+_FILE_BYTES_MAX = 1 << 20
+_SUBTASKS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job, ready to run."""
+
+    name: str
+    seed: int
+    config: RuntimeConfig
+    graph: Graph
+    store: StoreSpec = field(default_factory=StoreSpec)
+    faults: tuple[FaultSpec, ...] = ()
+
+    def with_config(self, changes: Mapping[str, object]) -> JobSpec:
+        """The same job with some settings replaced.
+
+        Raises:
+            InvalidInputError: an unknown key, or a value out of bounds.
+            PlanError: the settings contradict each other.
+
+        """
+        changed = replace(self, config=settings.change(self.config, changes, where=""))
+        plans.validate(changed.graph, changed.config)
+        return changed
+
+    def with_faults(self, faults: tuple[FaultSpec, ...]) -> JobSpec:
+        """The same job with other faults."""
+        return replace(self, faults=faults)
+
+
+def load_job(path: Path) -> JobSpec:
+    """Read a job file.
+
+    Raises:
+        InvalidInputError: it cannot be read, or something in it is wrong.
+        PlanError: the graph or the settings cannot run.
+
+    """
+    try:
+        if path.stat().st_size > _FILE_BYTES_MAX:
+            raise _problem("file", f"{path} is larger than {_FILE_BYTES_MAX} bytes", "a job file")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise _problem("file", f"cannot read {path}: {error.strerror or error}", "a job file (TOML)") from None
+    except UnicodeDecodeError:
+        raise _problem("file", f"{path} is not UTF-8 text", "a job file (TOML)") from None
+    return load_job_toml(text)
+
+
+def load_job_toml(text: str) -> JobSpec:
+    """Read a job from TOML text; errors as ``load_job``."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _problem("file", f"not TOML: {error}", "TOML 1.0") from None
+    return load_job_document(document)
+
+
+def load_job_document(document: Mapping[str, Any]) -> JobSpec:
+    """Read a job from a parsed document; errors as ``load_job``."""
+    reader = _Reader()
+    root = reader.table(document, "", {"name", "seed", "config", "vertex", "edge", "store", "fault"})
+    name = root.text("name", "", most=200)
+    seed = root.whole("seed", 0, 0, 2**63 - 1)
+    vertices = [_vertex(reader, row, f"vertex[{i}]") for i, row in enumerate(root.rows("vertex"))]
+    edges = [_edge(reader, row, f"edge[{i}]") for i, row in enumerate(root.rows("edge"))]
+    store = _store(reader.table(root.mapping("store"), "store", {"latency", "bytes_per_s"}))
+    faults = tuple(_fault(reader, row, f"fault[{i}]") for i, row in enumerate(root.rows("fault")))
+    if not name:
+        reader.problem("name", "is missing", "text")
+    if not vertices:
+        reader.problem("vertex", "there is none", "at least one [[vertex]]")
+    if sum(v.parallelism for v in vertices) > _SUBTASKS_MAX:
+        reader.problem("vertex", "too many subtasks in all", f"at most {_SUBTASKS_MAX}")
+    config = reader.config(_flattened(root.mapping("config")))
+    reader.raise_problems()
+    graph = plans.ordered(vertices, edges)
+    plans.validate(graph, config)
+    return JobSpec(name, seed, config, graph, store, faults)
+
+
+def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    """Dotted keys of TOML are tables: back to one key each."""
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= _flattened(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _problem(field: str, problem: str, allowed: str) -> InvalidInputError:
+    return InvalidInputError([FieldProblem(field, problem, allowed)], what="job file")
+
+
+class _Reader:
+    """Collects problems while a document is read."""
+
+    def __init__(self) -> None:
+        self._problems: list[FieldProblem] = []
+
+    def problem(self, field: str, problem: str, allowed: str) -> None:
+        self._problems.append(FieldProblem(field, problem, allowed))
+
+    def raise_problems(self) -> None:
+        if self._problems:
+            raise InvalidInputError(self._problems, what="job file")
+
+    def table(self, value: object, where: str, known: set[str]) -> _Table:
+        if not isinstance(value, Mapping):
+            self.problem(where, "is not a table", "a table")
+            value = {}
+        for key in value:
+            if key not in known:
+                self.problem(f"{where}.{key}" if where else str(key), "is not known here", ", ".join(sorted(known)))
+        return _Table(self, dict(value), where)
+
+    def config(self, changes: Mapping[str, object]) -> RuntimeConfig:
+        try:
+            return settings.change(RuntimeConfig(), changes)
+        except InvalidInputError as error:
+            self._problems.extend(error.problems)
+            return RuntimeConfig()
+
+
+class _Table:
+    """One table of the document, read field by field."""
+
+    def __init__(self, reader: _Reader, values: dict[str, Any], where: str) -> None:
+        self._reader = reader
+        self._values = values
+        self._where = where
+
+    def _name(self, key: str) -> str:
+        return f"{self._where}.{key}" if self._where else key
+
+    def _wrong(self, key: str, allowed: str) -> None:
+        self._reader.problem(self._name(key), f"{str(self._values[key])[:80]!r} will not do", allowed)
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def text(self, key: str, default: str, *, most: int = 100) -> str:
+        value = self._values.get(key, default)
+        if not isinstance(value, str) or len(value) > most or any(ord(c) < 32 for c in value):
+            self._wrong(key, f"text of at most {most} characters")
+            return default
+        return value
+
+    def whole(self, key: str, default: int, low: int, high: int) -> int:
+        value = self._values.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self._wrong(key, f"a whole number from {low} to {high}")
+            return default
+        return value
+
+    def number(self, key: str, default: float, low: float, high: float) -> float:
+        value = self._values.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+            self._wrong(key, f"a number from {low} to {high}")
+            return default
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._values.get(key, default)
+        if not isinstance(value, bool):
+            self._wrong(key, "true or false")
+            return default
+        return value
+
+    def scaled(self, key: str, default: int, read: Callable[[str], int], words: str, low: int, high: int) -> int:
+        if key not in self._values:
+            return default
+        try:
+            value = read(str(self._values[key]))
+        except (ValueError, OverflowError):
+            value = low - 1
+        if not low <= value <= high:
+            self._wrong(key, words)
+            return default
+        return value
+
+    def word(self, key: str, default: str, words: tuple[str, ...]) -> str:
+        value = self._values.get(key, default)
+        if value not in words:
+            if key in self._values:
+                self._wrong(key, ", ".join(words))
+            else:
+                self._reader.problem(self._name(key), "is missing", ", ".join(words))
+            return words[0]
+        return str(value)
+
+    def factors(self, key: str, subtasks: int) -> dict[int, float]:
+        value = self._values.get(key, {})
+        allowed = f'{{"0" = 4.0}}: subtasks 0 to {subtasks - 1}, factors 0.01 to 10000'
+        factors: dict[int, float] = {}
+        if not isinstance(value, Mapping):
+            self._wrong(key, allowed)
+            return factors
+        for subtask, factor in value.items():
+            is_index = str(subtask).isascii() and str(subtask).isdecimal() and int(subtask) < subtasks
+            if not is_index or not isinstance(factor, int | float) or not 0.01 <= factor <= 10_000:
+                self._wrong(key, allowed)
+                return {}
+            factors[int(subtask)] = float(factor)
+        return factors
+
+    def rows(self, key: str) -> list[object]:
+        value = self._values.get(key, [])
+        if not isinstance(value, list):
+            self._wrong(key, f"a list of tables: [[{key}]]")
+            return []
+        return value
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        value = self._values.get(key, {})
+        if not isinstance(value, Mapping):
+            self._wrong(key, f"a table: [{key}]")
+            return {}
+        return value
+
+
+_VERTEX_FIELDS = {
+    "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys", "hot_key_ratio",
+    "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "watermark_interval_ms", "sync", "slow_subtasks",
+    "slow_uploads",
+}  # fmt: skip
+
+
+def _vertex(reader: _Reader, value: object, where: str) -> VertexSpec:
+    row = reader.table(value, where, _VERTEX_FIELDS)
+    identity = row.text("id", "")
+    if not identity:
+        reader.problem(f"{where}.id", "is missing", "text")
+    parallelism = row.whole("parallelism", 1, 1, plans.PARALLELISM_MAX)
+    return VertexSpec(
+        id=identity,
+        kind=VertexKind(row.word("kind", "", tuple(VertexKind))),
+        name=row.text("name", identity, most=200),
+        parallelism=parallelism,
+        max_parallelism=row.whole("max_parallelism", 0, 0, 32768),
+        rate=row.number("rate", 0.0, 0.0, 1e7),
+        limit=row.whole("limit", 0, 0, 10**9) if row.has("limit") else None,
+        record_bytes=row.whole("record_bytes", 100, RECORD_BYTES_MIN, 16 << 20),
+        keys=row.whole("keys", 1000, 1, 10_000_000),
+        hot_key_ratio=row.number("hot_key_ratio", 0.0, 0.0, 1.0),
+        cost_us=row.whole("cost_us", 10, 0, 3_600_000_000),
+        cost_ns_per_byte=row.whole("cost_ns_per_byte", 0, 0, 10**9),
+        state_value_bytes=row.whole("state_bytes", 0, 0, 1 << 30),
+        fan_out=row.whole("fan_out", 1, 0, 10_000),
+        watermark_interval_ms=row.whole("watermark_interval_ms", 200, 1, 3_600_000),
+        sync_us=row.scaled("sync", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000) if row.has("sync") else None,
+        slow_factors=row.factors("slow_subtasks", parallelism),
+        slow_upload_factors=row.factors("slow_uploads", parallelism),
+    )
+
+
+def _edge(reader: _Reader, value: object, where: str) -> EdgeSpec:
+    row = reader.table(value, where, {"from", "to", "partitioner", "hash_by"})
+    return EdgeSpec(
+        source=row.text("from", ""),
+        target=row.text("to", ""),
+        partitioner=Partitioner(row.word("partitioner", "hash", tuple(Partitioner))),
+        by_origin=row.word("hash_by", "key", ("key", "origin")) == "origin",
+    )
+
+
+def _store(row: _Table) -> StoreSpec:
+    default = StoreSpec()
+    return StoreSpec(
+        latency_us=row.scaled("latency", default.latency_us, duration_us, DURATION_WORDS, 0, 3_600_000_000),
+        bytes_per_s=row.scaled("bytes_per_s", default.bytes_per_s, size_bytes, SIZE_WORDS, 1, 10**12),
+    )
+
+
+def _fault(reader: _Reader, value: object, where: str) -> FaultSpec:
+    row = reader.table(value, where, {"point", "hit", "at", "action", "delay"})
+    return FaultSpec(
+        point=row.word("point", "", POINTS),
+        hit=row.whole("hit", 1, 1, 10**9),
+        at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
+        action=row.word("action", "crash", ACTIONS),
+        delay_us=row.scaled("delay", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000),
+    )

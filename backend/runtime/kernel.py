@@ -1,0 +1,248 @@
+"""One job on virtual time: deploys its subtasks, runs them, and after a failure restores the last checkpoint.
+
+Invariant: the same job, settings, seed and faults yield the same trace, however ``run_until`` is cut into slices, and
+looking changes nothing (DET-4, INV-12). A change of settings is an event of the trace like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from backend.domain.barriers import BarrierEvent
+from backend.domain.failure import FailureReason
+from backend.runtime import config as settings
+from backend.runtime.barrier_log import BarrierLog
+from backend.runtime.buffers import OutputPool
+from backend.runtime.channel import ChannelKey, FloatingPool, InputChannel, LinkCosts, LocalChannel, RemoteChannel
+from backend.runtime.config import RuntimeConfig
+from backend.runtime.coordinator import MESSAGES, Coordinator
+from backend.runtime.environment import Environment
+from backend.runtime.faults import Faults, InducedFailure
+from backend.runtime.graph import route
+from backend.runtime.jobfile import JobSpec
+from backend.runtime.scheduler import EventClass, Scheduler
+from backend.runtime.storage import Ledger, SnapshotStore
+from backend.runtime.task import Output, Task, TaskStatus
+
+_EXCEPTIONS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """Why the job restarted."""
+
+    at_us: int
+    name: str
+    message: str
+    task: str | None
+
+
+class Engine:
+    """The engine of one job; ``run_until`` is the only thing that makes time pass."""
+
+    def __init__(self, spec: JobSpec, *, seed: int | None = None, keeps_rows: bool = False) -> None:
+        self.spec = spec
+        self.seed = spec.seed if seed is None else seed
+        config = spec.config
+        self.scheduler = Scheduler(config.fuzz_schedule)
+        scheduler = self.scheduler
+        self.ledger = Ledger(lambda: scheduler.now, keeps_rows=keeps_rows, timeout_us=config.transaction_timeout_us)
+        self.env = Environment(
+            scheduler=scheduler,
+            config=config,
+            graph=spec.graph,
+            faults=Faults(spec.faults, lambda: scheduler.now),
+            store=SnapshotStore(scheduler, latency_us=spec.store.latency_us, bytes_per_s=spec.store.bytes_per_s),
+            ledger=self.ledger,
+            log=BarrierLog(kept=config.history_size),
+            seed=self.seed,
+        )
+        self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
+        self.env.coordinator = self.coordinator
+        self.tasks: list[Task] = []
+        self.status = "RUNNING"
+        self.restart_count = 0
+        self.restored_id: int | None = None
+        self.restored_at_us: int | None = None
+        self.exceptions: list[JobFailure] = []
+        self._attempt = 0
+        scheduler.at(0, EventClass.RPC, self._deploy)
+        scheduler.at(config.metric_period_us, EventClass.TIMER, self._sample)
+
+    # --- what callers do ------------------------------------------------------------------------------------------
+
+    @property
+    def now_us(self) -> int:
+        """Virtual time."""
+        return self.scheduler.now
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The settings in force."""
+        return self.env.config
+
+    @property
+    def trace_hash(self) -> str:
+        """The hash of all events so far (DET-4)."""
+        return f"{self.scheduler.hash:016x}"
+
+    def run_until(self, at_us: int) -> None:
+        """Carry out everything up to and including ``at_us``."""
+        while True:
+            try:
+                self.scheduler.run_until(at_us)
+            except InducedFailure as failure:
+                self._fail("InducedFailure", str(failure), failure.task)
+            else:
+                return
+
+    def set_config(self, changes: Mapping[str, object]) -> None:
+        """Change settings while the job runs; they hold from the next checkpoint on.
+
+        Raises:
+            InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
+            PlanError: the settings contradict each other.
+
+        """
+        changed = settings.change(self.env.config, changes, live=True, where="")
+        text = ",".join(f"{k}={v}" for k, v in sorted(settings.show(changed).items()))
+        self.scheduler.fold(text)
+        self.env.config = changed
+
+    def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
+        """Barrier events of a checkpoint; None where it is not kept."""
+        return self.env.log.events(checkpoint_id)
+
+    def tasks_of(self) -> Iterator[tuple[str, list[Task]]]:
+        """(vertex id, its subtasks by index), in topological order."""
+        for vertex, group in groupby(self.tasks, key=lambda t: t.spec.id):
+            yield vertex, list(group)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes in all queues between subtasks: what an unaligned checkpoint would persist, about."""
+        waiting = sum(channel.queued[1] for task in self.tasks for channel in task.gate.channels)
+        return waiting + sum(output.queued[1] for task in self.tasks for output in task.outputs)
+
+    # --- deploying ------------------------------------------------------------------------------------------------
+
+    def _deploy(self, _: object) -> None:
+        graph = self.env.graph
+        self.status = "RUNNING"
+        self.tasks = [
+            Task(self.env, spec, (v, index), attempt=self._attempt, on_running=self._on_task_running)
+            for v, spec in enumerate(graph.vertices)
+            for index in range(spec.parallelism)
+        ]
+        tasks = {(task.spec.id, task.index): task for task in self.tasks}
+        for edge in range(len(graph.edges)):
+            self._connect(edge, tasks)
+        newest = self.coordinator.newest
+        if self._attempt:
+            self.restored_id = newest.record.id if newest else None
+            self.restored_at_us = self.now_us if newest else None
+            self.coordinator.restored_count += newest is not None
+        self.coordinator.begin(self.tasks)
+        for task in self.tasks:
+            snapshot = newest.snapshots[task.key] if newest else None
+            task.start(
+                snapshot,
+                checkpoint_id=newest.record.id if newest else 0,
+                has_channel_state=newest is not None and newest.has_channel_state,
+            )
+
+    def _connect(self, edge: int, tasks: dict[tuple[str, int], Task]) -> None:
+        graph, config = self.env.graph, self.config
+        spec = graph.edges[edge]
+        source, target = graph.vertex(spec.source), graph.vertex(spec.target)
+        by_source: dict[int, list[int]] = {}
+        for i, j in graph.channels(edge):
+            by_source.setdefault(i, []).append(j)
+        can_overtake = graph.supports_overtaking(edge, is_forced=config.is_unaligned_forced)
+        for i, targets in by_source.items():
+            sender = tasks[source.id, i]
+            pool = OutputPool(
+                self.scheduler,
+                channels=len(targets),
+                segment_bytes=config.segment_bytes,
+                size=len(targets) * config.exclusive_buffers + config.floating_buffers,
+                max_per_channel=config.max_buffers_per_channel,
+                max_overdraft=config.max_overdraft,
+                flush_timeout_us=config.flush_timeout_us,
+                on_change=sender.on_output_change,
+            )
+            spread = route(
+                spec,
+                index=edge,
+                subtask=i,
+                targets=targets,
+                max_parallelism=target.effective_max_parallelism,
+                parallelism=target.parallelism,
+                seed=self.seed,
+            )
+            sender.outputs.append(Output(edge, pool, spread, targets, can_overtake))
+            for position, j in enumerate(targets):
+                receiver = tasks[target.id, j]
+                channel = self._channel(edge, sender, receiver, pool, position)
+                receiver.gate.channels.append(channel)
+
+    def _channel(self, edge: int, sender: Task, receiver: Task, pool: OutputPool, position: int) -> InputChannel:
+        config = self.config
+        key = ChannelKey(edge, sender.index, receiver.index)
+        index = len(receiver.gate.channels)
+        subpartition = pool.subpartitions[position]
+        if sender.index % config.task_managers == receiver.index % config.task_managers:
+            return LocalChannel(key, index, subpartition, receiver.gate)
+        floating = receiver.floating.setdefault(edge, FloatingPool(config.floating_buffers))
+        return RemoteChannel(
+            key,
+            index,
+            subpartition,
+            receiver.gate,
+            scheduler=self.scheduler,
+            costs=LinkCosts(config.link_latency_us, config.link_bytes_per_s),
+            exclusive=config.exclusive_buffers,
+            floating=floating,
+        )
+
+    # --- failing --------------------------------------------------------------------------------------------------
+
+    def _on_checkpoint_failures(self, reason: FailureReason) -> None:
+        self._fail(
+            "FlinkRuntimeException",
+            f"Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {MESSAGES[reason]}",
+            None,
+        )
+
+    def _fail(self, name: str, message: str, task: str | None) -> None:
+        """Everything volatile is lost; the job starts again from its newest checkpoint (CO-13)."""
+        self.exceptions.insert(0, JobFailure(self.now_us, name, message, task))
+        del self.exceptions[_EXCEPTIONS_KEPT:]
+        for each in self.tasks:
+            each.kill()
+            for channel in each.gate.channels:
+                if isinstance(channel, RemoteChannel):
+                    channel.is_dead = True
+        self.coordinator.suspend()
+        self.env.store.forget()
+        self.status = "RESTARTING"
+        self.restart_count += 1
+        self._attempt += 1
+        self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
+
+    def _redeploy(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            self._deploy(None)
+
+    def _on_task_running(self) -> None:
+        if all(task.status is TaskStatus.RUNNING for task in self.tasks):
+            self.status = "RUNNING"
+
+    def _sample(self, _: object) -> None:
+        now = self.now_us
+        for task in self.tasks:
+            if not task.is_dead:
+                task.account.sample(now)
+        self.scheduler.after(self.config.metric_period_us, EventClass.TIMER, self._sample)

@@ -1,0 +1,164 @@
+"""What is measured of checkpoints and subtasks (runtime.md 3): values only, in virtual microseconds and bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from backend.domain.failure import FailureReason
+from backend.runtime.channel import ChannelKey
+from backend.runtime.elements import Barrier
+
+TaskKey = tuple[int, int]
+"""(index of the vertex, index of the subtask)."""
+
+
+@dataclass(slots=True)
+class SubtaskCheckpoint:
+    """ME-1 to ME-8 of one subtask, filled while the checkpoint runs; None is not known (yet)."""
+
+    checkpoint_id: int
+    triggered_at_us: int
+    first_barrier_us: int
+    alignment_us: int | None = None
+    processed_bytes: int | None = None
+    sync_us: int | None = None
+    async_us: int | None = None
+    state_bytes: int = 0
+    persisted_bytes: int = 0
+    was_switched: bool = False
+    residual_us: int = 0
+
+    @property
+    def start_delay_us(self) -> int:
+        """ME-1, before it is cut to whole milliseconds."""
+        return max(0, self.first_barrier_us - self.triggered_at_us)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """Persisted in-flight bytes of one subtask: by input channel, and by (edge, receiver) on the output side."""
+
+    inputs: dict[ChannelKey, list[bytes]] = field(default_factory=dict)
+    outputs: dict[ChannelKey, list[bytes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSnapshot:
+    """All that one subtask needs to be restored (CK-1, CK-3)."""
+
+    operators: tuple[bytes, ...]
+    channels: ChannelState
+    watermark_us: int
+    state_bytes: int
+    persisted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """One acknowledgement as the coordinator received it (ME-9)."""
+
+    at_us: int
+    measured: SubtaskCheckpoint
+
+
+class CheckpointState(Enum):
+    """The states of a checkpoint."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+@dataclass(slots=True)
+class CheckpointRecord:
+    """One checkpoint as the coordinator knows it (ME-13)."""
+
+    id: int
+    triggered_at_us: int
+    barrier: Barrier
+    total: int
+    state: CheckpointState = CheckpointState.IN_PROGRESS
+    acks: dict[TaskKey, Ack] = field(default_factory=dict)
+    failed_at_us: int | None = None
+    reason: FailureReason | None = None
+    message: str | None = None
+    is_discarded: bool = False
+
+    @property
+    def latest_ack_us(self) -> int | None:
+        """Arrival of the last acknowledgement so far."""
+        return max((a.at_us for a in self.acks.values()), default=None)
+
+    @property
+    def end_to_end_us(self) -> int | None:
+        """Trigger to last acknowledgement; of a failed one, to the failure."""
+        if self.failed_at_us is not None:
+            return self.failed_at_us - self.triggered_at_us
+        latest = self.latest_ack_us
+        return None if latest is None else latest - self.triggered_at_us
+
+    @property
+    def persisted_bytes(self) -> int:
+        """ME-4 over the subtasks that acknowledged."""
+        return sum(a.measured.persisted_bytes for a in self.acks.values())
+
+    @property
+    def processed_bytes(self) -> int:
+        """ME-3 over the subtasks that acknowledged."""
+        return sum(a.measured.processed_bytes or 0 for a in self.acks.values())
+
+    @property
+    def state_bytes(self) -> int:
+        """State without channel state, over the subtasks that acknowledged."""
+        return sum(a.measured.state_bytes for a in self.acks.values())
+
+
+class Usage(Enum):
+    """What a subtask's time goes to (ME-19)."""
+
+    BUSY = 0
+    IDLE = 1
+    SOFT = 2
+    HARD = 3
+
+
+class TimeAccount:
+    """Sums of time by use, and their shares of a sliding window (ME-19)."""
+
+    __slots__ = ("_since_us", "_window", "totals_us", "usage")
+
+    def __init__(self, now_us: int, samples: int) -> None:
+        self.usage = Usage.IDLE
+        self._since_us = now_us
+        self.totals_us = [0, 0, 0, 0]
+        self._window: deque[tuple[int, tuple[int, ...]]] = deque([(now_us, (0, 0, 0, 0))], maxlen=samples + 1)
+
+    def turn(self, usage: Usage, now_us: int) -> None:
+        """From now on time goes to ``usage``."""
+        if usage is not self.usage:
+            self.totals_us[self.usage.value] += now_us - self._since_us
+            self._since_us = now_us
+            self.usage = usage
+
+    def settle(self, now_us: int) -> tuple[int, ...]:
+        """Totals up to now."""
+        if now_us > self._since_us:
+            self.totals_us[self.usage.value] += now_us - self._since_us
+            self._since_us = now_us
+        return tuple(self.totals_us)
+
+    def sample(self, now_us: int) -> None:
+        """Take the window's next edge."""
+        self._window.append((now_us, self.settle(now_us)))
+
+    def ms_per_s(self) -> tuple[int, int, int, int]:
+        """(busy, idle, soft, hard) over the window; busy is what the others leave of 1000."""
+        start_us, before = self._window[0]
+        end_us, after = self._window[-1]
+        if end_us <= start_us:
+            return 0, 0, 0, 0
+        share = [1000 * (b - a) // (end_us - start_us) for a, b in zip(before, after, strict=True)]
+        idle, soft, hard = share[1], share[2], share[3]
+        return 1000 - min(1000, idle + soft + hard), idle, soft, hard

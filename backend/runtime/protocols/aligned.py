@@ -1,0 +1,68 @@
+"""Aligned exactly-once (runtime.md 2.4): a channel whose barrier came waits until the barrier came on every channel.
+
+Invariant (AL-8): when ``Snapshot`` is returned, the task has processed exactly the records in front of the barrier on
+each channel; there is no in-flight data to persist (AL-9).
+"""
+
+from __future__ import annotations
+
+from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.protocols.base import Began, Block, Command, Ended, Resume, Snapshot
+
+
+class Aligned:
+    """One aligned checkpoint at one task."""
+
+    def __init__(self, open_channels: frozenset[int]) -> None:
+        self._open = open_channels
+        self._arrived: set[int] = set()
+        self._blocked: set[int] = set()
+        self._barrier: Barrier | None = None
+        self.is_done = False
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Blocked channels."""
+        return frozenset(self._blocked)
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """Nothing times out here."""
+        return []
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """AL-1 to AL-4."""
+        commands: list[Command] = []
+        if self._barrier is None:
+            self._barrier = barrier
+            commands.append(Began(barrier))
+        elif barrier.restored_alignment is Alignment.UNALIGNED:
+            # One upstream task has switched: what is restored behind this alignment is unaligned (OPT-6).
+            self._barrier = barrier
+        self._arrived.add(channel)
+        self._blocked.add(channel)
+        commands.append(Block(channel))
+        return commands + self._complete()
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """AL-7."""
+        self._open -= {channel}
+        self._arrived.discard(channel)
+        self._blocked.discard(channel)
+        return self._complete()
+
+    def timer(self, now_us: int) -> list[Command]:
+        """There is no timeout."""
+        return []
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Nothing waits for room."""
+        return []
+
+    def _complete(self) -> list[Command]:
+        if self._barrier is None or self._arrived < self._open:
+            return []
+        self.is_done = True
+        held = sorted(self._blocked)
+        self._blocked.clear()
+        snapshot = Snapshot(self._barrier.restored(), input_is_aligned=True)
+        return [Ended(), snapshot, *(Resume(c) for c in held)]

@@ -1,0 +1,122 @@
+"""Aligned until the checkpoint is older than its timeout, then unaligned (runtime.md 2.7).
+
+The age counts from the trigger, not from the first barrier (AT-1). Switching is strict: a barrier handled exactly at
+the timeout still aligns (AT-5). Channels blocked before the switch stay blocked (AT-4).
+"""
+
+from __future__ import annotations
+
+from backend.runtime.elements import Barrier
+from backend.runtime.protocols.base import (
+    Began,
+    Block,
+    Command,
+    Convert,
+    Ended,
+    Resume,
+    SetTimer,
+    Snapshot,
+    Switched,
+)
+from backend.runtime.protocols.unaligned import Unaligned
+
+
+class AlignedTimeout:
+    """One checkpoint at one task that may switch once."""
+
+    def __init__(self, barrier: Barrier, open_channels: frozenset[int]) -> None:
+        assert barrier.aligned_timeout_us is not None
+        self._open = open_channels
+        self._switch_after_us = barrier.triggered_at_us + barrier.aligned_timeout_us
+        self._announced: set[int] = set()
+        self._arrived: set[int] = set()
+        self._barrier: Barrier | None = None
+        self._has_timer = False
+        self._unaligned: Unaligned | None = None
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all open channels delivered."""
+        return self._is_done if self._unaligned is None else self._unaligned.is_done
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Blocked channels."""
+        return frozenset(self._arrived) if self._unaligned is None else self._unaligned.held
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """AT-2."""
+        if self._unaligned is not None:
+            return self._unaligned.announcement(channel, barrier, now_us)
+        self._announced.add(channel)
+        return self._first_sign()
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """AT-5 and the rows Bal and Bun."""
+        if self._unaligned is not None:
+            return self._unaligned.barrier(channel, barrier, now_us)
+        commands = self._first_sign()
+        if not barrier.is_blocking:
+            commands += self._switch()
+            assert self._unaligned is not None
+            return commands + self._unaligned.barrier(channel, barrier, now_us)
+        if self._barrier is None:
+            self._barrier = barrier
+            commands.append(Began(barrier))
+        self._announced.discard(channel)
+        self._arrived.add(channel)
+        commands.append(Block(channel))
+        if self._arrived >= self._open:
+            return commands + self._complete()
+        if now_us > self._switch_after_us:
+            commands += self._switch_collecting()
+        return commands
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """The channel counts as delivered; the age is looked at as for a barrier."""
+        if self._unaligned is not None:
+            return self._unaligned.end_of_partition(channel, now_us)
+        self._open -= {channel}
+        self._announced.discard(channel)
+        self._arrived.discard(channel)
+        if self._barrier is None:
+            return []
+        if self._arrived >= self._open:
+            return self._complete()
+        return self._switch_collecting() if now_us > self._switch_after_us else []
+
+    def timer(self, now_us: int) -> list[Command]:
+        """AT-3 and AT-4."""
+        if self._unaligned is not None or self._is_done:
+            return []
+        return self._switch() if self._barrier is None else self._switch_collecting()
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Nothing waits for room."""
+        return []
+
+    def _first_sign(self) -> list[Command]:
+        if self._has_timer:
+            return []
+        self._has_timer = True
+        return [SetTimer(self._switch_after_us)]
+
+    def _switch(self) -> list[Command]:
+        self._unaligned = Unaligned(
+            self._open, arrived=self._arrived, blocked=self._arrived, has_begun=self._barrier is not None
+        )
+        return [Switched(), *(Convert(c) for c in sorted(self._announced))]
+
+    def _switch_collecting(self) -> list[Command]:
+        commands = self._switch()
+        assert self._unaligned is not None
+        assert self._barrier is not None
+        return commands + self._unaligned.start(self._barrier)
+
+    def _complete(self) -> list[Command]:
+        assert self._barrier is not None
+        self._is_done = True
+        held = sorted(self._arrived)
+        self._arrived.clear()
+        return [Ended(), Snapshot(self._barrier, input_is_aligned=True), *(Resume(c) for c in held)]

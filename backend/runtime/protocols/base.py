@@ -1,0 +1,260 @@
+"""The port of a checkpoint protocol, the commands it gives, and the gatekeeper that keeps checkpoint ids in order.
+
+The gatekeeper decides what is new, obsolete or cancelled (TE-1, AL-1, AL-5, AL-6, UC-12) and makes the protocol that a
+checkpoint's first barrier asks for; the protocol decides the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from backend.domain.failure import FailureReason
+from backend.runtime.elements import Barrier
+
+_CANCELLED_KEPT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The first barrier of the checkpoint is being processed (ME-1, start of ME-2)."""
+
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The channel delivered a blocking barrier; its sender waits until ``Resume``."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Process what is in front of the channel's cut and nothing behind it (CAP-3)."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Undo ``Close``."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let the channel's sender go on."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """Move the announced barrier of the channel before all queued data (Q-5)."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Report the timeout at this virtual time (AT-1)."""
+
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetStallTimer:
+    """Report when nothing has moved for the cap's stall time (CAP-2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Start to copy what is in front of the barriers (UC-2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The checkpoint went from aligned to unaligned at this task (AT-3 to AT-5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Forward ``barrier``, then take the state (2.3). ``input_is_aligned``: there is no input to persist."""
+
+    barrier: Barrier
+    input_is_aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last barrier was processed: end of the alignment and of the copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The task gives the checkpoint up and says why; its receivers get a cancel marker."""
+
+    checkpoint_id: int
+    reason: FailureReason
+
+
+Command = (
+    Began
+    | Block
+    | Close
+    | Reopen
+    | Resume
+    | Convert
+    | SetTimer
+    | SetStallTimer
+    | Persist
+    | Switched
+    | Snapshot
+    | Ended
+    | GiveUp
+)
+
+
+class CheckpointProtocol(Protocol):
+    """One checkpoint at one task."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all open channels delivered."""
+        ...
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Channels that wait for this checkpoint to end."""
+        ...
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """A timeoutable barrier is queued on the channel (Q-4)."""
+        ...
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """A barrier came to its turn, or jumped the queue."""
+        ...
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """The channel ended: it counts as delivered (AL-7)."""
+        ...
+
+    def timer(self, now_us: int) -> list[Command]:
+        """The alignment timeout, counted from the trigger, has passed."""
+        ...
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Data moved: what waits for room looks again (CAP-3)."""
+        ...
+
+
+Make = Callable[[Barrier, frozenset[int]], CheckpointProtocol]
+
+
+class Gatekeeper:
+    """Checkpoint ids of one task: each is handled once, in increasing order."""
+
+    def __init__(self, channels: int, make: Make) -> None:
+        self._open = frozenset(range(channels))
+        self._make = make
+        self.current_id = 0
+        self._current: CheckpointProtocol | None = None
+        self._cancelled: dict[int, None] = {}
+
+    @property
+    def pending_id(self) -> int | None:
+        """The checkpoint in work."""
+        return self.current_id if self._current is not None else None
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """See ``CheckpointProtocol``; an obsolete one is ignored."""
+        if self._is_obsolete(barrier.checkpoint_id):
+            return []
+        return self._run(barrier, now_us, lambda p: p.announcement(channel, barrier, now_us))
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """See ``CheckpointProtocol``; the channel of an obsolete blocking barrier is resumed at once (AL-5)."""
+        if self._is_obsolete(barrier.checkpoint_id):
+            commands: list[Command] = [Resume(channel)] if barrier.is_blocking else []
+            if barrier.checkpoint_id > self.current_id:
+                commands += self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
+                # Whoever waits for it downstream learns that it never comes (TE-1).
+                commands.append(GiveUp(barrier.checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION))
+            return commands
+        return self._run(barrier, now_us, lambda p: p.barrier(channel, barrier, now_us))
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """The channel ended; a pending checkpoint counts it as delivered."""
+        self._open -= {channel}
+        if self._current is None:
+            return []
+        return self._settled(self._current.end_of_partition(channel, now_us))
+
+    def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
+        """The timeout of one checkpoint; nothing where it is over (AT-11)."""
+        if self._current is None or checkpoint_id != self.current_id:
+            return []
+        return self._settled(self._current.timer(now_us))
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Data moved."""
+        return [] if self._current is None else self._settled(self._current.recheck(now_us))
+
+    def cancel(self, checkpoint_id: int) -> list[Command]:
+        """A cancel marker came in its turn (AL-6)."""
+        is_pending = self._current is not None and checkpoint_id == self.current_id
+        if checkpoint_id <= self.current_id and not is_pending:
+            return []
+        commands = self._close(checkpoint_id, FailureReason.DECLINED_SUBSUMED) if not is_pending else self._release()
+        return [*commands, GiveUp(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)]
+
+    def aborted(self, checkpoint_id: int) -> list[Command]:
+        """The coordinator gave the checkpoint up (CO-11)."""
+        if self._current is not None and checkpoint_id == self.current_id:
+            return self._release()
+        if checkpoint_id > self.current_id:
+            self._cancelled[checkpoint_id] = None
+            while len(self._cancelled) > _CANCELLED_KEPT:
+                del self._cancelled[next(iter(self._cancelled))]
+        return []
+
+    def _is_obsolete(self, checkpoint_id: int) -> bool:
+        if checkpoint_id in self._cancelled or checkpoint_id < self.current_id:
+            return True
+        return checkpoint_id == self.current_id and self._current is None
+
+    def _run(self, barrier: Barrier, now_us: int, call: Callable[[CheckpointProtocol], list[Command]]) -> list[Command]:
+        commands: list[Command] = []
+        if barrier.checkpoint_id > self.current_id:
+            commands = self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
+            self._current = self._make(barrier, self._open)
+        assert self._current is not None
+        commands += call(self._current)
+        return self._settled(commands)
+
+    def _settled(self, commands: list[Command]) -> list[Command]:
+        current = self._current
+        if current is not None and (current.is_done or any(isinstance(c, GiveUp) for c in commands)):
+            if not current.is_done:
+                commands += [Resume(c) for c in sorted(current.held)]
+            self._current = None
+        return commands
+
+    def _close(self, new_id: int, reason: FailureReason) -> list[Command]:
+        """Give up what is pending, for ``new_id`` supersedes it."""
+        commands: list[Command] = []
+        if self._current is not None:
+            old_id = self.current_id
+            commands = [*self._release(), GiveUp(old_id, reason)]
+        self.current_id = new_id
+        return commands
+
+    def _release(self) -> list[Command]:
+        current = self._current
+        self._current = None
+        assert current is not None
+        return [Ended(), *(Resume(c) for c in sorted(current.held))]

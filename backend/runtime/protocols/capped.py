@@ -1,0 +1,135 @@
+"""Unaligned with a cap on the bytes in flight (runtime.md 2.10: CAP-1 to CAP-4 and CAP-6).
+
+While more is in flight than the cap allows, the task goes on as in an aligned checkpoint: channels whose barrier came
+are closed behind their cut, the others are processed. It starts at the first moment at which what it would persist
+fits. How much that is, is measured by the task and asked for through ``in_flight``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backend.domain.failure import FailureReason
+from backend.runtime.elements import Barrier
+from backend.runtime.protocols.base import (
+    Began,
+    Block,
+    Close,
+    Command,
+    Ended,
+    GiveUp,
+    Persist,
+    Reopen,
+    Resume,
+    SetStallTimer,
+    Snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a checkpoint that starts now would persist at this task, in bytes."""
+
+    input_bytes: int
+    output_bytes: int
+
+
+class Capped:
+    """One capped checkpoint at one task."""
+
+    def __init__(
+        self,
+        open_channels: frozenset[int],
+        *,
+        cap_bytes: int,
+        in_flight: Callable[[], InFlight],
+        declines: bool,
+    ) -> None:
+        self._open = open_channels
+        self._cap_bytes = cap_bytes
+        self._in_flight = in_flight
+        self._declines = declines
+        self._arrived: set[int] = set()
+        self._closed: set[int] = set()
+        self._blocked: set[int] = set()
+        self._barrier: Barrier | None = None
+        self._is_snapshot_taken = False
+        self.is_done = False
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Channels whose sender stopped behind an aligned barrier."""
+        return frozenset(self._blocked)
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """Capped barriers are not announced."""
+        return []
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """CAP-2, CAP-3."""
+        commands: list[Command] = []
+        if self._barrier is None:
+            self._barrier = barrier
+            commands += [Began(barrier), SetStallTimer()]
+        self._arrived.add(channel)
+        if barrier.is_blocking:
+            self._blocked.add(channel)
+            commands.append(Block(channel))
+        elif not self._is_snapshot_taken:
+            self._closed.add(channel)
+            commands.append(Close(channel))
+        return commands + self._advance()
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """The channel counts as delivered."""
+        self._open -= {channel}
+        for channels in (self._arrived, self._closed, self._blocked):
+            channels.discard(channel)
+        return [] if self._barrier is None else self._advance()
+
+    def timer(self, now_us: int) -> list[Command]:
+        """Nothing moved for the stall time: a sender may be stuck in a record, so let go (CAP-2)."""
+        if self._barrier is None or self.is_done:
+            return []
+        return self._give_up()
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Data moved: it may fit now."""
+        return [] if self._barrier is None or self._is_snapshot_taken else self._advance()
+
+    def _advance(self) -> list[Command]:
+        commands: list[Command] = []
+        if not self._is_snapshot_taken:
+            commands = self._try_to_start()
+            if not self._is_snapshot_taken:
+                return commands
+        if self._arrived >= self._open:
+            self.is_done = True
+            commands += [Ended(), *(Resume(c) for c in sorted(self._blocked))]
+            self._blocked.clear()
+        return commands
+
+    def _try_to_start(self) -> list[Command]:
+        assert self._barrier is not None
+        now = self._in_flight()
+        reopened: list[Command] = [Reopen(c) for c in sorted(self._closed)]
+        if now.input_bytes + now.output_bytes <= self._cap_bytes:
+            self._started()
+            barrier = self._barrier.as_unaligned()
+            return [Persist(), Snapshot(barrier, input_is_aligned=False), *reopened]
+        if self._arrived >= self._open and now.input_bytes == 0:
+            self._started()
+            return [Snapshot(self._barrier.as_aligned(), input_is_aligned=True), *reopened]
+        return self._give_up() if self._declines else []
+
+    def _started(self) -> None:
+        self._is_snapshot_taken = True
+        self._closed.clear()
+
+    def _give_up(self) -> list[Command]:
+        assert self._barrier is not None
+        reopened: list[Command] = [Reopen(c) for c in sorted(self._closed)]
+        self._closed.clear()
+        reason = FailureReason.INFLIGHT_LIMIT_EXCEEDED
+        return [Ended(), *reopened, GiveUp(self._barrier.checkpoint_id, reason)]

@@ -1,0 +1,82 @@
+"""Unaligned on the first barrier (runtime.md 2.6): forward, snapshot, then copy what is in front of the others.
+
+Also the second half of aligned-with-timeout (the ``_U`` states of Appendix A): an aligned barrier that comes out of
+turn keeps its channel blocked until the end (UC-7), an announced one is made to jump the queue (AT-2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from backend.runtime.elements import Barrier
+from backend.runtime.protocols.base import Began, Block, Command, Convert, Ended, Persist, Resume, Snapshot
+
+
+class Unaligned:
+    """One unaligned checkpoint at one task."""
+
+    def __init__(
+        self,
+        open_channels: frozenset[int],
+        *,
+        arrived: Iterable[int] = (),
+        blocked: Iterable[int] = (),
+        has_begun: bool = False,
+    ) -> None:
+        self._open = open_channels
+        self._arrived = set(arrived)
+        self._blocked = set(blocked)
+        self._has_begun = has_begun
+        self._is_snapshot_taken = False
+        self.is_done = False
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Channels whose sender stopped behind an aligned barrier."""
+        return frozenset(self._blocked)
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """AT-2."""
+        return [] if channel in self._arrived else [Convert(channel)]
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """UC-1, UC-2, UC-5, UC-7."""
+        commands: list[Command] = []
+        if not self._has_begun:
+            self._has_begun = True
+            commands.append(Began(barrier))
+        self._arrived.add(channel)
+        if barrier.is_blocking:
+            self._blocked.add(channel)
+            commands.append(Block(channel))
+        if not self._is_snapshot_taken:
+            commands += self.start(barrier)
+        return commands + self._complete()
+
+    def start(self, barrier: Barrier) -> list[Command]:
+        """Copy, forward, snapshot (F-S-L)."""
+        self._is_snapshot_taken = True
+        return [Persist(), Snapshot(barrier.as_unaligned(), input_is_aligned=False)]
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """The channel counts as delivered."""
+        self._open -= {channel}
+        self._arrived.discard(channel)
+        self._blocked.discard(channel)
+        return self._complete()
+
+    def timer(self, now_us: int) -> list[Command]:
+        """Nothing is left to switch."""
+        return []
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Nothing waits for room."""
+        return []
+
+    def _complete(self) -> list[Command]:
+        if not self._is_snapshot_taken or self._arrived < self._open:
+            return []
+        self.is_done = True
+        held = sorted(self._blocked)
+        self._blocked.clear()
+        return [Ended(), *(Resume(c) for c in held)]

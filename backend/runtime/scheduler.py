@@ -1,0 +1,89 @@
+"""The event heap on virtual time (DET-1, DET-2, DET-5). It knows nothing of streams.
+
+Events at one time run by class, then in the order in which they were scheduled. Under ``fuzz`` those of one time
+run in a drawn order instead. Every event run is folded into one hash: equal hashes, equal traces (DET-4).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+from backend.runtime.prng import Stream
+
+_MASK = (1 << 64) - 1
+_HASH_PRIME = 0x100000001B3
+_CLASS_SHIFT = 60
+_DRAW_SHIFT = 40
+
+Action = Callable[[Any], None]
+
+
+class EventClass(IntEnum):
+    """Order of events at equal time."""
+
+    NETWORK = 0
+    TIMER = 1
+    RPC = 2
+    STORAGE = 3
+    STEP = 4
+
+
+class Scheduler:
+    """A heap of (time, order, action, argument)."""
+
+    __slots__ = ("_draws", "_heap", "_sequence", "event_count", "hash", "now")
+
+    def __init__(self, fuzz_seed: int = 0) -> None:
+        self.now = 0
+        self.hash = 0xCBF29CE484222325
+        self.event_count = 0
+        self._heap: list[tuple[int, int, Action, Any]] = []
+        self._sequence = 0
+        self._draws = Stream(fuzz_seed, "schedule") if fuzz_seed else None
+
+    def at(self, time_us: int, event_class: int, action: Action, argument: Any = None) -> None:
+        """Run ``action(argument)`` at ``time_us``, not before now."""
+        self._sequence += 1
+        if self._draws is None:
+            order = event_class << _CLASS_SHIFT | self._sequence
+        else:
+            # One drawn class for all: the order within one time is free, the sequence only keeps keys apart.
+            order = self._draws.below(1 << 20) << _DRAW_SHIFT | self._sequence
+        heapq.heappush(self._heap, (time_us if time_us > self.now else self.now, order, action, argument))
+
+    def after(self, delay_us: int, event_class: int, action: Action, argument: Any = None) -> None:
+        """Run ``action(argument)`` after ``delay_us``."""
+        self.at(self.now + delay_us, event_class, action, argument)
+
+    def jitter(self, delay_us: int) -> int:
+        """``delay_us``, under fuzz drawn between half and the double of it (DET-5)."""
+        if self._draws is None or delay_us <= 0:
+            return delay_us
+        return self._draws.between(delay_us // 2 + 1, delay_us * 2)
+
+    def run_until(self, time_us: int) -> None:
+        """Run everything up to and including ``time_us``; that is the time afterwards."""
+        heap = self._heap
+        pop = heapq.heappop
+        folded = self.hash
+        count = 0
+        try:
+            while heap and heap[0][0] <= time_us:
+                now, order, action, argument = pop(heap)
+                self.now = now
+                folded = ((folded ^ now ^ order) * _HASH_PRIME) & _MASK
+                count += 1
+                action(argument)
+        finally:
+            self.hash = folded
+            self.event_count += count
+        if time_us > self.now:
+            self.now = time_us
+
+    def fold(self, text: str) -> None:
+        """Make something that came from outside part of the trace."""
+        for byte in text.encode():
+            self.hash = ((self.hash ^ byte) * _HASH_PRIME) & _MASK

@@ -1,0 +1,126 @@
+"""What outlives a failure: the store for snapshots with its cost, and the ledger the sink commits to.
+
+The store writes one thing at a time (DET-7: a shared bandwidth); a write that comes while it is busy waits. The ledger
+stands for an external system: transactions by id, commits that may be repeated, a time limit (SNK-2 to SNK-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.elements import Record
+from backend.runtime.prng import mix64
+from backend.runtime.scheduler import EventClass, Scheduler
+
+_MASK = (1 << 64) - 1
+# Far more than can be committed twice: a repeated commit concerns the last checkpoints.
+_COMMITTED_KEPT = 100_000
+
+
+class SnapshotStore:
+    """Costs of writing and reading; what was written is kept by whoever wrote it."""
+
+    def __init__(self, scheduler: Scheduler, *, latency_us: int, bytes_per_s: int) -> None:
+        self._scheduler = scheduler
+        self.latency_us = latency_us
+        self.bytes_per_s = bytes_per_s
+        self._free_us = 0
+        self.written_bytes = 0
+        self.write_count = 0
+
+    def write(self, size_bytes: int, done: Callable[[object], None], *, factor: float = 1.0) -> None:
+        """Write ``size_bytes``; ``done`` is called when they are durable."""
+        start_us = max(self._scheduler.now, self._free_us)
+        transfer_us = int(size_bytes * 1_000_000 * factor) // self.bytes_per_s
+        self._free_us = start_us + transfer_us
+        self.written_bytes += size_bytes
+        self.write_count += 1
+        latency_us = self._scheduler.jitter(int(self.latency_us * factor))
+        self._scheduler.at(self._free_us + latency_us, EventClass.STORAGE, done)
+
+    def forget(self) -> None:
+        """The writers are gone: what they still had in the queue is not written."""
+        self._free_us = self._scheduler.now
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One committed record."""
+
+    origin: int
+    key: int
+    value: int
+
+
+@dataclass(slots=True)
+class _Transaction:
+    began_us: int
+    rows: list[Row] = field(default_factory=list)
+    count: int = 0
+    folded: int = 0
+    is_prepared: bool = False
+
+
+class Ledger:
+    """Committed output: every row with ``keeps_rows``, otherwise their count and a hash that order cannot change."""
+
+    def __init__(self, now_us: Callable[[], int], *, keeps_rows: bool, timeout_us: int) -> None:
+        self._now_us = now_us
+        self._keeps_rows = keeps_rows
+        self._timeout_us = timeout_us
+        self._open: dict[str, _Transaction] = {}
+        self._committed: dict[str, None] = {}
+        self.rows: list[Row] = []
+        self.committed_count = 0
+        self.folded = 0
+        self.lost: list[str] = []
+        """Transactions older than the limit when they were to be committed (SNK-4)."""
+
+    def begin(self, transaction: str) -> None:
+        """Open a transaction."""
+        self._open[transaction] = _Transaction(self._now_us())
+
+    def write(self, transaction: str, record: Record) -> None:
+        """One row, visible once committed."""
+        held = self._open[transaction]
+        if held.is_prepared:
+            raise ProtocolViolationError(f"a write into the pre-committed {transaction}", rule="SNK-1")
+        held.count += 1
+        if self._keeps_rows:
+            held.rows.append(Row(record.origin, record.key, record.value))
+        else:
+            held.folded = (held.folded + mix64(mix64(record.origin) ^ record.value)) & _MASK
+
+    def prepare(self, transaction: str) -> None:
+        """Pre-commit: no write follows."""
+        self._open[transaction].is_prepared = True
+
+    def commit(self, transaction: str) -> None:
+        """Make its rows visible; a second time does nothing (SNK-2)."""
+        if transaction in self._committed:
+            return
+        held = self._open.pop(transaction, None)
+        if held is None:
+            raise ProtocolViolationError(f"commit of {transaction}, which is neither open nor committed", rule="SNK-2")
+        if not held.is_prepared:
+            raise ProtocolViolationError(f"commit of {transaction}, which was not pre-committed", rule="SNK-1")
+        self._committed[transaction] = None
+        if len(self._committed) > _COMMITTED_KEPT:
+            del self._committed[next(iter(self._committed))]
+        if self._now_us() - held.began_us > self._timeout_us:
+            self.lost.append(transaction)
+            return
+        self.rows.extend(held.rows)
+        self.committed_count += held.count
+        self.folded = (self.folded + held.folded) & _MASK
+
+    def abort_others(self, namespace: str, *, keep: str) -> None:
+        """Drop every open transaction of the namespace but one (SNK-3)."""
+        for transaction in [t for t in self._open if t.startswith(namespace + "/") and t != keep]:
+            del self._open[transaction]
+
+    def oldest_open_us(self) -> int | None:
+        """When the oldest transaction that is still open was begun; None where none is."""
+        return min((t.began_us for t in self._open.values()), default=None)

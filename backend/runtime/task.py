@@ -1,0 +1,370 @@
+"""One subtask: the mailbox loop, backpressure, emission, restore (runtime.md 1.5, 4.2).
+
+A step is one mail or one element. Its effects happen at its start and its cost passes before the next step; a step that
+finds no output buffer is hard-blocked, and until it is written on no mail runs (BP-4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from backend.domain.barriers import ChannelId
+from backend.domain.ids import VertexId
+from backend.runtime.buffers import OutputPool, Subpartition
+from backend.runtime.channel import ChannelKey, FloatingPool, InputChannel, InputGate
+from backend.runtime.checkpointing import TaskCheckpointing
+from backend.runtime.elements import (
+    WATERMARK_MAX,
+    Barrier,
+    CancelMarker,
+    EndOfPartition,
+    Event,
+    Record,
+    RecoveryCompletion,
+    Watermark,
+)
+from backend.runtime.environment import Environment
+from backend.runtime.graph import Route, VertexSpec
+from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
+from backend.runtime.operators import Operator, Source, chain_of, factor_of
+from backend.runtime.scheduler import EventClass
+
+_STEP_US_MIN = 1
+
+
+class TaskStatus(Enum):
+    """The life of one attempt."""
+
+    INITIALIZING = "INITIALIZING"
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    CANCELED = "CANCELED"
+
+
+@dataclass(slots=True)
+class Output:
+    """One output edge of a subtask."""
+
+    edge: int
+    pool: OutputPool
+    route: Route
+    targets: list[int]
+    can_overtake: bool
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """(buffers, bytes) waiting in its subpartitions."""
+        subpartitions = self.pool.subpartitions
+        return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
+
+
+class Task:
+    """One attempt of one subtask."""
+
+    def __init__(
+        self, env: Environment, spec: VertexSpec, key: TaskKey, *, attempt: int, on_running: Callable[[], None]
+    ) -> None:
+        self.env = env
+        self.spec = spec
+        self.key = key
+        self.index = key[1]
+        self.name = f"{spec.id}/{key[1]}"
+        self.attempt = attempt
+        self.status = TaskStatus.INITIALIZING
+        self.is_dead = False
+        self.started_us = env.now
+        self.ended_us: int | None = None
+        self.lamport = 0
+        self.outputs: list[Output] = []
+        self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
+        self.floating: dict[int, FloatingPool] = {}
+        self.operators: tuple[Operator, ...] = chain_of(
+            spec, key[1], seed=env.seed ^ key[0], attempt=attempt, started_us=0, ledger=env.ledger
+        )
+        self.source = self.operators[0] if isinstance(self.operators[0], Source) else None
+        samples = env.config.metric_window_us // env.config.metric_period_us
+        self.account = TimeAccount(env.now, samples)
+        self.records_in = 0
+        self.records_out = 0
+        self.bytes_out = 0
+        self.watermark_us = -1
+        self.slow_factor = factor_of(spec.slow_factors, key[1])
+        self.cost_us = 0
+        """Cost of the step in work; mails add to it."""
+        self._mails: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._is_scheduled = False
+        self._free_us = env.now
+        self._unwritten: deque[tuple[Subpartition, bytes, int]] = deque()
+        self._recovered_channels: set[int] | None = None
+        self._on_running = on_running
+        self._next_watermark_us = 0
+        self._source_wake_us = -1
+        self.checkpointing = TaskCheckpointing(self)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> None:
+        """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask."""
+        self.checkpointing.last_id = checkpoint_id
+        loaded_bytes = 0
+        if snapshot is not None:
+            faults = self.env.faults
+            faults.passed("recovery.before-output", self.name)
+            loaded_bytes = snapshot.state_bytes + snapshot.persisted_bytes
+            self._restore_output(snapshot.channels.outputs)
+            if has_channel_state:
+                for output in self.outputs:
+                    for subpartition in output.pool.subpartitions:
+                        subpartition.add_event(RecoveryCompletion())
+            for operator, data in zip(reversed(self.operators), reversed(snapshot.operators), strict=True):
+                operator.restore(data, checkpoint_id)
+                faults.passed("recovery.in-operator", self.name)
+            self._restore_input(snapshot.channels.inputs)
+            if has_channel_state:
+                self._recovered_channels = set()
+        self.gate.is_recovering = True
+        load_us = loaded_bytes * 1_000_000 // self.env.config.recovery_bytes_per_s
+        self._schedule(self.env.now + load_us)
+
+    def kill(self) -> None:
+        """The job failed: this attempt is over, whatever it was doing."""
+        self.is_dead = True
+        self.status = TaskStatus.CANCELED
+        self.ended_us = self.env.now
+        self.account.settle(self.env.now)
+        for output in self.outputs:
+            output.pool.is_closed = True
+
+    def mail(self, action: Callable[[Any], None], argument: Any = None) -> None:
+        """Run ``action(argument)`` on this subtask between two elements (MB-1)."""
+        if not self.is_dead:
+            self._mails.append((action, argument))
+            self._wake()
+
+    @property
+    def mail_count(self) -> int:
+        """Mails that wait."""
+        return len(self._mails)
+
+    def channel_id(self, key: ChannelKey) -> ChannelId:
+        """The channel under the names the outside knows."""
+        edge = self.env.graph.edges[key.edge]
+        return ChannelId(VertexId(edge.source), VertexId(edge.target), key.source_subtask, key.target_subtask)
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def _schedule(self, at_us: int) -> None:
+        self._is_scheduled = True
+        self._free_us = at_us
+        self.env.scheduler.at(at_us, EventClass.STEP, self._step)
+
+    def _wake(self) -> None:
+        if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
+            now = self.env.scheduler.now
+            self._schedule(now if now > self._free_us else self._free_us)
+
+    def _on_data(self) -> None:
+        if self.account.usage is Usage.IDLE:
+            self._wake()
+
+    def _on_priority(self) -> None:
+        self.mail(self.checkpointing.on_priority)
+
+    def on_output_change(self) -> None:
+        """A segment came back: who waited for one may go on."""
+        usage = self.account.usage
+        if usage is Usage.HARD or (usage is Usage.SOFT and self._has_output()):
+            self._wake()
+        if self.checkpointing.is_waiting_for_room:
+            self.mail(self.checkpointing.recheck)
+
+    def _has_output(self) -> bool:
+        return all(output.pool.is_available for output in self.outputs)
+
+    def _step(self, _: object) -> None:
+        self._is_scheduled = False
+        if self.is_dead:
+            return
+        now = self.env.scheduler.now
+        if self._unwritten and not self._write_on():
+            self.account.turn(Usage.HARD, now)
+            return
+        self.cost_us = 0
+        if self._mails:
+            action, argument = self._mails.popleft()
+            self.account.turn(Usage.BUSY, now)
+            action(argument)
+        else:
+            for output in self.outputs:
+                if not output.pool.is_available:
+                    self.account.turn(Usage.SOFT, now)
+                    return
+            has_worked = self._poll_source(now) if self.source is not None else self._poll_input(now)
+            if not has_worked:
+                return
+        if self.status is not TaskStatus.FINISHED:
+            self._schedule(now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN))
+
+    def _poll_source(self, now: int) -> bool:
+        source = self.source
+        assert source is not None
+        if self.gate.is_recovering:
+            self.gate.is_recovering = False
+            self._become_running()
+        due_us = source.due_us()
+        if due_us is None or due_us > now:
+            self.account.turn(Usage.IDLE, now)
+            if due_us is not None and self._source_wake_us != due_us:
+                self._source_wake_us = due_us
+                self.env.scheduler.at(due_us, EventClass.TIMER, self._on_source_due)
+            return False
+        self.account.turn(Usage.BUSY, now)
+        record = source.poll()
+        self.cost_us += self._cost_of(record)
+        self.emit(record)
+        self.env.faults.passed("source.after-emit", self.name)
+        if now >= self._next_watermark_us:
+            self._next_watermark_us = now + self.spec.watermark_interval_ms * 1000
+            self._broadcast(Watermark(record.event_time_us))
+        return True
+
+    def _on_source_due(self, _: object) -> None:
+        self._source_wake_us = -1
+        self._wake()
+
+    def _poll_input(self, now: int) -> bool:
+        found = self.gate.next_element()
+        if found is None:
+            if self.gate.is_recovering:
+                self._finish_recovered_input()
+                return True
+            self.account.turn(Usage.IDLE, now)
+            return False
+        channel, element = found
+        self.account.turn(Usage.BUSY, now)
+        if type(element) is Record:
+            self.records_in += 1
+            self.cost_us += self._cost_of(element)
+            self._process(element)
+        elif isinstance(element, Watermark):
+            self._on_watermark(channel, element)
+        elif not isinstance(element, Record):
+            self._on_event(channel, element)
+        if self.checkpointing.is_waiting_for_room:
+            self.checkpointing.recheck(None)
+        return True
+
+    def _cost_of(self, record: Record) -> int:
+        spec = self.spec
+        cost = spec.cost_us + spec.cost_ns_per_byte * record.size_bytes // 1000
+        return cost if self.slow_factor == 1.0 else int(cost * self.slow_factor)
+
+    def _process(self, record: Record) -> None:
+        records = self.operators[0].process(record)
+        for operator in self.operators[1:]:
+            records = [out for record in records for out in operator.process(record)]
+        for out in records:
+            self.emit(out)
+
+    def _on_event(self, channel: InputChannel, event: Event) -> None:
+        if isinstance(event, Barrier):
+            self.checkpointing.on_barrier(channel, event)
+        elif isinstance(event, CancelMarker):
+            self.checkpointing.on_cancel(event.checkpoint_id)
+        elif isinstance(event, RecoveryCompletion):
+            self._on_recovery_completion(channel)
+        elif isinstance(event, EndOfPartition):
+            channel.is_ended = True
+            self.checkpointing.on_end_of_partition(channel)
+
+    # --- output ---------------------------------------------------------------------------------------------------
+
+    def emit(self, record: Record) -> None:
+        """Write a record to every output edge; what finds no buffer waits and blocks the subtask."""
+        outputs = self.outputs
+        if not outputs:
+            return
+        data = record.encode()
+        self.records_out += 1
+        for output in outputs:
+            subpartitions = output.pool.subpartitions
+            for target in output.route(record):
+                self._write(subpartitions[target], data)
+
+    def _broadcast(self, watermark: Watermark) -> None:
+        data = watermark.encode()
+        for output in self.outputs:
+            for subpartition in output.pool.subpartitions:
+                self._write(subpartition, data)
+
+    def _write(self, subpartition: Subpartition, data: bytes) -> None:
+        self.bytes_out += len(data)
+        if self._unwritten:
+            self._unwritten.append((subpartition, data, 0))
+            return
+        written = subpartition.append(data)
+        if written < len(data):
+            self._unwritten.append((subpartition, data, written))
+
+    def _write_on(self) -> bool:
+        unwritten = self._unwritten
+        while unwritten:
+            subpartition, data, at = unwritten[0]
+            at = subpartition.append(data, at)
+            if at < len(data):
+                unwritten[0] = (subpartition, data, at)
+                return False
+            unwritten.popleft()
+        return True
+
+    # --- event time -----------------------------------------------------------------------------------------------
+
+    def _on_watermark(self, channel: InputChannel, watermark: Watermark) -> None:
+        channel.watermark_us = max(channel.watermark_us, watermark.at_us)
+        lowest = min((c.watermark_us for c in self.gate.channels if not c.is_ended), default=WATERMARK_MAX)
+        if lowest > self.watermark_us:
+            self.watermark_us = lowest
+            self._broadcast(Watermark(lowest))
+
+    # --- recovery -------------------------------------------------------------------------------------------------
+
+    def _restore_output(self, outputs: Mapping[ChannelKey, list[bytes]]) -> None:
+        by_edge = {output.edge: output for output in self.outputs}
+        for key, chunks in outputs.items():
+            output = by_edge[key.edge]
+            subpartition = output.pool.subpartitions[output.targets.index(key.target_subtask)]
+            for chunk in chunks:
+                subpartition.add_recovered(chunk)
+                self.env.faults.passed("recovery.mid-output", self.name)
+
+    def _restore_input(self, inputs: Mapping[ChannelKey, list[bytes]]) -> None:
+        by_key = {channel.key: channel for channel in self.gate.channels}
+        for key, chunks in inputs.items():
+            by_key[key].recovered.extend(chunks)
+            self.env.faults.passed("recovery.mid-input", self.name)
+
+    def _finish_recovered_input(self) -> None:
+        self.gate.is_recovering = False
+        self.env.faults.passed("recovery.before-new-data", self.name)
+        if self._recovered_channels is None:
+            self._become_running()
+        for channel in self.gate.channels:
+            channel.attach()
+
+    def _on_recovery_completion(self, channel: InputChannel) -> None:
+        if self._recovered_channels is None:
+            return
+        self._recovered_channels.add(channel.index)
+        if len(self._recovered_channels) == len(self.gate.channels):
+            self._recovered_channels = None
+            for each in self.gate.channels:
+                each.resume()
+            self._become_running()
+
+    def _become_running(self) -> None:
+        self.status = TaskStatus.RUNNING
+        self._on_running()

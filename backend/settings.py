@@ -87,3 +87,8 @@ def _problem(error: dict[str, Any]) -> FieldProblem:
     field = Settings.model_fields.get(name)
     variable = name if field is None or field.validation_alias else PREFIX + name.upper()
     return FieldProblem(variable, f"{error['msg']}, got {str(error['input'])!r}")
+
+
+def child_environment(**values: str) -> dict[str, str]:
+    """The environment for a child process: this one's, with settings (by field name) put in or replaced."""
+    return dict(os.environ) | {PREFIX + name.upper(): value for name, value in values.items()}

@@ -4,7 +4,9 @@
 * ``roles``       one process each: ``api``, ``runtime``, ``collect``, ``migrate``; and ``diagnose``
 * ``simulate``    the reference runtime as fast as it goes
 * ``targets``     what is watched, through the running API
-* ``up``          everything on one machine: order, readiness, stop
+* ``up``          everything on one machine: what is to run; ``stack`` runs it: order, readiness, stop
+* ``own_api``     the API as ``up`` asks it
+* ``listening``   ports, and serving an ASGI app until asked to stop
 * ``supervisor``  child processes: start, restart with backoff, orderly stop
 * ``instance``    the data folder: lock, leftovers of a killed instance, logs
 * ``liveness``    a child's half of dying with its parent

@@ -60,7 +60,9 @@ app.command(name="simulate", epilog="Example: barrierscope simulate backpressure
 )
 app.add_typer(targets.app, name="targets")
 app.command(name="api", epilog="Example: barrierscope api --port 8050 --database-url postgresql://...")(roles.api)
-app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 healthy backpressured")(roles.runtime)
+app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 --job my-job.toml --job healthy")(
+    roles.runtime
+)
 app.command(name="collect", epilog="Example: barrierscope collect --poll-interval 5s")(roles.collect)
 app.command(name="migrate", epilog="Example: barrierscope migrate --database-url postgresql://...")(roles.migrate)
 

@@ -22,6 +22,14 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+class ReportFormat(StrEnum):
+    """How a report that goes into a ticket is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
 def help_without_command(context: typer.Context) -> None:
     """Print the help of a group that was called without a subcommand, and end well."""
     if context.invoked_subcommand is None:

@@ -7,6 +7,7 @@ terminal reaches ``up`` alone, which then stops the roles in order.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,18 +24,20 @@ _BACKOFF_MAX_S = 30.0
 # A role that lived this long was well: its next end is a new trouble, not the old one again.
 _STEADY_S = 60.0
 _LOG_MAX_BYTES = 8 * 2**20
+_LOOK_INTERVAL_S = 0.05
+# A log's last line is looked for in this much of its end.
+_WORDS_BYTES = 4096
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One role: what to run, how to see that it is ready, and how long its orderly stop may take."""
+    """One role: what to run, and how long its orderly stop may take."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    is_ready: Callable[[], bool]
     stop_timeout_s: float = 5.0
 
 
@@ -65,6 +68,29 @@ class Supervisor:
         self._children.append(child)
         self._spawn(child)
 
+    def run_once(self, role: Role, is_stopped: Callable[[], bool]) -> int | None:
+        """Run a role that ends by itself; return its exit code, or None where it was stopped before."""
+        child = _Child(role, self.log_folder / f"{role.name}.log")
+        self._children.append(child)
+        process = self._spawn(child)
+        try:
+            while process.poll() is None and not is_stopped():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_INTERVAL_S)
+            return process.poll()
+        finally:
+            _end(process, role.stop_timeout_s)
+            self._children.remove(child)
+            self._record()
+
+    def replace(self, role: Role) -> None:
+        """Stop the role of that name and start this one in its place."""
+        for child in [c for c in self._children if c.role.name == role.name]:
+            self._children.remove(child)
+            if child.process is not None:
+                _end(child.process, child.role.stop_timeout_s)
+        self.start(role)
+
     def watch(self) -> None:
         """Notice roles that ended, and start those again whose pause is over."""
         now_s = self.now_s()
@@ -74,6 +100,10 @@ class Supervisor:
                 self._note_end(child, child.process, now_s)
             if child.restart_at_s is not None and now_s >= child.restart_at_s:
                 self._spawn(child)
+
+    def has(self, name: str) -> bool:
+        """Whether a role of that name was started and is to be kept running."""
+        return any(c.role.name == name for c in self._children)
 
     def is_running(self, name: str) -> bool:
         """Whether the role of that name has a living process."""
@@ -86,26 +116,36 @@ class Supervisor:
     def stop(self) -> None:
         """Stop every role, the last started first; those that do not end in time are killed."""
         while self._children:
-            child = self._children.pop()
+            # Kept in the list until it has ended: whoever interrupts this can still kill it.
+            child = self._children[-1]
             if child.process is not None:
                 _end(child.process, child.role.stop_timeout_s)
-                self._record()
+            self._children.pop()
+            self._record()
 
     def kill(self) -> None:
         """Stop every role at once, without asking."""
         for child in self._children:
             if child.process is not None:
                 child.process.kill()
+        for child in self._children:
+            if child.process is not None:
+                _end(child.process, child.role.stop_timeout_s)
+        self._children.clear()
+        self._record()
 
     def last_words(self, name: str) -> str:
         """The last line of a role's log, for a report in one line."""
         path = self.log_folder / f"{name}.log"
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - 4096))
-            lines = log.read().decode(errors="replace").split("\n")
+        try:
+            with path.open("rb") as log:
+                log.seek(max(0, path.stat().st_size - _WORDS_BYTES))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
-    def _spawn(self, child: _Child) -> None:
+    def _spawn(self, child: _Child) -> subprocess.Popen[bytes]:
         child.restart_at_s = None
         child.started_s = self.now_s()
         with child.log_path.open("ab") as log:
@@ -120,6 +160,7 @@ class Supervisor:
             )
         child.mark = mark_process(child.role.name, child.process.pid)
         self._record()
+        return child.process
 
     def _note_end(self, child: _Child, process: subprocess.Popen[bytes], now_s: float) -> None:
         _close_stdin(process)

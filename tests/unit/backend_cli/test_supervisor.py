@@ -27,7 +27,7 @@ class _Bench:
         self.supervisor = Supervisor(folder, self.said.append, self.recorded.append, lambda: self.time_s)
 
     def role(self, name: str, script: str, **more) -> Role:
-        return Role(name, (sys.executable, "-c", script), dict(os.environ), lambda: True, **more)
+        return Role(name, (sys.executable, "-c", script), dict(os.environ), **more)
 
     def wait_for_end(self, name: str) -> None:
         (child,) = (c for c in self.supervisor._children if c.role.name == name)

@@ -1,0 +1,222 @@
+"""The roles, one process each, and ``diagnose``: what each is composed of, and nothing else.
+
+Roles that live outside ``backend`` (the collector, the pages, ``diagnose``) are found through the entry-point group
+``barrierscope.roles``: no import goes up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from backend.cli.listening import bind, serve, stop_event
+from backend.cli.options import ReportFormat, seconds
+from backend.cli.role_logging import log_to_stderr
+from backend.domain.errors import FieldProblem, HostError, InvalidInputError
+from backend.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from backend.api.runtime_driver import LiveJob
+    from backend.runtime.jobfile import JobSpec
+
+GROUP = "barrierscope.roles"
+
+DatabaseUrl = Annotated[
+    str | None, typer.Option("--database-url", metavar="URL", help="PostgreSQL [BARRIERSCOPE_DATABASE_URL].")
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")]
+
+
+def load_role(name: str) -> Any:
+    """What the entry point ``name`` of the group offers.
+
+    Raises:
+        HostError: no installed package offers it, or it cannot be loaded.
+
+    """
+    points = metadata.entry_points(group=GROUP, name=name)
+    if not points:
+        raise HostError(f"the part {name!r} is not installed", fix="install Barrierscope again")
+    try:
+        return next(iter(points)).load()
+    except (ImportError, AttributeError) as error:
+        raise HostError(f"the part {name!r} cannot be loaded ({error})", fix="install Barrierscope again") from error
+
+
+def diagnose(
+    url: Annotated[str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager.")],
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="One job only, by name or id.")] = None,
+    output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
+) -> None:
+    """Read the checkpoints a cluster still holds, once, and say who holds the barrier, in which phase, and why."""
+    code = load_role("diagnose")(url, job=job, output_format=output_format.value)
+    raise typer.Exit(code)
+
+
+def api(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pages and the API [8050].")] = None,
+    host: Host = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Serve the API and the pages."""
+    settings = _ready_to_log()
+    url = _database_url(database_url, settings)
+    host, port = host or settings.host, port or settings.port
+    token = listening_token(host, settings)
+    from backend.api import server  # type: ignore[attr-defined]
+
+    with bind(host, port, option="--port") as server_socket:
+        app = server.build(
+            database_url=url,
+            host=host,
+            port=port,
+            token=token,
+            allowed_targets=tuple(t.strip() for t in settings.allowed_targets.split(",") if t.strip()),
+            poll_interval_s=settings.poll_interval_s,
+            retention_max_age_days=settings.retention_max_age_days,
+            retention_max_size_mib=settings.retention_max_size_mib,
+            create_dashboard=load_role("dashboard"),
+        )
+        asyncio.run(serve(app, server_socket))
+
+
+def runtime(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of its REST [18050].")] = None,
+    host: Host = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A job file or the name of a demo job; may be repeated. [every demo job]"),
+    ] = None,
+    warm_up: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Virtual time run ahead, so that there is history [20s].")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of each job file's own.")] = None,
+) -> None:
+    """Run jobs of the reference runtime in step with the clock, and serve their monitoring REST under /runtime/v1."""
+    settings = _ready_to_log()
+    host, port = host or settings.runtime_host, port or settings.runtime_port
+    warm_up_s = settings.runtime_warm_up_s if warm_up is None else seconds(warm_up, option="--warm-up", most=3600)
+    specs = [job_spec(text) for text in job or _demo_names()]
+    jobs = _live_jobs(specs, warm_up_s=warm_up_s, seed=seed)
+    from backend.api.runtime_driver import RuntimeDriver
+    from backend.api.runtime_rest import create_runtime_app
+
+    driver = RuntimeDriver(jobs)
+    app = create_runtime_app(driver, version=metadata.version("barrierscope"), hosts=frozenset({host}))
+    with bind(host, port, option="--port") as server_socket:
+        asyncio.run(serve(app, server_socket, beside=driver.run()))
+
+
+def collect(
+    database_url: DatabaseUrl = None,
+    poll_interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How often each target is read [2s].")
+    ] = None,
+) -> None:
+    """Read every target that is registered, and store what was read."""
+    settings = _ready_to_log()
+    url = _database_url(database_url, settings)
+    interval_s = settings.poll_interval_s
+    if poll_interval is not None:
+        interval_s = seconds(poll_interval, option="--poll-interval", least=0.2, most=3600)
+    run = load_role("collect")
+
+    async def until_stopped() -> None:
+        with stop_event() as stop:
+            await run(database_url=url, poll_interval_s=interval_s, stop=stop)
+
+    asyncio.run(until_stopped())
+
+
+def migrate(database_url: DatabaseUrl = None) -> None:
+    """Bring the database to the schema of this version."""
+    url = _database_url(database_url, _ready_to_log())
+    from backend.store.migrate import upgrade
+
+    upgrade(url)
+    typer.echo("the database is up to date")
+
+
+def job_spec(text: str) -> JobSpec:
+    """The job of a demo's name, or of a job file's path.
+
+    Raises:
+        InvalidInputError: it is neither, or the file is malformed.
+        PlanError: the job cannot run.
+
+    """
+    from backend.runtime.demo import demo_names, demo_path
+    from backend.runtime.jobfile import load_job
+
+    if text in demo_names():
+        return load_job(demo_path(text))
+    if not Path(text).exists():
+        allowed = "a job file (TOML), or one of " + ", ".join(demo_names())
+        raise InvalidInputError([FieldProblem("JOB", f"no job is called {text!r}", allowed)], what="option")
+    return load_job(Path(text))
+
+
+def listening_token(host: str, settings: Settings) -> str | None:
+    """The token that requests need where the API listens on ``host``; None where it needs none.
+
+    Raises:
+        InvalidInputError: others can reach that address, and there is no token.
+
+    """
+    from backend.cli.listening import is_loopback
+
+    token = settings.api_token
+    if token is None and not is_loopback(host):
+        problem = "others can reach it, so every request has to carry a token"
+        allowed = "loopback, or any address with BARRIERSCOPE_API_TOKEN set"
+        raise InvalidInputError([FieldProblem("--host", f"{host!r}: {problem}", allowed)], what="option")
+    return None if token is None else token.get_secret_value()
+
+
+def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) -> list[LiveJob]:
+    from backend.api.runtime_driver import LiveJob
+    from backend.api.runtime_engine import build_live_engine, job_run_id
+
+    names = [spec.name for spec in specs]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        problem = FieldProblem("--job", f"several jobs are called {doubled[0]!r}", "jobs of different names")
+        raise InvalidInputError([problem], what="option")
+    origin_s = time.monotonic() - warm_up_s
+    origin_epoch_ms = int((time.time() - warm_up_s) * 1000)
+    return [
+        LiveJob(
+            id=job_run_id(spec.name, origin_epoch_ms),
+            engine=build_live_engine(spec, seed=seed),
+            origin_epoch_ms=origin_epoch_ms,
+            origin_s=origin_s,
+        )
+        for spec in specs
+    ]
+
+
+def _demo_names() -> Sequence[str]:
+    from backend.runtime.demo import demo_names
+
+    return demo_names()
+
+
+def _ready_to_log() -> Settings:
+    settings = load_settings()
+    log_to_stderr(settings.log_level)
+    return settings
+
+
+def _database_url(option: str | None, settings: Settings) -> str:
+    if option is not None:
+        return option
+    if settings.database_url is None:
+        problem = FieldProblem("--database-url", "it is not set, nor is BARRIERSCOPE_DATABASE_URL", "postgresql://...")
+        raise InvalidInputError([problem], what="option")
+    return settings.database_url.get_secret_value()

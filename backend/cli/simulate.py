@@ -1,0 +1,98 @@
+"""``barrierscope simulate``: a job of the reference runtime from time 0, as fast as the machine goes.
+
+The document it prints depends on the job, the settings, the duration and the seed, and on nothing else: no clock, no
+machine, no run is in it (rule DET-4 of the runtime).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from backend.cli.options import OutputFormat, pairs, seconds
+from backend.cli.roles import job_spec
+
+_DURATION_MAX_S = 86_400.0
+_SEED_MAX = 2**63 - 1
+
+
+def simulate(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job file (TOML), or the name of a demo job.")],
+    duration: Annotated[str, typer.Option(metavar="TIME", help="Virtual time to run.")] = "120s",
+    seed: Annotated[int | None, typer.Option(min=0, max=_SEED_MAX, help="Instead of the job file's own.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the job; may be repeated.")
+    ] = None,
+    output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
+) -> None:
+    """Run a job of the reference runtime as fast as it goes; the same seed gives the same result every time."""
+    from backend.runtime.simulate import simulate as run
+
+    duration_us = round(seconds(duration, option="--duration", least=0.001, most=_DURATION_MAX_S) * 1e6)
+    spec = job_spec(job)
+    if set_:
+        spec = spec.with_config(pairs(set_, option="--set"))
+    with _progress(job, duration_us) as progress:
+        document = run(spec, duration_us=duration_us, seed=seed, progress=progress).to_json()
+    if output_format is OutputFormat.JSON:
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        typer.echo("\n".join(_lines(document)))
+
+
+@contextmanager
+def _progress(job: str, duration_us: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on standard error, where a person looks at it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(job, total=duration_us)
+        yield lambda at_us: bar.update(task, completed=at_us)
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    counts = document["counts"]
+    yield f"{document['job']}: {_seconds(document['virtual_time_us'])} of virtual time, seed {document['seed']}"
+    yield (
+        f"checkpoints: {counts['completed']} completed, {counts['failed']} failed, {counts['in_progress']} in progress"
+        f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}"
+    )
+    yield ""
+    yield _row("id", "status", "barrier", "triggered", "end to end", "start delay", "alignment", "async", "last")
+    for checkpoint in document["checkpoints"]:
+        yield _row(
+            checkpoint["id"],
+            checkpoint["reason"] or checkpoint["status"],
+            checkpoint["barrier"],
+            *(_seconds(checkpoint[k]) for k in ("triggered_at_us", "end_to_end_us", "start_delay_max_us")),
+            *(_seconds(checkpoint[k]) for k in ("alignment_max_us", "async_max_us")),
+            checkpoint["last_subtask"] or "-",
+        )
+    yield ""
+    yield f"{'vertex':<24} {'busy':>6} {'held back':>10} {'idle':>6} {'records in':>12}"
+    for vertex in document["vertices"]:
+        shares = (_share(vertex[f"{k}_ratio"]) for k in ("busy", "backpressured", "idle"))
+        busy, held, idle = shares
+        yield f"{vertex['id']:<24} {busy:>6} {held:>10} {idle:>6} {sum(vertex['records_in']):>12}"
+
+
+def _row(*cells: object) -> str:
+    widths = (5, 22, 10, 10, 11, 12, 10, 9, 0)
+    return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _seconds(value_us: int | None) -> str:
+    return "-" if value_us is None else f"{value_us / 1e6:.3f} s"
+
+
+def _share(ratios: list[float]) -> str:
+    return f"{100 * sum(ratios) / len(ratios):.0f} %" if ratios else "-"

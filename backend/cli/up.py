@@ -1,0 +1,93 @@
+"""``barrierscope up``: everything on one machine, from one command, until Ctrl-C.
+
+This module decides what is to run; ``stack`` runs it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from backend.cli.instance import Instance
+from backend.cli.options import seconds
+from backend.cli.roles import listening_token
+from backend.cli.stack import Plan, Stack
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.settings import load_settings
+
+# The runtime's port, unless one is given: far from where people put their services, another for each `--port`.
+_RUNTIME_PORT_OFFSET = 10_000
+
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pages and the API [8050].")]
+Host = Annotated[
+    str | None, typer.Option(help="Address to listen on [127.0.0.1]; beyond loopback a token is demanded.")
+]
+Folder = Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Database, logs and run files.")]
+Demo = Annotated[bool, typer.Option(help="Run the live demo jobs of the embedded runtime.")]
+RuntimePort = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Port of the demo jobs' REST [that of the pages + 10000].")
+]
+Interval = Annotated[str | None, typer.Option(metavar="TIME", help="How often targets are read [2s].")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of the roles here as well.")]
+
+
+def up(
+    port: Port = None,
+    host: Host = None,
+    folder: Folder = None,
+    demo: Demo = True,
+    runtime_port: RuntimePort = None,
+    poll_interval: Interval = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run everything: embedded PostgreSQL, live demo jobs, collector, API and pages. Ctrl-C stops it."""
+    settings = load_settings()
+    chosen = port or settings.port
+    interval_s = settings.poll_interval_s
+    if poll_interval is not None:
+        interval_s = seconds(poll_interval, option="--poll-interval", least=0.2, most=3600)
+    plan = Plan(
+        folder=settings.data_dir_or_default() if folder is None else folder.expanduser().absolute(),
+        host=host or settings.host,
+        port=chosen,
+        runtime_port=(runtime_port or _runtime_port(chosen)) if demo else None,
+        poll_interval_s=interval_s,
+        is_verbose=verbose,
+        settings=settings,
+    )
+    # Said before anything is started.
+    listening_token(plan.host, settings)
+    if plan.runtime_port == plan.port:
+        problem = FieldProblem("--runtime-port", f"{plan.port} is the port of the pages already", "another port")
+        raise InvalidInputError([problem], what="option")
+    with _asked_to_stop() as stop, Instance(plan.folder) as instance:
+        Stack(plan, instance, stop).run()
+
+
+def _runtime_port(port: int) -> int:
+    return port + _RUNTIME_PORT_OFFSET if port + _RUNTIME_PORT_OFFSET <= 65535 else port - _RUNTIME_PORT_OFFSET
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C (or SIGTERM, or the terminal's end) sets; the second one interrupts at once."""
+    stop = threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

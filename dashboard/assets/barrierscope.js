@@ -1,0 +1,305 @@
+/* What runs in the browser: theme, zone and pause switches, table twins and CSV, ages that keep counting, the
+   scrubber's keys, and the cells of the fleet grid. It shows values and computes none; names are set as text only. */
+(function () {
+    "use strict";
+
+    const NO = () => window.dash_clientside.no_update;
+
+    function stored(key) {
+        try {
+            return JSON.parse(window.localStorage.getItem(key));
+        } catch (error) {
+            return null;  // Storage is blocked: the default holds.
+        }
+    }
+
+    function themeNow(data) {
+        const value = data || stored("theme");
+        if (value === "dark" || value === "light") {
+            return value;
+        }
+        return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    }
+
+    function zoneNow(data) {
+        const value = data || stored("zone") || "local";
+        return value === "UTC" ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    }
+
+    function paint(theme) {
+        document.documentElement.setAttribute("data-mantine-color-scheme", theme);
+        document.documentElement.setAttribute("data-ag-theme-mode", theme);
+        if (document.body) {
+            document.body.setAttribute("data-ag-theme-mode", theme);
+        }
+    }
+    // Before anything is drawn, so that a dark page does not flash white.
+    paint(themeNow());
+
+    function go(href) {
+        window.history.pushState({}, "", href);
+        window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+        window.scrollTo(0, 0);
+    }
+
+    function csvCell(value) {
+        if (value === null || value === undefined) {
+            return "";
+        }
+        let text = String(value);
+        // A spreadsheet would run a name that begins like a formula.
+        if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) {
+            text = "'" + text;
+        }
+        return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    }
+
+    function age(ms) {
+        const s = Math.max(0, Math.round(ms / 1000));
+        if (s < 60) { return s + " s ago"; }
+        if (s < 3600) { return Math.floor(s / 60) + " min ago"; }
+        if (s < 86400) { return Math.floor(s / 3600) + " h ago"; }
+        return Math.floor(s / 86400) + " d ago";
+    }
+
+    function left(ms) {
+        const s = Math.abs(ms) / 1000;
+        const text = s < 60 ? s.toFixed(1) + " s" : Math.floor(s / 60) + " min " + String(Math.floor(s % 60)).padStart(2, "0") + " s";
+        return ms < 0 ? "overdue by " + text : text;
+    }
+
+    window.setInterval(function () {
+        const now = Date.now();
+        document.querySelectorAll(".age[data-instant]").forEach(function (node) {
+            const past = now - Date.parse(node.getAttribute("data-instant"));
+            node.setAttribute("data-age", age(past));
+            node.classList.toggle("is-old", past > 60000);
+        });
+        document.querySelectorAll(".countdown[data-deadline]").forEach(function (node) {
+            const rest = Date.parse(node.getAttribute("data-deadline")) - now;
+            node.setAttribute("data-left", left(rest));
+            node.classList.toggle("is-late", rest < 0);
+        });
+    }, 250);
+
+    // --- clicks and keys that belong to no component ---------------------------------------------------------------
+
+    function rowHref(node) {
+        const row = node.closest("#fleet-grid .ag-row");
+        const link = row && row.querySelector("a.row-link");
+        return link ? link.getAttribute("href") : null;
+    }
+
+    document.addEventListener("click", function (event) {
+        const copy = event.target.closest("[data-copy]");
+        if (copy) {
+            navigator.clipboard.writeText(copy.getAttribute("data-copy")).then(function () {
+                const word = copy.querySelector("span:last-child");
+                const before = word.textContent;
+                word.textContent = "Copied";
+                window.setTimeout(function () { word.textContent = before; }, 1200);
+            }, function () { window.prompt("Copy:", copy.getAttribute("data-copy")); });
+            return;
+        }
+        const href = rowHref(event.target);
+        if (href && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
+            event.preventDefault();
+            go(href);
+        }
+    });
+
+    document.addEventListener("keydown", function (event) {
+        if (event.key === "Enter" && event.target.closest(".ag-cell")) {
+            const href = rowHref(event.target);
+            if (href) {
+                event.preventDefault();
+                go(href);
+            }
+        }
+        if ((event.key === "ArrowLeft" || event.key === "ArrowRight") && event.target.closest("#front-scrubber")) {
+            event.preventDefault();
+            event.stopPropagation();
+            document.getElementById(event.key === "ArrowLeft" ? "front-back" : "front-next").click();
+        }
+    }, true);
+
+    // --- callbacks -------------------------------------------------------------------------------------------------
+
+    let scrubTimer = null;
+    let scrubValue = null;
+
+    window.dash_clientside = Object.assign({}, window.dash_clientside, {
+        bs: {
+            toggleTheme: function (clicks, now) {
+                return clicks ? (themeNow(now) === "dark" ? "light" : "dark") : NO();
+            },
+            toggleZone: function (clicks, now) {
+                return clicks ? ((now || stored("zone")) === "UTC" ? "local" : "UTC") : NO();
+            },
+            look: function (themeData, zoneData, before) {
+                const look = { theme: themeNow(themeData), zone: zoneNow(zoneData) };
+                paint(look.theme);
+                const isSame = before && before.theme === look.theme && before.zone === look.zone;
+                const isDark = look.theme === "dark";
+                return [
+                    isSame ? NO() : look,
+                    look.theme,
+                    "icon icon-" + (isDark ? "sun" : "moon"),
+                    isDark ? "Light" : "Dark",
+                    look.zone === "UTC" ? "UTC" : "Local time",
+                ];
+            },
+            togglePause: function (clicks, now) {
+                return clicks ? !now : NO();
+            },
+            paused: function (isPaused) {
+                return [
+                    Boolean(isPaused), Boolean(isPaused), "icon icon-" + (isPaused ? "play" : "pause"),
+                    isPaused ? "Resume" : "Pause", isPaused ? "paused" : "live",
+                    isPaused ? "live-word is-paused" : "live-word",
+                ];
+            },
+            navigation: function (pathname) {
+                const isTargets = (pathname || "").startsWith("/ui/targets");
+                return [isTargets ? "nav-link" : "nav-link is-here", isTargets ? "nav-link is-here" : "nav-link"];
+            },
+            title: function (title) {
+                document.title = title ? title + " · Barrierscope" : "Barrierscope";
+                return NO();
+            },
+            twin: function (clicks, data) {
+                const isOpen = Boolean(clicks && clicks % 2);
+                const figure = { display: isOpen ? "none" : "block" };
+                if (!isOpen) {
+                    window.setTimeout(function () { window.dispatchEvent(new Event("resize")); }, 50);
+                    return [NO(), NO(), { display: "none" }, figure, "false"];
+                }
+                const columns = (data && data.columns) || [];
+                const rows = ((data && data.rows) || []).map(function (row) {
+                    return Object.fromEntries(row.map(function (value, i) { return ["c" + i, value === null ? "–" : value]; }));
+                });
+                const defs = columns.map(function (name, i) { return { field: "c" + i, headerName: name }; });
+                return [defs, rows, { display: "block" }, figure, "true"];
+            },
+            csv: function (clicks, data) {
+                if (!clicks || !data) {
+                    return NO();
+                }
+                const lines = [data.columns].concat(data.rows).map(function (row) { return row.map(csvCell).join(","); });
+                const link = document.createElement("a");
+                link.href = URL.createObjectURL(new Blob(["\ufeff" + lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
+                link.download = "barrierscope-" + data.name + ".csv";
+                link.click();
+                window.setTimeout(function () { URL.revokeObjectURL(link.href); }, 1000);
+                return "saved " + data.rows.length + " rows";
+            },
+            scrub: function (value, max) {
+                // While dragging, only the newest position is asked for, some ten times a second. At the right
+                // end it follows what is still in progress.
+                scrubValue = value >= max ? null : value;
+                if (scrubTimer === null && value !== undefined && value !== null) {
+                    scrubTimer = window.setTimeout(function () {
+                        scrubTimer = null;
+                        window.dash_clientside.set_props("front-at", { data: scrubValue });
+                    }, 90);
+                }
+                return NO();
+            },
+            step: function (back, next, steps, now) {
+                const trigger = window.dash_clientside.callback_context.triggered_id;
+                if (!trigger || !steps || !steps.length) {
+                    return NO();
+                }
+                const at = now || 0;
+                if (trigger === "front-next") {
+                    const later = steps.find(function (s) { return s > at + 0.05; });
+                    return later === undefined ? NO() : later;
+                }
+                const earlier = steps.filter(function (s) { return s < at - 0.05; });
+                return earlier.length ? earlier[earlier.length - 1] : NO();
+            },
+            permalink: function (opened, sort, at, picked) {
+                const query = new URLSearchParams();
+                (opened || []).forEach(function (vertex) { query.append("open", vertex); });
+                if (sort && sort !== "topology") { query.set("sort", sort); }
+                if (typeof at === "number") { query.set("t", String(Math.round(at))); }
+                if (picked) { query.set("pick", picked); }
+                const text = query.toString();
+                window.history.replaceState(window.history.state, "", window.location.pathname + (text ? "?" + text : ""));
+                return NO();
+            },
+        },
+    });
+
+    // --- cells of the fleet grid -----------------------------------------------------------------------------------
+
+    const cells = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});
+
+    function h() {
+        return window.React.createElement.apply(window.React, arguments);
+    }
+
+    cells.BsJob = function (props) {
+        return h("div", { className: "cell-stack" },
+            h("a", { className: "row-link", href: props.data.href, tabIndex: -1, title: props.data.name }, props.data.name),
+            h("span", { className: "sub", title: props.data.target }, props.data.target));
+    };
+
+    cells.BsBadge = function (props) {
+        const cell = props.data[props.colDef.field + "_badge"];
+        if (!cell) {
+            return h("span", { className: "missing" }, "–");
+        }
+        return h("div", { className: "cell-mid" },
+            h("span", { className: "badge tone-" + cell.tone, title: cell.hint },
+                h("span", { className: "icon icon-" + cell.icon, "aria-hidden": "true" }), h("span", null, cell.word)));
+    };
+
+    cells.BsChip = function (props) {
+        const cell = props.data[props.colDef.field + "_chip"];
+        if (!cell) {
+            return h("span", { className: "missing", title: "not reported" }, "–");
+        }
+        return h("div", { className: "cell-mid" },
+            h("span", { className: "chip", title: cell.hint },
+                h("span", { className: "swatch " + cell.swatch, "aria-hidden": "true" }), h("span", null, cell.word)));
+    };
+
+    cells.BsText = function (props) {
+        const text = props.data[props.colDef.field + "_text"];
+        const isMissing = text === "–" || text === undefined;
+        return h("span", { className: isMissing ? "missing" : "number", title: props.data[props.colDef.field + "_hint"] || (isMissing ? "not reported" : undefined) }, isMissing ? "–" : text);
+    };
+
+    cells.BsShare = function (props) {
+        const value = props.value;
+        if (value === null || value === undefined) {
+            return h("span", { className: "missing", title: "not reported" }, "–");
+        }
+        const text = props.data[props.colDef.field + "_text"];
+        return h("div", { className: "cell-mid" },
+            h("div", { className: "share", title: "share of time the most backpressured vertex is backpressured: " + text },
+                h("i", { style: { width: Math.round(value * 100) + "%" } }), h("b", null, text)));
+    };
+
+    cells.BsSpark = function (props) {
+        const points = props.data.spark || [];
+        if (!points.length) {
+            return h("span", { className: "missing", title: "no finished checkpoint yet" }, "–");
+        }
+        const width = 120, height = 30, pad = 4;
+        const highest = Math.max.apply(null, points.map(function (p) { return p[0] || 0; })) || 1;
+        const at = points.map(function (p, i) {
+            const x = pad + (width - 2 * pad) * (points.length === 1 ? 1 : i / (points.length - 1));
+            return [x, height - pad - (height - 2 * pad) * (p[0] || 0) / highest, p[1]];
+        });
+        const line = at.map(function (p, i) { return (i ? "L" : "M") + p[0].toFixed(1) + " " + p[1].toFixed(1); }).join("");
+        const marks = at.filter(function (p) { return p[2] === "failed"; }).map(function (p, i) {
+            const x = p[0].toFixed(1), y = p[1].toFixed(1);
+            return h("path", { key: i, d: "M" + x + " " + y + "m-2.6 -2.6l5.2 5.2m0 -5.2l-5.2 5.2", stroke: "#d55e00", strokeWidth: 1.7, fill: "none" });
+        });
+        return h("svg", { className: "spark", viewBox: "0 0 " + width + " " + height, preserveAspectRatio: "none", role: "img", "aria-label": props.data.spark_text },
+            h("title", null, props.data.spark_text),
+            h("path", { d: line, fill: "none", stroke: "currentColor", strokeWidth: 1.4, opacity: 0.75 }), marks);
+    };
+})();

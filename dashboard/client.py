@@ -1,0 +1,195 @@
+"""The dashboard's only source of data: our own API, over HTTP, typed by ``backend.contracts.api``.
+
+One client lives as long as the application. In one process with the API its transport is ``httpx.ASGITransport``;
+as a pod of its own it is a connection pool. Every failure becomes one of two errors, with a sentence for the page.
+
+What is over cannot change, so terminal checkpoints and their barriers are kept for a while: a scrubber that is dragged
+asks for the same one many times a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from backend.contracts import api
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+
+M = TypeVar("M", bound=BaseModel)
+
+_TIMEOUT_S = 10.0
+# Testing a connection waits for a stranger; the API bounds it itself.
+_TEST_TIMEOUT_S = 30.0
+_KEPT_MAX = 32
+# Short, for an expired checkpoint gains late barriers for one more timeout.
+_KEPT_S = 3.0
+_LIST_LIMIT = 200
+
+
+class ApiClient:
+    """Typed reads and writes of ``/api/v1``.
+
+    Every method raises ``ApiUnavailableError`` where the API does not answer or not as it should, and
+    ``ApiRefusedError`` where it refuses (its message is the problem document's).
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: httpx.AsyncBaseTransport | None,
+        base_url: str,
+        token: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            transport=transport,
+            base_url=base_url,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=_TIMEOUT_S,
+        )
+        self._kept: OrderedDict[str, tuple[float, BaseModel]] = OrderedDict()
+        self._monotonic = monotonic
+
+    async def close(self) -> None:
+        """Let connections go."""
+        await self._http.aclose()
+
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    async def status(self) -> api.StatusOut:
+        """The service itself."""
+        return await self._get("status", api.StatusOut)
+
+    async def targets(self) -> api.Page[api.TargetOut]:
+        """The targets."""
+        return await self._get(f"targets?limit={_LIST_LIMIT}", api.Page[api.TargetOut])
+
+    async def jobs(self) -> api.Page[api.JobOut]:
+        """The fleet, most urgent first, all pages of it."""
+        page = await self._get(f"jobs?limit={_LIST_LIMIT}", api.Page[api.JobOut])
+        items, cursor = list(page.items), page.next
+        while cursor:
+            more = await self._get(f"jobs?limit={_LIST_LIMIT}&cursor={_quote(cursor)}", api.Page[api.JobOut])
+            items += more.items
+            cursor = more.next if more.next != cursor else None
+        return api.Page[api.JobOut](items=items, as_of=page.as_of)
+
+    async def job(self, job: str) -> api.JobDetailOut:
+        """One job with its graph."""
+        return await self._get(f"jobs/{_quote(job)}", api.JobDetailOut)
+
+    async def graph(self, job: str) -> api.JobDetailOut:
+        """One job as it was a moment ago: for its graph, which hardly changes."""
+        return await self._kept_get(f"jobs/{_quote(job)}", api.JobDetailOut)
+
+    async def checkpoints(self, job: str) -> api.Page[api.CheckpointOut]:
+        """A job's newest checkpoints over all its runs."""
+        return await self._get(f"jobs/{_quote(job)}/checkpoints?limit={_LIST_LIMIT}", api.Page[api.CheckpointOut])
+
+    async def events(self, job: str) -> api.Page[api.JobEventOut]:
+        """What happened to a job."""
+        return await self._get(f"jobs/{_quote(job)}/events?limit={_LIST_LIMIT}", api.Page[api.JobEventOut])
+
+    async def backpressure(self, job: str) -> api.BackpressureOut:
+        """The latest reading of each vertex."""
+        return await self._get(f"jobs/{_quote(job)}/backpressure", api.BackpressureOut)
+
+    async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:
+        """One checkpoint down to its subtasks."""
+        return await self._kept_get(_path(job, run, checkpoint), api.CheckpointDetailOut)
+
+    async def progress(self, job: str, run: str, checkpoint: int) -> api.ProgressOut:
+        """How far one checkpoint has come."""
+        return await self._get(_path(job, run, checkpoint) + "/progress", api.ProgressOut)
+
+    async def barriers(self, job: str, run: str, checkpoint: int) -> api.BarriersOut:
+        """Barrier events of one checkpoint."""
+        return await self._kept_get(_path(job, run, checkpoint) + "/barriers", api.BarriersOut)
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    async def test_target(self, target: api.TargetIn) -> api.TargetTestOut:
+        """Try a target without storing anything."""
+        return await self._send("POST", "targets/test", target, api.TargetTestOut, timeout_s=_TEST_TIMEOUT_S)
+
+    async def add_target(self, target: api.TargetIn) -> api.TargetOut:
+        """Add a target."""
+        return await self._send("POST", "targets", target, api.TargetOut)
+
+    async def enable_target(self, target: str, *, is_enabled: bool) -> api.TargetOut:
+        """Pause a target or go on reading it."""
+        patch = api.TargetPatch(is_enabled=is_enabled)
+        return await self._send("PATCH", f"targets/{_quote(target)}", patch, api.TargetOut)
+
+    async def remove_target(self, target: str) -> None:
+        """Remove a target."""
+        await self._request("DELETE", f"targets/{_quote(target)}", None, _TIMEOUT_S)
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    async def _kept_get(self, path: str, model: type[M]) -> M:
+        found = self._kept.get(path)
+        if found is not None and self._monotonic() - found[0] < _KEPT_S and isinstance(found[1], model):
+            return found[1]
+        value = await self._get(path, model)
+        if not (isinstance(value, api.CheckpointDetailOut) and not value.status.is_terminal):
+            self._kept[path] = (self._monotonic(), value)
+            if len(self._kept) > _KEPT_MAX:
+                self._kept.popitem(last=False)
+        return value
+
+    async def _get(self, path: str, model: type[M]) -> M:
+        return _read(await self._request("GET", path, None, _TIMEOUT_S), model)
+
+    async def _send(
+        self, method: str, path: str, body: BaseModel, model: type[M], *, timeout_s: float = _TIMEOUT_S
+    ) -> M:
+        content = body.model_dump_json(exclude_unset=True).encode()
+        return _read(await self._request(method, path, content, timeout_s), model)
+
+    async def _request(self, method: str, path: str, content: bytes | None, timeout_s: float) -> httpx.Response:
+        headers = {"Content-Type": "application/json"} if content is not None else {}
+        try:
+            answer = await self._http.request(
+                method, f"/api/v1/{path}", content=content, headers=headers, timeout=timeout_s
+            )
+        except httpx.TimeoutException:
+            raise ApiUnavailableError(f"Barrierscope's API did not answer within {timeout_s:g} s.") from None
+        except httpx.HTTPError as error:
+            raise ApiUnavailableError(f"Barrierscope's API does not answer ({type(error).__name__}).") from None
+        if answer.is_success:
+            return answer
+        raise _refusal(answer)
+
+
+def _path(job: str, run: str, checkpoint: int) -> str:
+    return f"jobs/{_quote(job)}/runs/{_quote(run)}/checkpoints/{checkpoint}"
+
+
+def _quote(part: str) -> str:
+    return quote(part, safe="")
+
+
+def _read(answer: httpx.Response, model: type[M]) -> M:
+    try:
+        return model.model_validate_json(answer.content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise ApiUnavailableError(f"Barrierscope's API gave an unreadable answer ({where}: {first['msg']}).") from None
+
+
+def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
+    try:
+        problem = api.Problem.model_validate_json(answer.content)
+    except ValidationError:
+        return ApiUnavailableError(f"Barrierscope's API answered HTTP {answer.status_code} without a reason.")
+    fields = "; ".join(f"{e.pointer.lstrip('#/') or 'body'}: {e.detail}" for e in problem.errors)
+    text = f"{problem.detail} ({fields})" if fields and fields not in problem.detail else problem.detail
+    return ApiRefusedError(text) if answer.status_code < 500 else ApiUnavailableError(text)

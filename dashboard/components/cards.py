@@ -1,0 +1,178 @@
+"""Cards: a headed section, a strip of facts, a chart with its table behind it, a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.domain.errors import ApiRefusedError
+from backend.domain.verdict import Basis
+from dashboard import text
+from dashboard.components import status
+from dashboard.components.attributes import attrs
+from dashboard.figures.base import Chart, Table
+
+Children = Sequence[Component | str | None] | Component | str | None
+
+GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}
+
+
+def card(title: str, children: Children, *, tools: Sequence[Component] = (), hint: str | None = None) -> html.Section:
+    """A section with a head; ``hint`` is the small text after the title."""
+    head = html.Div(
+        [
+            html.Div([html.H2(title), html.Span(hint, className="hint") if hint else None], className="card-title"),
+            html.Div(list(tools), className="card-tools"),
+        ],
+        className="card-head",
+    )
+    return html.Section(
+        [head, html.Div(children, className="card-body")], className="card", **attrs({"aria-label": title})
+    )
+
+
+def fact(label: str, value: str, *, basis: Basis | None = Basis.MEASURED, hint: str | None = None) -> html.Div:
+    """One number with its label; a missing one says why in its hint."""
+    is_missing = value == text.MISSING
+    why = hint or ("not reported" if is_missing else None)
+    more: dict[str, Any] = {"title": why} if why else {}
+    parts: list[Component] = [html.Span(value, className="fact-value missing" if is_missing else "fact-value")]
+    if basis is not None and not is_missing:
+        parts.append(status.basis(basis))
+    return html.Div([html.Dt(label), html.Dd(parts)], className="fact", **more)
+
+
+def facts(items: Sequence[html.Div]) -> html.Dl:
+    """A strip of facts."""
+    return html.Dl(list(items), className="facts")
+
+
+def message(problem: Exception) -> html.Div:
+    """An error of the API as a person should see it."""
+    is_refusal = isinstance(problem, ApiRefusedError)
+    title = "That is not possible" if is_refusal else "No fresh data"
+    tail = None if is_refusal else html.P("What is shown is the last that was read. It refreshes by itself.")
+    return html.Div(
+        [status.icon("warning"), html.Div([html.Strong(title), html.P(str(problem)), tail])],
+        className="message tone-bad",
+        role="alert",
+    )
+
+
+def unexpected(error: Exception) -> html.Div:
+    """A mistake of ours: said, not explained by a traceback; the log has it."""
+    words = f"This part of the page could not be drawn ({type(error).__name__}). The log of the api role says more."
+    return html.Div([status.icon("warning"), html.P(words)], className="message tone-bad", role="alert")
+
+
+def source_line(parts: Sequence[Component | str]) -> html.P:
+    """The line under a page that says where its data is from and how old it is."""
+    joined: list[Component | str] = []
+    for part in parts:
+        joined += [part] if not joined else [" · ", part]
+    return html.P(joined, className="source-line")
+
+
+def age(label: str, at: Any) -> html.Span:
+    """``label`` and how long ago ``at`` was; the browser keeps counting, also when no answer comes any more."""
+    if at is None:
+        return html.Span([label, " ", html.Span(text.MISSING, title="nothing was read yet")])
+    return html.Span(
+        [label, " ", html.Span(className="age", title=text.instant_utc(at), **attrs({"data-instant": at.isoformat()}))]
+    )
+
+
+def link_button(word: str, href: str | None, icon_name: str, *, hint: str, is_icon_last: bool = False) -> Component:
+    """A link that looks like a button; without an address it is there but says so."""
+    parts: list[Component] = [status.icon(icon_name), html.Span(word)]
+    if is_icon_last:
+        parts.reverse()
+    if href is None:
+        return html.Span(parts, className="button is-off", title=hint, **attrs({"aria-disabled": "true"}))
+    return dcc.Link(parts, href=href, className="button", title=hint)
+
+
+# --- charts -------------------------------------------------------------------------------------------------------
+
+_GRAPH_CONFIG: Any = {
+    "displaylogo": False,
+    "responsive": True,
+    "displayModeBar": "hover",
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+    # The dialogue would offer to send the figure to a stranger's server.
+    "showLink": False,
+    "plotlyServerURL": "",
+}
+
+
+def chart(
+    name: str,
+    title: str,
+    *,
+    hint: str | None = None,
+    tools: Sequence[Component] = (),
+    before: Component | None = None,
+    after: Component | None = None,
+    height_px: int = 300,
+) -> html.Section:
+    """A card with a figure, its summary for screen readers, its table and its CSV."""
+    own_tools: list[Component] = [
+        *tools,
+        html.Button(
+            [status.icon("table"), html.Span("Table")],
+            id={"type": "twin-toggle", "name": name},
+            className="button",
+            title="view as table",
+            **attrs({"aria-pressed": "false", "aria-label": f"{title}: view as table"}),
+        ),
+        html.Button(
+            [status.icon("download"), html.Span("CSV")],
+            id={"type": "twin-csv", "name": name},
+            className="button",
+            title="download as CSV",
+            **attrs({"aria-label": f"{title}: download as CSV"}),
+        ),
+        html.Span(id={"type": "twin-saved", "name": name}, className="visually-hidden", role="status"),
+    ]
+    graph = dcc.Graph(
+        id=f"{name}-graph",
+        figure={"data": [], "layout": {"height": height_px, "xaxis": {"visible": False}, "yaxis": {"visible": False}}},
+        config=_GRAPH_CONFIG,
+    )
+    figure = html.Figure(
+        [
+            html.Div(graph, **attrs({"aria-hidden": "true"})),
+            html.Figcaption(id=f"{name}-summary", className="visually-hidden"),
+        ],
+        id={"type": "twin-figure", "name": name},
+        className="figure",
+    )
+    grid = html.Div(
+        dag.AgGrid(
+            id={"type": "twin-grid", "name": name},
+            columnDefs=[],
+            rowData=[],
+            defaultColDef={"sortable": True, "resizable": True, "filter": True, "minWidth": 90},
+            columnSize="autoSize",
+            dashGridOptions={"theme": GRID_THEME, "rowHeight": 30, "headerHeight": 34, "ensureDomOrder": True},
+            style={"height": "320px"},
+        ),
+        id={"type": "twin-wrap", "name": name},
+        style={"display": "none"},
+    )
+    store = dcc.Store(id={"type": "twin-data", "name": name})
+    return card(title, [before, figure, grid, store, after], tools=own_tools, hint=hint)
+
+
+def table_data(name: str, table: Table) -> dict[str, object]:
+    """A chart's table for the browser."""
+    return {"name": name, "columns": list(table.columns), "rows": [list(r) for r in table.rows]}
+
+
+def chart_values(name: str, value: Chart) -> tuple[object, str, dict[str, object]]:
+    """The three values of a chart's outputs: figure, summary, table."""
+    return value.figure, value.summary, table_data(name, value.table)

@@ -1,0 +1,119 @@
+"""The room of the checkpoint in progress (V8): whom it waits for, how fast it gains, how long it still has.
+
+The panel is on the job page and on the page of an open checkpoint; ``progress-target`` says which checkpoint it shows.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.api import PendingOut, ProgressOut
+from dashboard import routes, text
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+
+_PENDING_MAX = 8
+
+
+def panel() -> html.Div:
+    """The panel before its first answer."""
+    return html.Div(
+        [
+            cards.chart(
+                "acks",
+                "Checkpoint in progress",
+                before=html.Div(id="progress-head", className="progress-head"),
+                after=html.Div(id="progress-waiting"),
+                height_px=210,
+            ),
+            dcc.Store(id="progress-target"),
+            dcc.Store(id="progress-digest"),
+        ],
+        id="progress-panel",
+    )
+
+
+def head(progress: ProgressOut) -> list[Component]:
+    """Which checkpoint, the judgement with its rule, and the countdown."""
+    tone = status.JUDGEMENT_TONES[progress.judgement]
+    href = routes.checkpoint(progress.job_id, progress.run_id, progress.checkpoint_id)
+    acked = f"{progress.acknowledged} of {progress.total}"
+    return [
+        html.Div(
+            [
+                dcc.Link(f"Checkpoint {progress.checkpoint_id}", href=href, className="strong-link"),
+                status.badge(progress.judgement, status.JUDGEMENT_ICONS[progress.judgement], tone),
+            ],
+            className="progress-title",
+        ),
+        html.P(progress.judgement_rule, className="rule"),
+        cards.facts(
+            [
+                cards.fact("Acknowledged", acked, basis=None, hint="measured"),
+                cards.fact("So far" if not progress.status.is_terminal else "Took", text.duration(progress.elapsed_ms)),
+                _countdown(progress),
+                cards.fact(
+                    "Queued now",
+                    text.size(progress.queued_bytes),
+                    hint="about what an unaligned checkpoint would persist"
+                    if progress.queued_bytes is not None
+                    else "the engine does not report queued bytes",
+                ),
+            ]
+        ),
+    ]
+
+
+def _countdown(progress: ProgressOut) -> html.Div:
+    if progress.status.is_terminal or progress.timeout_ms is None:
+        hint = "no timeout is configured" if progress.timeout_ms is None else "configured"
+        return cards.fact("Timeout", text.duration(progress.timeout_ms), basis=None, hint=hint)
+    deadline = progress.triggered_at + timedelta(milliseconds=progress.timeout_ms)
+    left = html.Span(
+        className="countdown fact-value", title="until the timeout", **attrs({"data-deadline": deadline.isoformat()})
+    )
+    return html.Div([html.Dt(f"Left of {text.duration(progress.timeout_ms)}"), html.Dd(left)], className="fact")
+
+
+def waiting(progress: ProgressOut) -> Component:
+    """Whom the checkpoint waits for, most guilty first."""
+    if not progress.waiting_on:
+        word = "It is over." if progress.status.is_terminal else "Every subtask has acknowledged."
+        return html.P(word, className="hint")
+    head_row = html.Thead(
+        html.Tr([html.Th("Waiting on"), html.Th("Acked", className="right"), html.Th("Subtasks"), html.Th("Barrier")])
+    )
+    return html.Table([head_row, html.Tbody([_row(p) for p in progress.waiting_on])], className="plain-table waiting")
+
+
+def _row(pending: PendingOut) -> html.Tr:
+    hosts = sorted({h for h in pending.hosts if h})
+    where = f"on {', '.join(hosts[:4])}" if hosts else "host not reported"
+    return html.Tr(
+        [
+            html.Td(text.short(pending.vertex, 26), title=pending.vertex),
+            html.Td(f"{pending.acknowledged}/{pending.total}", className="right number"),
+            html.Td(text.subtasks(pending.pending, most=_PENDING_MAX), title=where, className="number"),
+            html.Td(_barrier(pending)),
+        ]
+    )
+
+
+def _barrier(pending: PendingOut) -> str:
+    """What is known of the barrier at those who are awaited."""
+    firsts = [v for v in pending.first_barrier_ms if v is not None]
+    aligning = [v for v in pending.aligning_ms if v is not None]
+    parts = []
+    if aligning:
+        parts.append(f"{len(aligning)} aligning, up to {text.duration(max(aligning))}")
+    if firsts:
+        parts.append(
+            f"first at {text.duration(min(firsts))}" + (f" to {text.duration(max(firsts))}" if len(firsts) > 1 else "")
+        )
+    unknown = len(pending.pending) - len(firsts)
+    if unknown and not aligning:
+        parts.append(f"{unknown} not reached or not told")
+    return "; ".join(parts) or text.MISSING

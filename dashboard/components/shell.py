@@ -1,0 +1,108 @@
+"""What surrounds every page: skip link, header with navigation and switches, footer with the service's own state."""
+
+from __future__ import annotations
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.api import StatusOut
+from dashboard import routes
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+
+TICK_MS = 2_000
+_STATUS_TICK_MS = 10_000
+
+
+def shell() -> dmc.MantineProvider:
+    """The layout of the application; ``page`` is filled by the address."""
+    return dmc.MantineProvider(
+        [
+            dcc.Location(id="url", refresh="callback-nav"),
+            dcc.Store(id="theme", storage_type="local"),
+            dcc.Store(id="zone", storage_type="local"),
+            dcc.Store(id="paused", storage_type="session"),
+            dcc.Store(id="look"),
+            dcc.Interval(id="tick", interval=TICK_MS),
+            dcc.Interval(id="status-tick", interval=_STATUS_TICK_MS),
+            html.A("Skip to content", href="#main", className="skip-link"),
+            _header(),
+            html.Main([html.Div(id="unexpected"), html.Div(id="page")], id="main", tabIndex="-1"),
+            _footer(),
+        ],
+        id="mantine",
+        forceColorScheme="light",
+        theme={"primaryColor": "blue", "defaultRadius": "sm", "fontFamily": "var(--bs-font)"},
+    )
+
+
+def _header() -> html.Header:
+    nav = html.Nav(
+        [
+            dcc.Link("Fleet", href=routes.fleet(), id="nav-fleet", className="nav-link"),
+            dcc.Link("Targets", href=routes.targets(), id="nav-targets", className="nav-link"),
+        ],
+        **attrs({"aria-label": "Main"}),
+    )
+    switches = html.Div(
+        [
+            html.Span(id="live-word", className="live-word", role="status"),
+            _switch("pause-toggle", "pause", "Pause", "stop refreshing"),
+            _switch("zone-toggle", "clock", "Local time", "time zone of all times: the browser's or UTC"),
+            _switch("theme-toggle", "moon", "Dark", "light or dark"),
+        ],
+        className="switches",
+    )
+    brand = dcc.Link(
+        [html.Span(className="brand-mark", **attrs({"aria-hidden": "true"})), html.Span("Barrierscope")],
+        href=routes.fleet(),
+        className="brand",
+    )
+    return html.Header([brand, nav, switches], className="top")
+
+
+def _switch(id_: str, icon_name: str, word: str, hint: str) -> html.Button:
+    return html.Button(
+        [html.Span(id=f"{id_}-icon", className=f"icon icon-{icon_name}"), html.Span(word, id=f"{id_}-word")],
+        id=id_,
+        className="button quiet",
+        title=hint,
+    )
+
+
+def _footer() -> html.Footer:
+    return html.Footer(
+        [
+            html.Div(id="service-state"),
+            html.Div(
+                [
+                    html.Span("Every number is "),
+                    html.Span("measured", className="basis basis-measured"),
+                    html.Span(" reported by the engine, "),
+                    html.Span("reconstructed", className="basis basis-reconstructed"),
+                    html.Span(" computed from that, or "),
+                    html.Span("predicted", className="basis basis-predicted"),
+                    html.Span("; – is not reported, never zero."),
+                ],
+                className="legend-line",
+            ),
+        ],
+        className="bottom",
+    )
+
+
+def service_state(value: StatusOut) -> list[Component | str]:
+    """The footer's line about the service itself."""
+    unhealthy = f", {value.targets_unhealthy} not well" if value.targets_unhealthy else ""
+    parts: list[Component | str] = [
+        f"Barrierscope {value.version}",
+        f"{value.targets_total} targets{unhealthy}",
+        cards.age("newest reading", value.newest_observation_at),
+    ]
+    if value.store != "ok":
+        parts.insert(0, status.badge("store unreachable", "cross", "bad"))
+    joined: list[Component | str] = []
+    for part in parts:
+        joined += [part] if not joined else [" · ", part]
+    return joined

@@ -1,0 +1,119 @@
+"""Status as icon and word (and colour): the three always together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from backend.contracts.api import CheckpointOut, VerdictOut
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
+from dashboard.components.attributes import attrs
+from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS
+
+KIND_WORDS: dict[VerdictKind, str] = {
+    VerdictKind.NONE: "nothing wrong",
+    VerdictKind.CAPACITY: "vertex at capacity",
+    VerdictKind.STRAGGLER: "straggler",
+    VerdictKind.SKEW: "key skew",
+    VerdictKind.SYNC: "slow sync",
+    VerdictKind.STORE: "slow store",
+    VerdictKind.LATE_INPUT: "late input",
+    VerdictKind.FAILING_SUBTASK: "failing subtask",
+    VerdictKind.UNDECIDED: "undecided",
+}
+KIND_ICONS: dict[VerdictKind, str] = {
+    VerdictKind.NONE: "check",
+    VerdictKind.CAPACITY: "gauge",
+    VerdictKind.STRAGGLER: "straggler",
+    VerdictKind.SKEW: "skew",
+    VerdictKind.SYNC: "sync",
+    VerdictKind.STORE: "store",
+    VerdictKind.LATE_INPUT: "clock",
+    VerdictKind.FAILING_SUBTASK: "bolt",
+    VerdictKind.UNDECIDED: "question",
+}
+HEALTH_TONES = {Health.HEALTHY: "good", Health.SLOW: "warn", Health.FAILING: "bad", Health.TOO_FEW: "quiet"}
+STATUS_TONES = {
+    CheckpointStatus.COMPLETED: "good",
+    CheckpointStatus.FAILED: "bad",
+    CheckpointStatus.IN_PROGRESS: "info",
+}
+JUDGEMENT_TONES = {"progressing": "good", "slow": "warn", "stuck": "bad", "ended": "quiet"}
+JUDGEMENT_ICONS = {"progressing": "progress", "slow": "hourglass", "stuck": "cross", "ended": "check"}
+TARGET_TONES = {"ok": "good", "pending": "quiet", "unreachable": "bad", "malformed": "bad", "paused": "quiet"}
+TARGET_ICONS = {"ok": "check", "pending": "progress", "unreachable": "cross", "malformed": "cross", "paused": "pause"}
+_BASIS_HINTS = {
+    Basis.MEASURED: "reported by the engine",
+    Basis.RECONSTRUCTED: "computed from what the engine reported",
+    Basis.PREDICTED: "an estimate of what has not happened",
+}
+
+
+def icon(name: str) -> html.Span:
+    """A decorative icon; the word beside it says the same."""
+    return html.Span(className=f"icon icon-{name}", **attrs({"aria-hidden": "true"}))
+
+
+def badge(word: str, icon_name: str, tone: str, *, hint: str | None = None) -> html.Span:
+    """Icon and word in a tone: good, warn, bad, info or quiet."""
+    more: dict[str, Any] = {"title": hint} if hint else {}
+    return html.Span([icon(icon_name), html.Span(word)], className=f"badge tone-{tone}", **more)
+
+
+def health(value: Health) -> html.Span:
+    """How a job's checkpoints fare."""
+    return badge(HEALTH_WORDS[value], HEALTH_ICONS[value], HEALTH_TONES[value], hint="health of the checkpoints")
+
+
+def checkpoint_status(value: CheckpointStatus) -> html.Span:
+    """The state of a checkpoint."""
+    return badge(STATUS_WORDS[value], STATUS_ICONS[value], STATUS_TONES[value])
+
+
+def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> str:
+    """The tone of a verdict: what is wrong is as bad as it makes the checkpoints."""
+    if verdict.kind is VerdictKind.NONE:
+        return "good"
+    if verdict.kind is VerdictKind.UNDECIDED:
+        return "quiet"
+    return "bad" if health_value is Health.FAILING else "warn"
+
+
+def kind(verdict: VerdictOut, tone: str) -> html.Span:
+    """The kind of a verdict."""
+    return badge(KIND_WORDS[verdict.kind], KIND_ICONS[verdict.kind], tone, hint="what limits the job")
+
+
+def mode(value: str | None) -> html.Span:
+    """The mode of a checkpoint or job."""
+    if value is None:
+        return html.Span("mode not reported", className="chip", title="the engine did not say")
+    known = value if value in ("aligned", "unaligned", "aligned-with-timeout") else "other"
+    return html.Span([html.Span(className=f"swatch mode-{known}"), value.replace("-", " ")], className="chip")
+
+
+def phase(value: Phase | None) -> html.Span:
+    """A phase with its colour."""
+    if value is None:
+        return html.Span("–", className="missing", title="no phase stands out, or none was reported")
+    return html.Span([html.Span(className=f"swatch phase-{value.value}"), PHASE_WORDS[value]], className="chip")
+
+
+def basis(value: Basis) -> html.Span:
+    """Whether a number was measured, reconstructed or predicted."""
+    return html.Span(value.value, className=f"basis basis-{value.value}", title=_BASIS_HINTS[value])
+
+
+def confidence(value: Confidence) -> html.Span:
+    """How far the evidence carries."""
+    return html.Span(f"{value.value} confidence", className="chip", title="how far the evidence carries")
+
+
+def failure(checkpoint: CheckpointOut) -> html.Span | None:
+    """Why a checkpoint failed, in the engine's words."""
+    if checkpoint.status is not CheckpointStatus.FAILED:
+        return None
+    reason = checkpoint.failure_reason.value if checkpoint.failure_reason else "no reason given"
+    return html.Span(reason, className="chip", title=checkpoint.failure_message or "the engine gave no message")

@@ -1,0 +1,147 @@
+"""Backpressure of a job now: per vertex the mean shares of busy, backpressured and idle time of its subtasks.
+
+Rates are over all subtasks of a vertex that reported; a vertex none of whose subtasks reported gets no bar, not a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.contracts.api import BackpressureOut, VertexPressureOut
+from dashboard import text
+from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout
+from dashboard.palette import IN_TRANSIT, Theme
+
+_ROW_PX = 34
+_COLUMNS = (
+    "vertex",
+    "subtask",
+    "busy (ratio)",
+    "backpressured (ratio)",
+    "idle (ratio)",
+    "output pool usage (ratio)",
+    "input pool usage (ratio)",
+    "queued input (bytes)",
+    "queued output (bytes)",
+    "records in (count)",
+    "records/s",
+    "observed at (UTC)",
+)
+
+
+def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
+    """Stacked bars, the first vertex of the topology on top."""
+    vertices = reading.vertices
+    if not vertices:
+        return empty(theme, "No backpressure reading yet.")
+    names = [text.plain(text.short(v.vertex, 26)) for v in vertices]
+    rows = list(range(len(vertices)))
+    parts = (
+        ("busy", theme.busy, [mean(v.busy_ratio) for v in vertices], ""),
+        ("backpressured", IN_TRANSIT, [mean(v.backpressured_ratio) for v in vertices], "/"),
+        ("idle", theme.idle, [mean(v.idle_ratio) for v in vertices], ""),
+    )
+    height_px = max(170, 84 + _ROW_PX * len(vertices))
+    figure = {
+        "data": [_part(word, color, values, rows, vertices, theme, pattern) for word, color, values, pattern in parts],
+        "layout": layout(
+            theme,
+            height_px=height_px,
+            revision="backpressure",
+            barmode="stack",
+            bargap=0.35,
+            showlegend=True,
+            legend={
+                "orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "traceorder": "normal",
+                "font": {"size": 11, "color": theme.muted}, "itemclick": False, "itemdoubleclick": False,
+            },
+            margin={"l": 20, "r": 16, "t": 30, "b": 30},
+            xaxis=axis(theme, range=[0, 1.0], tickformat=".0%"),
+            yaxis=axis(
+                theme, tickvals=rows, ticktext=names, autorange="reversed",
+                tickfont={"size": 12, "color": theme.text}, showgrid=False,
+            ),
+        ),
+    }  # fmt: skip
+    return Chart(figure, _table(vertices), _summary(vertices), height_px)
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean of those that reported, or None."""
+    there = [v for v in values if v is not None]
+    return sum(there) / len(there) if there else None
+
+
+def _part(
+    word: str,
+    color: str,
+    values: Sequence[float | None],
+    rows: Sequence[int],
+    vertices: Sequence[VertexPressureOut],
+    theme: Theme,
+    pattern: str,
+) -> Trace:
+    marker: dict[str, object] = {"color": color, "line": {"color": theme.outline, "width": 0.5}}
+    if pattern:
+        marker["pattern"] = {
+            "shape": pattern,
+            "size": 7,
+            "solidity": 0.12,
+            "fgcolor": theme.outline,
+            "bgcolor": color,
+            "fillmode": "overlay",
+        }
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": word,
+        "y": list(rows),
+        "x": list(values),
+        "marker": marker,
+        "hovertext": [
+            f"<b>{text.plain(v.vertex)}</b><br>{word} {text.percent(value)}"
+            f" (measured, mean of {len(v.busy_ratio)} subtasks)"
+            for v, value in zip(vertices, values, strict=True)
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "text": [text.percent(v) if v is not None and v >= 0.12 else "" for v in values],
+        "textfont": {"size": 11, "color": _text_on(word, theme)},
+        "constraintext": "none",
+    }
+
+
+def _text_on(word: str, theme: Theme) -> str:
+    if word == "backpressured":
+        return "#1b2330"
+    if word == "busy":
+        return "#ffffff" if theme.name == "light" else "#10151d"
+    return theme.text
+
+
+def _summary(vertices: Sequence[VertexPressureOut]) -> str:
+    said = [
+        f"{v.vertex}: busy {text.percent(mean(v.busy_ratio))}, "
+        f"backpressured {text.percent(mean(v.backpressured_ratio))}, "
+        f"idle {text.percent(mean(v.idle_ratio))}"
+        for v in vertices
+    ]
+    return "Mean over subtasks. " + "; ".join(said) + "."
+
+
+def _table(vertices: Sequence[VertexPressureOut]) -> Table:
+    rows = []
+    for v in vertices:
+        arrays: tuple[Sequence[float | int | None], ...] = (
+            v.busy_ratio, v.backpressured_ratio, v.idle_ratio, v.out_pool_usage_ratio, v.in_pool_usage_ratio,
+            v.queued_in_bytes, v.queued_out_bytes, v.records_in_count, v.records_per_s,
+        )  # fmt: skip
+        for i in range(max(len(a) for a in arrays)):
+            values = tuple(_round(a[i]) if i < len(a) else None for a in arrays)
+            rows.append((v.vertex, i, *values, v.observed_at.isoformat()))
+    return Table(_COLUMNS, tuple(rows))
+
+
+def _round(value: float | int | None) -> float | int | None:
+    return round(value, 3) if isinstance(value, float) else value

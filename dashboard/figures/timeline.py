@@ -1,0 +1,259 @@
+"""V2, a job's checkpoints over time: when triggered, how long, in which mode and how each ended.
+
+x is the trigger time in the viewer's zone, y the end-to-end duration. Circle completed, square savepoint, cross failed,
+hollow in progress; the fill is the mode, the size the persisted in-flight bytes. A dashed line stands at the timeout, a
+dotted one at the interval, vertical rules at restarts and changes of settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+
+from backend.contracts.api import CheckpointOut, JobEventOut
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from dashboard import text
+from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.palette import ALIGNED, STATUS_WORDS, UNALIGNED, Theme
+
+HEIGHT_PX = 330
+_COLUMNS = (
+    "checkpoint",
+    "run",
+    "kind",
+    "status",
+    "mode",
+    "triggered (UTC)",
+    "duration (ms)",
+    "acknowledged",
+    "subtasks",
+    "start delay max (ms)",
+    "alignment max (ms)",
+    "sync max (ms)",
+    "async max (ms)",
+    "checkpointed size (bytes)",
+    "full state size (bytes)",
+    "persisted in-flight (bytes)",
+    "failure",
+)
+_EVENT_WORDS = {
+    "run-started": "run started",
+    "run-ended": "run ended",
+    "restarted": "restart",
+    "configuration-changed": "settings",
+    "rescaled": "rescaled",
+    "exception": "exception",
+}
+
+
+def timeline(
+    checkpoints: Sequence[CheckpointOut],
+    events: Sequence[JobEventOut],
+    *,
+    theme: Theme,
+    where: tzinfo,
+    timeout_ms: int | None,
+    interval_ms: int | None,
+    now: datetime,
+    is_log: bool = False,
+    revision: str = "",
+) -> Chart:
+    """The chart of a job's checkpoints, newest first as the API lists them.
+
+    ``customdata`` of a mark is ``[run id, checkpoint id]``. One in progress stands at the time it has taken so far.
+    """
+    if not checkpoints:
+        return empty(theme, "No checkpoint has been seen yet.", height_px=HEIGHT_PX)
+    groups: dict[tuple[str, str], list[CheckpointOut]] = {}
+    for checkpoint in checkpoints:
+        groups.setdefault((_shape(checkpoint), _mode(checkpoint)), []).append(checkpoint)
+    traces = [_marks(members, shape, mode, theme, where, now) for (shape, mode), members in sorted(groups.items())]
+    lines = _lines(timeout_ms, interval_ms, theme)
+    since = min(c.triggered_at for c in checkpoints)
+    rules, labels = _rules([e for e in events if e.at >= since], theme, where)
+    longest_ms = max(_duration(c, now) for c in checkpoints)
+    # A timeout of ten minutes over checkpoints of one second would flatten every mark.
+    if timeout_ms is not None and timeout_ms <= 2.5 * longest_ms:
+        longest_ms = max(longest_ms, float(timeout_ms))
+    figure = {
+        "data": traces,
+        "layout": layout(
+            theme,
+            height_px=HEIGHT_PX,
+            revision=f"{revision}{is_log}",
+            showlegend=True,
+            xaxis=axis(theme, f"triggered at ({where})", type="date"),
+            yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
+            shapes=[*lines[0], *rules],
+            annotations=[*(lines[1] if not is_log else []), *labels],
+            hovermode="closest",
+        ),
+    }
+    return Chart(figure, _table(checkpoints), _summary(checkpoints, timeout_ms), HEIGHT_PX)
+
+
+def _shape(checkpoint: CheckpointOut) -> str:
+    if checkpoint.status is CheckpointStatus.FAILED:
+        return "failed"
+    if checkpoint.status is CheckpointStatus.IN_PROGRESS:
+        return "in progress"
+    return "completed" if checkpoint.kind is CheckpointKind.CHECKPOINT else "savepoint"
+
+
+def _mode(checkpoint: CheckpointOut) -> str:
+    return checkpoint.mode or "mode not reported"
+
+
+_SYMBOLS = {"completed": "circle", "savepoint": "square", "failed": "x", "in progress": "circle-open"}
+_COLORS = {"aligned": ALIGNED, "unaligned": UNALIGNED}
+
+
+def _duration(checkpoint: CheckpointOut, now: datetime) -> float:
+    if checkpoint.end_to_end_duration_ms is not None:
+        return float(checkpoint.end_to_end_duration_ms)
+    return max(0.0, (now - checkpoint.triggered_at).total_seconds() * 1000)
+
+
+def _marks(
+    members: Sequence[CheckpointOut], shape: str, mode: str, theme: Theme, where: tzinfo, now: datetime
+) -> Trace:
+    color = _COLORS.get(mode, theme.unknown)
+    is_open = shape == "in progress"
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"{shape}, {mode}",
+        "x": [text.axis_instant(c.triggered_at, where) for c in members],
+        "y": [_duration(c, now) for c in members],
+        "customdata": [[c.run_id, c.checkpoint_id] for c in members],
+        "hovertext": [_hover(c, where, now) for c in members],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "marker": {
+            "symbol": _SYMBOLS[shape],
+            "color": color,
+            "size": [_size(c) for c in members],
+            "line": {"width": 2, "color": color} if is_open else {"width": 0.5, "color": theme.outline},
+        },
+    }
+
+
+def _size(checkpoint: CheckpointOut) -> float:
+    persisted = checkpoint.persisted_bytes or 0
+    return 9.0 if persisted <= 0 else min(24.0, 9.0 + 1.6 * math.log2(1 + persisted / 65_536))
+
+
+def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:
+    c = checkpoint
+    lines = [
+        f"<b>{c.kind.value} {c.checkpoint_id}</b> {STATUS_WORDS[c.status]}, {_mode(c)}",
+        f"{text.duration(_duration(c, now))}{'' if c.end_to_end_duration_ms is not None else ' so far'} (measured)",
+        f"acknowledged {c.acknowledged_count} of {c.subtask_count}",
+        f"start delay up to {text.duration(c.start_delay_max_ms)}, alignment up to {text.duration(c.alignment_max_ms)}",
+        f"persisted in-flight {text.size(c.persisted_bytes)}",
+        f"{text.instant(c.triggered_at, where)} ({text.instant_utc(c.triggered_at)})",
+    ]
+    if c.failure_message or c.failure_reason:
+        reason = c.failure_reason.value if c.failure_reason else ""
+        lines.insert(2, text.plain(text.short(c.failure_message or reason, 80)))
+    return "<br>".join(lines)
+
+
+def _lines(
+    timeout_ms: int | None, interval_ms: int | None, theme: Theme
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    shapes, labels = [], []
+    for value, word, dash in ((timeout_ms, "timeout", "dash"), (interval_ms, "interval", "dot")):
+        if not value:
+            continue
+        color = UNALIGNED if word == "timeout" else theme.muted
+        shapes.append(
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": value,
+                "y1": value,
+                "line": {"color": color, "width": 1.5 if word == "timeout" else 1, "dash": dash},
+                "layer": "below",
+            }
+        )
+        labels.append(
+            note(theme, f"{word} {text.duration(value)}", 1, value, xref="paper", xanchor="right", yanchor="bottom")
+        )
+    return shapes, labels
+
+
+def _rules(
+    events: Sequence[JobEventOut], theme: Theme, where: tzinfo
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    shapes: list[dict[str, object]] = []
+    labels: list[dict[str, object]] = []
+    for event in list(events)[:40]:
+        at = text.axis_instant(event.at, where)
+        shapes.append(
+            {
+                "type": "line",
+                "x0": at,
+                "x1": at,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"color": theme.muted, "width": 1, "dash": "dashdot"},
+                "layer": "below",
+            }
+        )
+        labels.append(
+            {
+                "x": at,
+                "y": 1,
+                "yref": "paper",
+                "yanchor": "top",
+                "xanchor": "left",
+                "showarrow": False,
+                "text": _EVENT_WORDS[event.kind],
+                "font": {"size": 10, "color": theme.muted},
+                "textangle": -90,
+                "hovertext": f"{text.plain(text.short(event.text, 120))}<br>{text.instant_utc(event.at)}",
+                "bgcolor": theme.surface,
+            }
+        )
+    return shapes, labels
+
+
+def _duration_axis(theme: Theme, longest_ms: float, *, is_log: bool) -> dict[str, object]:
+    if is_log:
+        values = [10**e for e in range(8)]
+        return axis(
+            theme, "end-to-end duration (log)", type="log", tickvals=values, ticktext=[text.duration(v) for v in values]
+        )
+    values_ms, labels = ticks_ms(longest_ms * 1.1)
+    return axis(
+        theme, "end-to-end duration", tickvals=values_ms, ticktext=labels, range=[0, max(1.0, longest_ms * 1.15)]
+    )
+
+
+def _summary(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None) -> str:
+    done = [c for c in checkpoints if c.status is CheckpointStatus.COMPLETED]
+    failed = [c for c in checkpoints if c.status is CheckpointStatus.FAILED]
+    durations = sorted(c.end_to_end_duration_ms for c in done if c.end_to_end_duration_ms is not None)
+    middle = durations[len(durations) // 2] if durations else None
+    return (
+        f"{len(checkpoints)} checkpoints: {len(done)} completed (median {text.duration(middle)}, longest "
+        f"{text.duration(durations[-1] if durations else None)}), {len(failed)} failed; "
+        f"timeout {text.duration(timeout_ms)}."
+    )
+
+
+def _table(checkpoints: Sequence[CheckpointOut]) -> Table:
+    rows = tuple(
+        (
+            c.checkpoint_id, c.run_id, c.kind.value, STATUS_WORDS[c.status], c.mode, c.triggered_at.isoformat(),
+            c.end_to_end_duration_ms, c.acknowledged_count, c.subtask_count, c.start_delay_max_ms, c.alignment_max_ms,
+            c.sync_max_ms, c.async_max_ms, c.checkpointed_size_bytes, c.full_state_size_bytes, c.persisted_bytes,
+            c.failure_message or (c.failure_reason.value if c.failure_reason else None),
+        )
+        for c in checkpoints
+    )  # fmt: skip
+    return Table(_COLUMNS, rows)

@@ -1,0 +1,536 @@
+"""One checkpoint: the verdict first, then its phases (V3), the barrier on the job graph (V5), and the evidence.
+
+The address holds what is opened, sorted, picked and where the scrubber stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+
+from backend.contracts.api import BarriersOut, CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.errors import ApiRefusedError
+from backend.domain.verdict import Basis, Health, Phase
+from dashboard import routes, text
+from dashboard.client import ApiClient
+from dashboard.components import cards, progress, status, verdict
+from dashboard.components.attributes import attrs
+from dashboard.figures import front, gantt
+from dashboard.live import Look, digest, guarded, look
+from dashboard.palette import PHASE_WORDS
+
+_SORT_WORDS = {
+    "topology": "index",
+    "finish": "finish",
+    "start-delay": "first barrier",
+    "alignment": "alignment",
+    "async": "async",
+    "host": "host",
+}
+
+
+def layout(route: routes.Route) -> Component:
+    """The page of one checkpoint before its first answer."""
+    selection = route.selection
+    return html.Div(
+        [
+            dcc.Store(id="cp-route", data={"job": route.job, "run": route.run, "checkpoint": route.checkpoint}),
+            dcc.Store(id="cp-digest"),
+            dcc.Store(id="page-title"),
+            dcc.Store(id="cp-opened", data=list(selection.opened)),
+            dcc.Store(id="cp-picked", data=selection.picked),
+            dcc.Store(id="front-at", data=selection.at_ms),
+            dcc.Store(id="front-steps"),
+            html.Div(id="cp-message"),
+            html.Div(id="cp-head", className="page-head"),
+            html.Div(id="cp-verdict"),
+            html.Div(id="cp-facts"),
+            html.Div(progress.panel(), id="cp-progress", style={"display": "none"}),
+            cards.chart(
+                "gantt",
+                "Phases",
+                hint="since the trigger; click a vertex to open its subtasks",
+                tools=_gantt_tools(selection.sort),
+                before=_gantt_legend(),
+                after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
+            ),
+            cards.chart(
+                "front",
+                "Barrier front",
+                hint="click a vertex to open its subtasks",
+                before=_front_legend(),
+                after=_scrubber(selection.at_ms),
+            ),
+            html.Div(id="cp-evidence"),
+            html.Div(id="cp-source"),
+        ]
+    )
+
+
+def _gantt_tools(sort: str) -> list[Component]:
+    return [
+        html.Label(
+            [
+                html.Span("Subtasks by ", className="hint"),
+                dcc.Dropdown(
+                    id="gantt-sort",
+                    options=[{"value": k, "label": v} for k, v in _SORT_WORDS.items()],
+                    value=sort,
+                    clearable=False,
+                    searchable=False,
+                    style={"width": "124px"},
+                ),
+            ],
+            className="inline-field",
+        ),
+        html.Button(
+            "Open all", id="gantt-open-all", className="button", title="show or hide the subtasks of all vertices"
+        ),
+        html.Button(
+            "Critical path",
+            id="gantt-path",
+            className="button",
+            title="pin the critical path",
+            **attrs({"aria-pressed": "true"}),
+        ),
+    ]
+
+
+def _gantt_legend() -> Component:
+    phases = [html.Span([html.Span(className=f"swatch phase-{p.value}"), PHASE_WORDS[p]]) for p in Phase]
+    return html.Div(
+        [
+            *phases,
+            html.Span([html.Span(className="swatch state-pending"), "not acknowledged"]),
+            html.Span("◀ first barrier by gauge"),
+            html.Span("━◆ critical path"),
+        ],
+        className="legend",
+    )
+
+
+def _front_legend() -> Component:
+    states = (
+        ("state-not-reached", "not reached"), ("state-aligning", "aligning"), ("state-snapshotting", "snapshotting"),
+        ("state-acked", "acknowledged"), ("state-transit", "barrier in transit"),
+    )  # fmt: skip
+    return html.Div(
+        [
+            *(html.Span([html.Span(className=f"swatch {c}"), word]) for c, word in states),
+            html.Span(id="front-basis"),
+        ],
+        className="legend",
+    )
+
+
+def _scrubber(at_ms: int | None) -> Component:
+    return html.Div(
+        [
+            html.Div(
+                [
+                    html.Button(
+                        status.icon("left"), id="front-back", className="button", title="event before (arrow left)",
+                        **attrs({"aria-label": "step to the event before"}),
+                    ),
+                    html.Button(
+                        status.icon("right"), id="front-next", className="button", title="next event (arrow right)",
+                        **attrs({"aria-label": "step to the next event"}),
+                    ),
+                ],
+                className="buttons",
+            ),
+            dmc.Slider(
+                id="front-slider",
+                min=0,
+                max=1000,
+                step=1,
+                value=at_ms,
+                label=None,
+                updatemode="drag",
+                size="sm",
+                color="blue",
+                thumbSize=16,
+                **attrs({"aria-label": "time since the trigger in milliseconds"}),
+            ),
+            html.Div(id="front-position", className="at", **attrs({"aria-live": "polite"})),
+        ],
+        id="front-scrubber",
+        className="scrubber",
+    )  # fmt: skip
+
+
+# --- callbacks ----------------------------------------------------------------------------------------------------
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Keep the page live."""
+    _register_refresh(app, client)
+    _register_front(app, client)
+    _register_selection(app, client)
+
+
+def _register_refresh(app: Dash, client: ApiClient) -> None:
+    outputs = (
+        Output("cp-message", "children"),
+        Output("cp-head", "children"),
+        Output("cp-verdict", "children"),
+        Output("cp-facts", "children"),
+        Output("cp-progress", "style"),
+        Output("progress-target", "data", allow_duplicate=True),
+        Output("gantt-graph", "figure"),
+        Output("gantt-summary", "children"),
+        Output({"type": "twin-data", "name": "gantt"}, "data"),
+        Output("cp-evidence", "children"),
+        Output("cp-source", "children"),
+        Output("page-title", "data"),
+        Output("cp-digest", "data"),
+    )
+
+    @app.callback(
+        *outputs,
+        Input("tick", "n_intervals"),
+        Input("look", "data"),
+        Input("gantt-sort", "value"),
+        Input("gantt-path", "aria-pressed"),
+        Input("cp-opened", "data"),
+        State("cp-route", "data"),
+        State("cp-digest", "data"),
+        prevent_initial_call="initial_duplicate",
+    )
+    @guarded(len(outputs))
+    async def refresh(
+        tick: int | None, look_data: object, sort: str, path: str, opened: list[str], route: Any, before: Any
+    ) -> Any:
+        view = look(look_data)
+        is_tick = ctx.triggered_id == "tick"
+        # What is over changes only by late barriers: looking now and then is enough.
+        if is_tick and before and before["is_settled"] and (tick or 0) % 5:
+            raise PreventUpdate
+        found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
+        drawn = digest(found, view.theme.name, str(view.where), sort, path, opened)
+        is_open = not found.status.is_terminal
+        if before and drawn == before["drawn"] and not is_open:
+            raise PreventUpdate
+        elapsed = None
+        if is_open:
+            elapsed = (await client.progress(route["job"], route["run"], route["checkpoint"])).elapsed_ms
+        chart = gantt.gantt(
+            found, theme=view.theme, opened=opened, sort=sort, is_path_pinned=path == "true", elapsed_ms=elapsed
+        )
+        return (
+            None,
+            _head(found, view),
+            _verdict(found),
+            _facts(found, view),
+            {"display": "block"} if is_open else {"display": "none"},
+            route if is_open else None,
+            *cards.chart_values("gantt", chart),
+            _evidence(found),
+            _source(found),
+            f"{found.kind.value} {found.checkpoint_id} of {found.job}",
+            # ``data`` differs only where the data does: it is what the barrier front waits for.
+            {"drawn": drawn, "is_settled": not is_open, "data": digest(found)},
+        )
+
+
+def _register_front(app: Dash, client: ApiClient) -> None:
+    outputs = (
+        Output("cp-message", "children", allow_duplicate=True),
+        Output("front-graph", "figure"),
+        Output("front-summary", "children"),
+        Output({"type": "twin-data", "name": "front"}, "data"),
+        Output("front-position", "children"),
+        Output("front-basis", "children"),
+        Output("front-slider", "max"),
+        Output("front-slider", "value", allow_duplicate=True),
+        Output("front-steps", "data"),
+    )
+
+    @app.callback(
+        *outputs,
+        Input("front-at", "data"),
+        Input("look", "data"),
+        Input("cp-opened", "data"),
+        Input("cp-digest", "data"),
+        State("cp-route", "data"),
+        State("front-slider", "max"),
+        prevent_initial_call="initial_duplicate",
+    )
+    @guarded(len(outputs))
+    async def redraw(
+        at_ms: float | None, look_data: object, opened: list[str], loaded: Any, route: Any, slider_max: float
+    ) -> Any:
+        view = look(look_data)
+        if not loaded:
+            raise PreventUpdate
+        key = (route["job"], route["run"], route["checkpoint"])
+        found, job, barriers = await asyncio.gather(
+            client.checkpoint(*key), client.graph(key[0]), _barriers(client, key)
+        )
+        model = front.build(found, job.vertices, job.edges, barriers)
+        # Nobody has moved the scrubber: show how it ended, or how it stands.
+        shown_ms = model.end_ms if at_ms is None else min(float(at_ms), model.end_ms)
+        chart = front.draw(model, shown_ms, theme=view.theme, opened=opened)
+        end = round(model.end_ms + 0.5)
+        return (
+            None,
+            *cards.chart_values("front", chart),
+            text.duration(round(shown_ms)),
+            _front_basis(model, barriers),
+            no_update if end == slider_max else end,
+            end if at_ms is None and ctx.triggered_id != "front-at" else no_update,
+            list(model.steps_ms) if ctx.triggered_id != "front-at" else no_update,
+        )
+
+    app.clientside_callback(
+        ClientsideFunction("bs", "scrub"),
+        Input("front-slider", "value"),
+        State("front-slider", "max"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "step"),
+        Output("front-slider", "value"),
+        Input("front-back", "n_clicks"),
+        Input("front-next", "n_clicks"),
+        State("front-steps", "data"),
+        State("front-slider", "value"),
+        prevent_initial_call=True,
+    )
+
+
+async def _barriers(client: ApiClient, key: tuple[str, str, int]) -> BarriersOut | None:
+    try:
+        return await client.barriers(*key)
+    except ApiRefusedError:
+        # No events were kept of this checkpoint; its phases still tell when each subtask was reached.
+        return None
+
+
+def _register_selection(app: Dash, client: ApiClient) -> None:
+    @app.callback(
+        Output("cp-opened", "data"),
+        Output("cp-picked", "data"),
+        Input("gantt-graph", "clickData"),
+        Input("front-graph", "clickData"),
+        Input("gantt-open-all", "n_clicks"),
+        State("cp-opened", "data"),
+        State("cp-route", "data"),
+        prevent_initial_call=True,
+    )
+    async def select(in_gantt: Any, in_front: Any, _all: int | None, opened: list[str], route: Any) -> Any:
+        if ctx.triggered_id == "gantt-open-all":
+            if opened:
+                return [], no_update
+            found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
+            return [v.vertex_id for v in found.vertices], no_update
+        try:
+            vertex, subtask = (in_gantt if ctx.triggered_id == "gantt-graph" else in_front)["points"][0]["customdata"]
+        except (TypeError, KeyError, IndexError, ValueError):
+            raise PreventUpdate from None
+        if subtask is not None and vertex in opened:
+            return no_update, f"{vertex}:{subtask}"
+        rest = [v for v in opened if v != vertex]
+        picked = no_update if subtask is None else f"{vertex}:{subtask}"
+        return (rest if len(rest) < len(opened) else [*rest, vertex]), picked
+
+    @app.callback(
+        Output("cp-picked-panel", "children"),
+        Input("cp-picked", "data"),
+        Input("cp-digest", "data"),
+        State("cp-route", "data"),
+    )
+    async def show_picked(picked: str | None, loaded: Any, route: Any) -> Any:
+        if not loaded:
+            raise PreventUpdate
+        key = (route["job"], route["run"], route["checkpoint"])
+        try:
+            found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
+        except ApiRefusedError:
+            raise PreventUpdate from None
+        return picked_panel(found, job, picked)
+
+    @app.callback(Output("gantt-path", "aria-pressed"), Input("gantt-path", "n_clicks"), prevent_initial_call=True)
+    def pin(clicks: int | None) -> str:
+        return "false" if clicks and clicks % 2 else "true"
+
+    app.clientside_callback(
+        ClientsideFunction("bs", "permalink"),
+        Input("cp-opened", "data"),
+        Input("gantt-sort", "value"),
+        Input("front-at", "data"),
+        Input("cp-picked", "data"),
+        prevent_initial_call=True,
+    )
+
+
+# --- parts --------------------------------------------------------------------------------------------------------
+
+
+def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
+    def link(number: int | None) -> str | None:
+        return None if number is None else routes.checkpoint(found.job_id, found.run_id, number)
+
+    return [
+        html.Div(
+            [
+                html.Div(
+                    [
+                        dcc.Link("Fleet", href=routes.fleet()),
+                        " / ",
+                        dcc.Link(found.job, href=routes.job(found.job_id)),
+                    ],
+                    className="crumbs",
+                ),
+                html.Div(
+                    [
+                        html.H1(f"{found.kind.value.replace('-', ' ').capitalize()} {found.checkpoint_id}"),
+                        status.checkpoint_status(found.status),
+                        status.failure(found),
+                        status.mode(found.mode),
+                        html.Span(
+                            text.instant(found.triggered_at, view.where),
+                            className="hint",
+                            title=text.instant_utc(found.triggered_at),
+                        ),
+                    ],
+                    className="title-row",
+                ),
+            ]
+        ),
+        html.Div(
+            [
+                cards.link_button("Previous", link(found.previous_id), "left", hint="checkpoint before"),
+                cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
+                cards.link_button(
+                    "Last healthy",
+                    routes.from_api_link(found.last_healthy_link),
+                    "heart",
+                    hint="the last healthy checkpoint" if found.last_healthy_link else "no healthy checkpoint is known",
+                ),
+            ],
+            className="head-tools",
+        ),
+    ]
+
+
+def _verdict(found: CheckpointDetailOut) -> Component:
+    beside = verdict.effects(found.critical_path, found.end_to_end_duration_ms)
+    healthy = routes.from_api_link(found.last_healthy_link)
+    if healthy:
+        beside.append(dcc.Link("Compare with the last healthy checkpoint", href=healthy))
+    health = Health.FAILING if found.status is CheckpointStatus.FAILED else None
+    return verdict.verdict_card(found.verdict, tone_of=health, beside=beside)
+
+
+def _facts(found: CheckpointDetailOut, view: Look) -> Component:
+    took = text.duration(found.end_to_end_duration_ms)
+    return html.Section(
+        cards.facts(
+            [
+                cards.fact("End-to-end duration", took, hint="still in progress" if took == text.MISSING else None),
+                cards.fact("Acknowledged", f"{found.acknowledged_count} of {found.subtask_count}"),
+                cards.fact("Start delay, max", text.duration(found.start_delay_max_ms)),
+                cards.fact("Alignment, max", text.duration(found.alignment_max_ms)),
+                cards.fact("Sync, max", text.duration(found.sync_max_ms)),
+                cards.fact("Async, max", text.duration(found.async_max_ms)),
+                cards.fact("Checkpointed size", text.size(found.checkpointed_size_bytes)),
+                cards.fact("Full state size", text.size(found.full_state_size_bytes)),
+                cards.fact("Persisted in-flight", text.size(found.persisted_bytes)),
+                cards.fact("Timeout", text.duration(found.timeout_ms), basis=None, hint="configured"),
+            ]
+        ),
+        className="card",
+        **attrs({"aria-label": "Facts"}),
+    )
+
+
+def _evidence(found: CheckpointDetailOut) -> Component:
+    parts: list[Component] = [verdict.evidence_table(found.verdict)]
+    if found.failure_message:
+        parts.insert(
+            0, html.P(["The engine said: ", html.Code(text.short(found.failure_message, 600))], className="hint")
+        )
+    return cards.card("Evidence", parts, hint="what the verdict rests on")
+
+
+def picked_panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
+    """The numbers and identities of one subtask, to copy."""
+    vertex_id, _, index = (picked or "").rpartition(":")
+    vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
+    subtask = next((s for s in vertex.subtasks if str(s.subtask) == index), None) if vertex else None
+    if vertex is None or subtask is None:
+        return [html.Span("Click a bar for the numbers, host and identities of its subtask.", className="hint")]
+    placed = next((v for v in job.vertices if v.id == vertex_id), None)
+    manager = _at(placed.task_managers, subtask.subtask) if placed else None
+    host = subtask.host or (_at(placed.hosts, subtask.subtask) if placed else None)
+    return [
+        html.B(f"{text.short(vertex.vertex, 40)} subtask {subtask.subtask}"),
+        *_numbers(subtask),
+        _copy("vertex id", vertex.vertex_id),
+        _copy("host", host),
+        _copy("TaskManager", manager),
+    ]
+
+
+def _numbers(s: SubtaskPhasesOut) -> list[Component]:
+    def one(word: str, value: int | None, basis: Basis) -> Component:
+        return html.Span([f"{word} ", html.B(text.duration(value)), " ", status.basis(basis)])
+
+    found = [one("first barrier", s.first_barrier_ms, s.first_barrier_basis or Basis.MEASURED)]
+    if s.first_barrier_resolution_ms is not None:
+        found.append(html.Span(f"± {text.duration(s.first_barrier_resolution_ms)}", className="hint"))
+    return [
+        *found,
+        one("alignment", s.alignment_duration_ms, Basis.MEASURED),
+        one("sync", s.sync_duration_ms, Basis.MEASURED),
+        one("async", s.async_duration_ms, Basis.MEASURED),
+        one("ack", s.ack_ms, Basis.MEASURED),
+        html.Span(["persisted ", html.B(text.size(s.persisted_bytes))]),
+    ]
+
+
+def _at(values: list[str | None], index: int) -> str | None:
+    return values[index] if index < len(values) else None
+
+
+def _copy(word: str, value: str | None) -> Component:
+    if not value:
+        return html.Span([f"{word} ", html.Span(text.MISSING, title="not reported")], className="hint")
+    return html.Span(
+        [
+            html.Span(f"{word} ", className="hint"),
+            html.Code(text.short(value, 36)),
+            " ",
+            html.Button(
+                [status.icon("copy"), html.Span("Copy")],
+                className="button quiet",
+                **attrs({"data-copy": value, "aria-label": f"copy {word}"}),
+            ),
+        ]
+    )
+
+
+def _front_basis(model: front.Front, barriers: BarriersOut | None) -> list[Component | str]:
+    if model.basis is Basis.MEASURED:
+        return [status.basis(Basis.MEASURED), " per channel"]
+    note = (
+        barriers.note if barriers and barriers.note else "the engine does not report channels: dotted, with intervals"
+    )
+    return [status.basis(Basis.RECONSTRUCTED), f" {note}"]
+
+
+def _source(found: CheckpointDetailOut) -> Component:
+    return cards.source_line(
+        [
+            "Source: reference runtime" if found.has_barriers else "Source: REST of the cluster",
+            cards.age("read", found.observed_at),
+            f"run {found.run_id}",
+        ]
+    )

@@ -1,0 +1,212 @@
+"""V1, the fleet board: every job, the most urgent first, with one status each. A click or Enter leads to the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_ag_grid as dag
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from backend.contracts.api import JobOut, SparkPointOut
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.verdict import Health
+from dashboard import routes, text
+from dashboard.client import ApiClient
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+from dashboard.live import digest, guarded, look
+from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS
+
+
+def _column(field: str, name: str, renderer: str, width: int, **more: object) -> dict[str, object]:
+    return {"field": field, "headerName": name, "cellRenderer": renderer, "width": width, **more}
+
+
+def _right(field: str, name: str, width: int, hint: str) -> dict[str, object]:
+    return _column(field, name, "BsText", width, type="rightAligned", headerTooltip=hint)
+
+
+_COLUMNS = [
+    _column("name", "Job", "BsJob", 200, flex=1, minWidth=170, filter="agTextColumnFilter"),
+    _column("health", "Checkpoints", "BsBadge", 118, headerTooltip="health of the job's checkpoints"),
+    _column("verdict", "What limits it", "BsBadge", 168, headerTooltip="the verdict's kind"),
+    _right("age", "Last", 80, "age of the last completed checkpoint, in intervals"),
+    _right("success", "Success", 88, "completed of all finished checkpoints, 24 hours"),
+    _right("p50", "p50", 78, "median end-to-end duration, 24 hours"),
+    _right("p99", "p99", 78, "99th percentile of the end-to-end duration, 24 hours"),
+    _column("phase", "Mostly in", "BsChip", 112, headerTooltip="the phase that most of the duration is spent in"),
+    _column("mode", "Mode", "BsChip", 156),
+    _column("pressure", "Pressure", "BsShare", 92, headerTooltip="backpressure of the most backpressured vertex, now"),
+    _column(
+        "spark",
+        "Durations",
+        "BsSpark",
+        140,
+        sortable=False,
+        cellDataType=False,
+        headerTooltip="recent checkpoints; a cross is a failed one",
+    ),
+]
+
+
+def layout() -> Component:
+    """The board before its first answer."""
+    grid = dag.AgGrid(
+        id="fleet-grid",
+        columnDefs=_COLUMNS,
+        rowData=[],
+        getRowId="params.data.id",
+        defaultColDef={"sortable": True, "resizable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
+        dashGridOptions={
+            "theme": cards.GRID_THEME,
+            "rowHeight": 48,
+            "headerHeight": 36,
+            "tooltipShowDelay": 300,
+            "ensureDomOrder": True,
+            "animateRows": False,
+            "domLayout": "normal",
+        },
+        style={"height": "calc(100vh - 236px)", "minHeight": "380px"},
+    )
+    return html.Div(
+        [
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            html.H1("Fleet"),
+                            html.P(
+                                "Most urgent first. Open a job for its checkpoints and what holds them.",
+                                className="hint",
+                            ),
+                        ]
+                    ),
+                    html.Div(id="fleet-counts", className="chips", **attrs({"aria-live": "polite"})),
+                ],
+                className="page-head",
+            ),
+            html.Div(id="fleet-message"),
+            dcc.Store(id="page-title", data="Fleet"),
+            html.Div(grid, id="fleet-board"),
+            html.Div(id="fleet-empty"),
+            html.Div(id="fleet-source"),
+        ],
+        **attrs({"data-digest": ""}),
+        id="fleet-page",
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Keep the board live."""
+
+    @app.callback(
+        Output("fleet-message", "children"),
+        Output("fleet-grid", "rowData"),
+        Output("fleet-counts", "children"),
+        Output("fleet-empty", "children"),
+        Output("fleet-source", "children"),
+        Output("fleet-page", "data-digest"),
+        Input("tick", "n_intervals"),
+        Input("look", "data"),
+        State("fleet-page", "data-digest"),
+    )
+    @guarded(6)
+    async def refresh(_tick: int | None, look_data: object, before: str | None) -> Any:
+        look(look_data)
+        page = await client.jobs()
+        now = digest(*page.items)
+        newest = max((j.observed_at for j in page.items if j.observed_at is not None), default=None)
+        source = cards.source_line(
+            ["Source: the REST of each target, through this service's API", cards.age("newest reading", newest)]
+        )
+        if now == before:
+            return None, no_update, no_update, no_update, source, now
+        return None, [row(j) for j in page.items], _counts(page.items), _empty(page.items), source, now
+
+
+def row(job: JobOut) -> dict[str, object]:
+    """One row of the grid: raw values sort, texts and badges show."""
+    tone = status.verdict_tone(job.verdict, job.health)
+    age = job.last_completed_age_intervals
+    durations = [p.duration_ms for p in job.sparkline if p.duration_ms is not None]
+    finished = job.completed_24h_count + job.failed_24h_count
+    return {
+        "id": job.id,
+        "href": routes.job(job.id),
+        "name": job.name,
+        "target": job.target_name if job.target_state == "ok" else f"{job.target_name} ({job.target_state}: old data)",
+        "sentence": job.verdict.sentence,
+        "health": _URGENCY[job.health],
+        "health_badge": _badge(
+            HEALTH_WORDS[job.health] if job.health is not Health.TOO_FEW else "too few",
+            HEALTH_ICONS[job.health],
+            status.HEALTH_TONES[job.health],
+            "health of the checkpoints",
+        ),
+        "verdict": status.KIND_WORDS[job.verdict.kind],
+        "verdict_badge": _badge(
+            status.KIND_WORDS[job.verdict.kind], status.KIND_ICONS[job.verdict.kind], tone, job.verdict.sentence
+        ),
+        "age": age,
+        "age_text": text.MISSING if age is None else f"{age:.1f} ×" if age < 100 else f"{age:.0f} ×",
+        "age_hint": "no checkpoint has completed yet"
+        if age is None
+        else f"of the interval of {text.duration(job.interval_ms)}",
+        "success": job.success_24h_ratio,
+        "success_text": text.percent(job.success_24h_ratio),
+        "success_hint": f"{job.completed_24h_count} of {finished} completed in 24 hours (measured)",
+        "p50": job.duration_p50_ms,
+        "p50_text": text.duration(job.duration_p50_ms),
+        "p99": job.duration_p99_ms,
+        "p99_text": text.duration(job.duration_p99_ms),
+        "phase": None if job.dominant_phase is None else PHASE_WORDS[job.dominant_phase],
+        "phase_chip": None
+        if job.dominant_phase is None
+        else {"word": PHASE_WORDS[job.dominant_phase], "swatch": f"phase-{job.dominant_phase.value}", "hint": None},
+        "mode": job.mode,
+        "mode_chip": None
+        if job.mode is None
+        else {"word": job.mode.replace("-", " "), "swatch": f"mode-{job.mode}", "hint": None},
+        "pressure": job.backpressured_max_ratio,
+        "pressure_text": text.percent(job.backpressured_max_ratio),
+        "spark": [[p.duration_ms, p.status.value] for p in job.sparkline],
+        "spark_text": _spark_text(job.sparkline, durations),
+    }
+
+
+_URGENCY = {Health.FAILING: 3, Health.SLOW: 2, Health.TOO_FEW: 1, Health.HEALTHY: 0}
+
+
+def _badge(word: str, icon: str, tone: str, hint: str) -> dict[str, str]:
+    return {"word": word, "icon": icon, "tone": tone, "hint": hint}
+
+
+def _spark_text(points: list[SparkPointOut], durations: list[int]) -> str:
+    failed = sum(p.status is CheckpointStatus.FAILED for p in points)
+    if not durations:
+        return f"{len(points)} checkpoints, {failed} failed"
+    return (
+        f"last {len(points)} checkpoints: {text.duration(min(durations))} to {text.duration(max(durations))}, "
+        f"{failed} failed"
+    )
+
+
+def _counts(jobs: list[JobOut]) -> list[Component]:
+    found: list[Component] = []
+    for health in (Health.FAILING, Health.SLOW, Health.TOO_FEW, Health.HEALTHY):
+        number = sum(j.health is health for j in jobs)
+        if number:
+            found.append(
+                status.badge(f"{number} {HEALTH_WORDS[health]}", HEALTH_ICONS[health], status.HEALTH_TONES[health])
+            )
+    return found
+
+
+def _empty(jobs: list[JobOut]) -> Component | None:
+    if jobs:
+        return None
+    return html.P(
+        ["No job has been seen yet. Add a Flink cluster under ", dcc.Link("Targets", href=routes.targets()), "."],
+        className="empty-state",
+    )

@@ -1,0 +1,109 @@
+"""Colours by role, for both themes; nothing else decides a colour.
+
+Roles are views.md's (Okabe and Ito's set, safe for the common colour blindnesses). A colour never stands alone: status
+is also an icon and a word, a segment also has its place and its hover text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.verdict import Health, Phase
+
+ALIGNED = "#0072B2"
+UNALIGNED = "#D55E00"
+ACKED = "#009E73"
+IN_TRANSIT = "#E69F00"
+
+PHASE_COLORS: dict[Phase, str] = {
+    Phase.START_DELAY: "#E69F00",
+    Phase.ALIGNMENT: "#CC79A7",
+    Phase.SYNC: "#F0E442",
+    Phase.ASYNC: "#56B4E9",
+    Phase.ACK_WAIT: "#8A93A3",
+}
+PHASE_WORDS: dict[Phase, str] = {
+    Phase.START_DELAY: "start delay",
+    Phase.ALIGNMENT: "alignment",
+    Phase.SYNC: "sync",
+    Phase.ASYNC: "async",
+    Phase.ACK_WAIT: "ack wait",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """What a figure needs to know of the page around it."""
+
+    name: str
+    text: str
+    muted: str
+    grid: str
+    border: str
+    surface: str
+    unknown: str
+    """Fill of what is missing or not reached; drawn hatched where it is a bar."""
+    outline: str
+    """Thin line around fills, so that the light ones keep their edge."""
+    path: str
+    """The critical path."""
+    idle: str
+    busy: str
+
+
+LIGHT = Theme(
+    name="light",
+    text="#1b2330",
+    muted="#5b6677",
+    grid="#e6e9ef",
+    border="#cdd3dd",
+    surface="#ffffff",
+    unknown="#b6bdc9",
+    outline="rgba(27,35,48,0.45)",
+    path="#1b2330",
+    idle="#dfe4ec",
+    busy="#46536a",
+)
+DARK = Theme(
+    name="dark",
+    text="#e8ecf3",
+    muted="#9aa5b8",
+    grid="#2a3342",
+    border="#3a4557",
+    surface="#171e29",
+    unknown="#5b6678",
+    outline="rgba(10,14,20,0.7)",
+    path="#ffffff",
+    idle="#2f3a4b",
+    busy="#a9b7cf",
+)
+
+
+def theme(name: str | None) -> Theme:
+    """The theme called ``name``; the light one for anything else."""
+    return DARK if name == "dark" else LIGHT
+
+
+HEALTH_WORDS: dict[Health, str] = {
+    Health.HEALTHY: "healthy",
+    Health.SLOW: "slow",
+    Health.FAILING: "failing",
+    Health.TOO_FEW: "too few checkpoints",
+}
+HEALTH_ICONS: dict[Health, str] = {
+    Health.HEALTHY: "check",
+    Health.SLOW: "hourglass",
+    Health.FAILING: "cross",
+    Health.TOO_FEW: "question",
+}
+STATUS_WORDS: dict[CheckpointStatus, str] = {
+    CheckpointStatus.COMPLETED: "completed",
+    CheckpointStatus.FAILED: "failed",
+    CheckpointStatus.IN_PROGRESS: "in progress",
+}
+STATUS_ICONS: dict[CheckpointStatus, str] = {
+    CheckpointStatus.COMPLETED: "check",
+    CheckpointStatus.FAILED: "cross",
+    CheckpointStatus.IN_PROGRESS: "progress",
+}

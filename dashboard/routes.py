@@ -1,0 +1,126 @@
+"""Addresses of the pages, both ways. An address holds job, run, checkpoint and selection: a permalink.
+
+Identifiers are opaque: they are quoted on the way out and unquoted on the way in, and never looked into.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qs, quote, unquote, urlencode
+
+BASE = "/ui/"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a checkpoint page is opened, sorted and pointed at."""
+
+    opened: tuple[str, ...] = ()
+    """Vertex ids whose subtasks are shown."""
+    sort: str = "topology"
+    at_ms: int | None = None
+    """Position of the scrubber."""
+    picked: str | None = None
+    """``vertex id:subtask`` that is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which page, of what."""
+
+    page: str
+    """fleet, job, checkpoint, targets or unknown."""
+    job: str | None = None
+    run: str | None = None
+    checkpoint: int | None = None
+    selection: Selection = field(default_factory=Selection)
+
+
+SORTS = ("topology", "finish", "start-delay", "alignment", "async", "host")
+
+
+def parse(pathname: str | None, search: str | None = None) -> Route:
+    """The route at an address; ``page`` is ``unknown`` where there is none."""
+    path = (pathname or BASE).rstrip("/") + "/"
+    if not path.startswith(BASE):
+        return Route("unknown")
+    parts = [unquote(p) for p in path[len(BASE) :].split("/") if p]
+    match parts:
+        case []:
+            return Route("fleet")
+        case ["targets"]:
+            return Route("targets")
+        case ["jobs", job]:
+            return Route("job", job=job)
+        case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
+            return Route("checkpoint", job=job, run=run, checkpoint=int(number), selection=_selection(search))
+        case _:
+            return Route("unknown")
+
+
+def _selection(search: str | None) -> Selection:
+    query = parse_qs((search or "").lstrip("?"))
+
+    def first(key: str) -> str | None:
+        return query.get(key, [None])[0]
+
+    sort, at = first("sort"), first("t")
+    return Selection(
+        opened=tuple(query.get("open", [])),
+        sort=sort if sort in SORTS else "topology",
+        at_ms=int(at) if at and at.isascii() and at.isdecimal() and len(at) < 12 else None,
+        picked=first("pick"),
+    )
+
+
+def fleet() -> str:
+    """The fleet board."""
+    return BASE
+
+
+def targets() -> str:
+    """The targets."""
+    return BASE + "targets"
+
+
+def job(job_id: str) -> str:
+    """A job's page."""
+    return f"{BASE}jobs/{_quote(job_id)}"
+
+
+def checkpoint(job_id: str, run_id: str, checkpoint_id: int) -> str:
+    """A checkpoint's page."""
+    return f"{job(job_id)}/runs/{_quote(run_id)}/checkpoints/{checkpoint_id}"
+
+
+def query(selection: Selection) -> str:
+    """The query string of a selection, empty where everything is at its default."""
+    pairs: list[tuple[str, str]] = [("open", v) for v in selection.opened]
+    if selection.sort != "topology":
+        pairs.append(("sort", selection.sort))
+    if selection.at_ms is not None:
+        pairs.append(("t", str(selection.at_ms)))
+    if selection.picked:
+        pairs.append(("pick", selection.picked))
+    return "?" + urlencode(pairs) if pairs else ""
+
+
+def from_api_link(link: str | None) -> str | None:
+    """The page of a checkpoint named by its path in the API (``.../jobs/J/runs/R/checkpoints/N``)."""
+    marker = "/api/v1/"
+    if not link or marker not in link:
+        return None
+    route = parse(BASE + link.split(marker, 1)[1])
+    if route.page != "checkpoint" or route.job is None or route.run is None or route.checkpoint is None:
+        return None
+    return checkpoint(route.job, route.run, route.checkpoint)
+
+
+def with_opened(selection: Selection, vertex_id: str) -> Selection:
+    """The selection with a vertex opened, or closed where it was open."""
+    rest = tuple(v for v in selection.opened if v != vertex_id)
+    return replace(selection, opened=rest if len(rest) < len(selection.opened) else (*rest, vertex_id))
+
+
+def _quote(part: str) -> str:
+    return quote(part, safe="")

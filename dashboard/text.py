@@ -1,0 +1,129 @@
+"""Values as people read them. Missing is ``MISSING`` and never zero; units are always written.
+
+Strings that end up inside a figure pass ``plain``: Plotly reads a small HTML there, and names come from strangers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+MISSING = "–"
+_SECOND_MS = 1_000
+_MINUTE_MS = 60 * _SECOND_MS
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def duration(value_ms: float | None) -> str:
+    """Milliseconds as ``840 ms``, ``7.9 s``, ``2 min 05 s``, ``3 h 20 min`` or ``2 d 4 h``."""
+    if value_ms is None:
+        return MISSING
+    sign, value = ("-", -value_ms) if value_ms < 0 else ("", value_ms)
+    if value < _SECOND_MS:
+        return f"{sign}{value:.3g} ms" if value != int(value) else f"{sign}{int(value)} ms"
+    if value < 10 * _SECOND_MS:
+        return f"{sign}{value / _SECOND_MS:.2f}".rstrip("0").rstrip(".") + " s"
+    if value < _MINUTE_MS:
+        return f"{sign}{value / _SECOND_MS:.1f} s"
+    if value < _HOUR_MS:
+        minutes, rest = divmod(int(value), _MINUTE_MS)
+        return f"{sign}{minutes} min {rest // _SECOND_MS:02d} s"
+    if value < _DAY_MS:
+        hours, rest = divmod(int(value), _HOUR_MS)
+        return f"{sign}{hours} h {rest // _MINUTE_MS:02d} min"
+    days, rest = divmod(int(value), _DAY_MS)
+    return f"{sign}{days} d {rest // _HOUR_MS} h"
+
+
+def size(value_bytes: float | None) -> str:
+    """Bytes with a binary unit."""
+    if value_bytes is None:
+        return MISSING
+    value = float(value_bytes)
+    for unit in _UNITS[:-1]:
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} {_UNITS[-1]}"
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio 0..1 as a percentage; what rounds up to 100 but is not all stays below it."""
+    if ratio is None:
+        return MISSING
+    rounded = round(ratio * 100, 1 if ratio > 0.99 else 0)
+    if ratio < 1 and rounded >= 100:
+        rounded = 99.9
+    return f"{rounded:g} %"
+
+
+def count(value: float | None) -> str:
+    """A count with thin spaces between thousands."""
+    return MISSING if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def evidence_value(value: float | None, unit: str | None) -> str:
+    """The number of one row of evidence with its unit."""
+    if value is None:
+        return MISSING
+    match unit:
+        case "ms":
+            return duration(value)
+        case "bytes":
+            return size(value)
+        case "ratio":
+            # Shares are at most one; factors ("1.9 times its siblings") are not percentages.
+            return percent(value) if 0 <= value <= 1 else f"{value:.3g} ×"
+        case "count":
+            return count(value)
+        case _:
+            return f"{value:.4g} {unit or ''}".strip()
+
+
+def subtasks(indices: Sequence[int], *, most: int = 8) -> str:
+    """Subtask indices, the first ``most`` of them and how many more there are."""
+    if not indices:
+        return MISSING
+    shown = ", ".join(str(i) for i in indices[:most])
+    return shown if len(indices) <= most else f"{shown} and {len(indices) - most} more"
+
+
+def zone(name: str | None) -> tzinfo:
+    """The viewer's time zone; UTC where the name is unknown to this machine."""
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ValueError, OSError, KeyError):
+        return UTC
+
+
+def instant(at: datetime | None, where: tzinfo, *, with_date: bool = True) -> str:
+    """An instant in the viewer's zone, to the second."""
+    if at is None:
+        return MISSING
+    return at.astimezone(where).strftime("%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S")
+
+
+def instant_utc(at: datetime | None) -> str:
+    """An instant in UTC, to the millisecond."""
+    return MISSING if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def axis_instant(at: datetime, where: tzinfo) -> str:
+    """An instant for a Plotly date axis, which knows no zones: the viewer's wall time."""
+    return at.astimezone(where).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def short(name: str, most: int = 30) -> str:
+    """A name cut in its middle: vertices of one job tend to differ at both ends."""
+    if len(name) <= most:
+        return name
+    head = (most - 1) * 2 // 3
+    return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
+
+
+def plain(name: str) -> str:
+    """Text for a figure, with what Plotly would read as markup shown as it is written."""
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")

@@ -71,6 +71,12 @@ HISTORY_DEFAULT: Final = 10
 
 CONFIG: Final = "/config"
 JOBS_OVERVIEW: Final = "/jobs/overview"
+CLUSTER_CONFIG: Final = "/jobmanager/config"
+"""Keys and values of the cluster's configuration file, as ``[{"key", "value"}]``."""
+
+METRICS_FETCH_INTERVAL: Final = "metrics.fetcher.update-interval"
+METRICS_FETCH_INTERVAL_DEFAULT_MS: Final = 10_000
+"""How often a JobManager fetches its tasks' metrics: between two fetches they stand still, however often one asks."""
 
 
 def job(job_id: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
@@ -20,10 +20,10 @@ from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.observation import Engine, JobObservation, JobState, Observation
 from collectors.base import FlinkTransport
-from collectors.flink import parse
+from collectors.flink import parse, parse_metrics
 from collectors.flink.job import JobReader
-from collectors.flink.parse import EngineInfo, JobEntry
-from collectors.flink.reading import RunMemory
+from collectors.flink.parse import JobEntry
+from collectors.flink.reading import EngineFacts, RunMemory
 from collectors.flink.requests import Requests
 
 RunKey: TypeAlias = tuple[EngineRunId, datetime]
@@ -61,7 +61,7 @@ class FlinkCollector:
         self._target_id = target_id
         self._options = options or CollectorOptions()
         self._monotonic_s = monotonic_s
-        self._engine: EngineInfo | None = None
+        self._engine: EngineFacts | None = None
         self._runs: dict[RunKey, RunMemory] = {}
         self._offsets: list[timedelta] = []
 
@@ -81,13 +81,13 @@ class FlinkCollector:
         requests = Requests(
             self._transport, now=now, monotonic_s=self._monotonic_s, budget_count=self._options.budget_count
         )
-        engine = self._engine or parse.engine_info(await requests.get(flink.CONFIG))
+        engine = self._engine or await _discover(requests)
         entries = parse.jobs_overview(await requests.get(flink.JOBS_OVERVIEW))
         offset = self._clock_offset(entries, requests.at())
-        poll = _Poll(requests, engine.engine, offset, self._options)
+        poll = _Poll(requests, replace(engine, offset=offset), self._options)
         jobs, runs = await poll.read(self._in_turn(entries), self._runs)
         self._engine, self._runs = engine, runs
-        return Observation(self._target_id, now, engine.engine, engine.version, jobs, requests.cost())
+        return Observation(self._target_id, now, engine.kind, engine.version, jobs, requests.cost())
 
     def _clock_offset(self, entries: tuple[JobEntry, ...], at: datetime) -> timedelta:
         """The engine's clock minus ours.
@@ -110,13 +110,24 @@ class FlinkCollector:
         return sorted(entries, key=lambda e: (e.state is JobState.ENDED, -waiting_count(e)))
 
 
+async def _discover(requests: Requests) -> EngineFacts:
+    info = parse.engine_info(await requests.get(flink.CONFIG))
+    if info.engine is Engine.RUNTIME:
+        return EngineFacts(info.engine, info.version, fetch_interval=timedelta(0))
+    try:
+        interval_ms = parse_metrics.fetch_interval_ms(await requests.get(flink.CLUSTER_CONFIG))
+    except TargetProtocolError:
+        # Some put a proxy before the REST that keeps the configuration to itself.
+        interval_ms = flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
+    return EngineFacts(info.engine, info.version, fetch_interval=timedelta(milliseconds=interval_ms))
+
+
 class _Poll:
     """One poll over the jobs of a target."""
 
-    def __init__(self, requests: Requests, engine: Engine, offset: timedelta, options: CollectorOptions) -> None:
+    def __init__(self, requests: Requests, engine: EngineFacts, options: CollectorOptions) -> None:
         self._requests = requests
         self._engine = engine
-        self._offset = offset
         self._options = options
 
     async def read(
@@ -153,14 +164,14 @@ class _Poll:
     async def _job(self, entry: JobEntry, before: RunMemory | None) -> tuple[RunMemory, JobObservation | None]:
         memory = RunMemory() if before is None else before.copy()
         memory.name = entry.name
-        reader = JobReader(self._requests, entry, memory, engine=self._engine, offset=self._offset)
+        reader = JobReader(self._requests, entry, memory, engine=self._engine)
         observation = await reader.read(pressure_interval_s=self._options.pressure_interval_s)
         return memory, observation
 
     def _is_old(self, entry: JobEntry) -> bool:
         if entry.state is not JobState.ENDED or entry.ended_at is None:
             return False
-        age = self._requests.at() + self._offset - entry.ended_at
+        age = self._requests.at() + self._engine.offset - entry.ended_at
         return age > timedelta(seconds=self._options.ended_within_s)
 
 

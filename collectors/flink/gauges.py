@@ -5,7 +5,9 @@ A subtask that has not acknowledged reports nothing in the checkpoint's detail, 
 shows an earlier checkpoint's value with nothing to date it; 0 means never (flink-recordings, ``E``).
 
 So a value counts only where it *changed* between two readings, and belongs to the checkpoint for which trigger +
-value falls between them. Where another checkpoint would do as well, the value is given to none.
+value falls between them. A JobManager fetches metrics now and then only, so what a reading shows may have happened
+one fetch interval before the reading it differs from. Barriers come in order, so a checkpoint at or before the one
+told last is out. Where two checkpoints would still do, the value is given to none.
 """
 
 from __future__ import annotations
@@ -18,10 +20,8 @@ from backend.domain.checkpoint import LateBarrier, Values, VertexDetail
 from backend.domain.ids import VertexId
 
 _NANOS_PER_MS = 1_000_000
-# A JobManager fetches metrics every 10 s by default, so a value may be that much older than its first reading.
-_FETCH_MAX = timedelta(seconds=12)
 # Two machines' clocks, and the rounding of both.
-_SLACK = timedelta(seconds=1)
+_SLACK = timedelta(milliseconds=500)
 _RECENT_MAX = 16
 
 
@@ -66,34 +66,48 @@ class GaugeMemory:
     start_delay: dict[tuple[VertexId, int], Reading] = field(default_factory=dict)
     alignment: dict[tuple[VertexId, int], Reading] = field(default_factory=dict)
     late: dict[int, dict[tuple[VertexId, int], LateBarrier]] = field(default_factory=dict)
+    owner_id: dict[tuple[VertexId, int], int] = field(default_factory=dict)
+    """The checkpoint whose barrier was the last one told at a subtask."""
     aligning: dict[tuple[VertexId, int], int] = field(default_factory=dict)
     """Alignment so far (ms) of the subtasks whose gauge grew between their last two readings."""
 
     def copy(self) -> GaugeMemory:
         """An independent copy."""
         late = {cid: dict(found) for cid, found in self.late.items()}
-        return GaugeMemory(dict(self.start_delay), dict(self.alignment), late, dict(self.aligning))
+        return GaugeMemory(dict(self.start_delay), dict(self.alignment), late, dict(self.owner_id), dict(self.aligning))
 
     def read_start_delay(
-        self, vertex_id: VertexId, values_ns: Mapping[int, int], *, at: datetime, candidates: Iterable[Candidate]
+        self,
+        vertex_id: VertexId,
+        values_ns: Mapping[int, int],
+        *,
+        at: datetime,
+        fetch_interval: timedelta,
+        candidates: Iterable[Candidate],
     ) -> None:
         """Take a reading of ``checkpointStartDelayNanos`` by subtask, in the engine's time ``at``."""
         known = tuple(candidates)
         for subtask, value in values_ns.items():
-            before = self.start_delay.get((vertex_id, subtask))
-            self.start_delay[vertex_id, subtask] = Reading(value, at)
+            key = (vertex_id, subtask)
+            before = self.start_delay.get(key)
+            self.start_delay[key] = Reading(value, at)
             if before is None or value in (0, before.value):
                 continue
-            owner = _owner(vertex_id, subtask, value, before=before.at, at=at, candidates=known)
+            earliest, latest = before.at - fetch_interval - _SLACK, at + _SLACK
+            told_id = self.owner_id.get(key, -1)
+            fitting = [c for c in known if c.checkpoint_id > told_id and earliest < c.arrival(value) <= latest]
+            owner = _owner(vertex_id, subtask, value, fitting)
             if owner is None:
                 continue
-            self.late.setdefault(owner.checkpoint_id, {})[vertex_id, subtask] = LateBarrier(
-                vertex_id=vertex_id,
-                subtask=subtask,
-                start_delay_ms=value // _NANOS_PER_MS,
-                seen_at=at,
-                resolution_ms=(at - before.at) // timedelta(milliseconds=1),
-            )
+            self.owner_id[key] = owner.checkpoint_id
+            if owner.is_pending(vertex_id, subtask):
+                self.late.setdefault(owner.checkpoint_id, {})[key] = LateBarrier(
+                    vertex_id=vertex_id,
+                    subtask=subtask,
+                    start_delay_ms=value // _NANOS_PER_MS,
+                    seen_at=at,
+                    resolution_ms=(at - before.at) // timedelta(milliseconds=1),
+                )
 
     def read_alignment(self, vertex_id: VertexId, values_ns: Mapping[int, int], *, at: datetime) -> None:
         """Take a reading of ``checkpointAlignmentTime`` by subtask: one that grew belongs to a task aligning now."""
@@ -112,29 +126,13 @@ class GaugeMemory:
         self.late = {cid: found for cid, found in self.late.items() if cid in kept}
 
 
-def _owner(
-    vertex_id: VertexId,
-    subtask: int,
-    value_ns: int,
-    *,
-    before: datetime,
-    at: datetime,
-    candidates: tuple[Candidate, ...],
-) -> Candidate | None:
-    """The checkpoint the value belongs to; None where it is another's, or may be."""
-    earliest, latest = before - _FETCH_MAX, at + _SLACK
-    fitting = [c for c in candidates if earliest < c.arrival(value_ns) <= latest]
+def _owner(vertex_id: VertexId, subtask: int, value_ns: int, fitting: list[Candidate]) -> Candidate | None:
+    """The checkpoint the value belongs to, of those it fits in time; None where there is none, or more than one."""
     value_ms = value_ns // _NANOS_PER_MS
-    if any(c.acknowledged_ms(vertex_id, subtask) == value_ms for c in fitting):
-        return None
+    equal = [c for c in fitting if c.acknowledged_ms(vertex_id, subtask) == value_ms]
     # A subtask that acknowledged with another start delay has shown that the value is not that checkpoint's.
-    open_to = [c for c in fitting if c.acknowledged_ms(vertex_id, subtask) is None]
-    if not open_to:
-        return None
-    best = max(open_to, key=lambda c: c.arrival(value_ns))
-    if len(open_to) > 1 and best.arrival(value_ns) <= before - _SLACK:
-        return None
-    return best if best.is_pending(vertex_id, subtask) else None
+    left = equal or [c for c in fitting if c.acknowledged_ms(vertex_id, subtask) is None]
+    return left[0] if len(left) == 1 else None
 
 
 def candidate(

@@ -18,10 +18,11 @@ from collectors.flink import parse, parse_metrics
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate, newest
 from collectors.flink.parse import CheckpointsAnswer
-from collectors.flink.reading import Detail, RunMemory, Watch, key_of
+from collectors.flink.reading import Detail, EngineFacts, RunMemory, Watch, key_of
 from collectors.flink.requests import Requests
 
 _NOT_FOUND_MAX = 2
+_WATCH_SLACK = timedelta(seconds=2)
 _POLL_WITHIN_MIN_S = 0.2
 
 
@@ -29,7 +30,7 @@ class HistoryReader:
     """Reads what is new in one answer of ``/checkpoints``."""
 
     def __init__(
-        self, requests: Requests, job_id: EngineRunId, memory: RunMemory, found: Found, *, engine: Engine
+        self, requests: Requests, job_id: EngineRunId, memory: RunMemory, found: Found, *, engine: EngineFacts
     ) -> None:
         self._requests = requests
         self._job_id = job_id
@@ -82,7 +83,7 @@ class HistoryReader:
             if not answer.status.is_terminal:
                 return None
             vertices.append(answer.detail)
-        if self._engine is not Engine.RUNTIME:
+        if self._engine.kind is not Engine.RUNTIME:
             return Detail(tuple(vertices))
         document = await self._requests.find(flink.barriers(self._job_id, header.checkpoint_id))
         return Detail(tuple(vertices), () if document is None else parse_metrics.barriers(document))
@@ -99,7 +100,8 @@ class HistoryReader:
         memory.candidates[cid] = candidate(cid, header.triggered_at, details=detail.vertices, pending=detail.pending)
         if header.failure_reason is FailureReason.EXPIRED and header.failed_at is not None and detail.pending:
             timeout_ms = (memory.config.timeout_ms if memory.config else None) or header.end_to_end_duration_ms or 0
-            until = header.failed_at + timedelta(milliseconds=timeout_ms)
+            # Metrics that are fetched later than the barrier came still tell of it.
+            until = header.failed_at + timedelta(milliseconds=timeout_ms) + self._engine.fetch_interval + _WATCH_SLACK
             memory.watches[cid] = Watch(header, detail.pending, detail.vertices, until)
 
     def _note_unread(self, answer: CheckpointsAnswer) -> None:

@@ -17,7 +17,7 @@ from collectors.flink.found import Found
 from collectors.flink.history import HistoryReader
 from collectors.flink.live import LiveReader
 from collectors.flink.parse import CheckpointsAnswer, JobEntry
-from collectors.flink.reading import RunMemory
+from collectors.flink.reading import EngineFacts, RunMemory
 from collectors.flink.requests import Requests
 
 _EXCEPTIONS_MAX = 20
@@ -33,14 +33,11 @@ _NOT_FOUND = 404
 class JobReader:
     """Reads one job once. ``memory`` is changed in place; its owner drops it where the poll fails."""
 
-    def __init__(
-        self, requests: Requests, entry: JobEntry, memory: RunMemory, *, engine: Engine, offset: timedelta
-    ) -> None:
+    def __init__(self, requests: Requests, entry: JobEntry, memory: RunMemory, *, engine: EngineFacts) -> None:
         self._requests = requests
         self._entry = entry
         self._memory = memory
         self._engine = engine
-        self._offset = offset
         self._job_id = entry.engine_run_id
         self._is_new = memory.topology is None
         self._found = Found()
@@ -71,12 +68,10 @@ class JobReader:
 
     def _now(self) -> datetime:
         """The instant by the engine's clock."""
-        return self._requests.at() + self._offset
+        return self._requests.at() + self._engine.offset
 
     def _live(self) -> LiveReader:
-        return LiveReader(
-            self._requests, self._job_id, self._memory, self._found, engine=self._engine, offset=self._offset
-        )
+        return LiveReader(self._requests, self._job_id, self._memory, self._found, engine=self._engine)
 
     # --- what the job is ------------------------------------------------------------------------------------------
 
@@ -148,7 +143,7 @@ class JobReader:
 
     async def _config(self) -> None:
         memory, now = self._memory, self._requests.at()
-        if memory.config_at is not None and now - memory.config_at < _CONFIG_EVERY[self._engine]:
+        if memory.config_at is not None and now - memory.config_at < _CONFIG_EVERY[self._engine.kind]:
             return
         document = await self._requests.get(flink.checkpoint_config(self._job_id))
         memory.config, memory.config_at = parse.checkpoint_config(document), now

@@ -28,7 +28,7 @@ from collectors.flink.found import Found
 from collectors.flink.gauges import candidate
 from collectors.flink.parse import CheckpointsAnswer, VertexAcks
 from collectors.flink.pressure import MetricNames, gauge_values, request_paths, vertex_pressure, wanted_of
-from collectors.flink.reading import Offered, Pending, RunMemory, Watch, key_of
+from collectors.flink.reading import EngineFacts, Offered, Pending, RunMemory, Watch, key_of
 from collectors.flink.requests import Requests
 
 _OPEN_LONG = timedelta(seconds=1)
@@ -47,15 +47,13 @@ class LiveReader:
         memory: RunMemory,
         found: Found,
         *,
-        engine: Engine,
-        offset: timedelta,
+        engine: EngineFacts,
     ) -> None:
         self._requests = requests
         self._job_id = job_id
         self._memory = memory
         self._found = found
         self._engine = engine
-        self._offset = offset
         self._open: list[tuple[CheckpointHeader, Progress]] = []
 
     async def read(self, answer: CheckpointsAnswer | None, *, pressure_interval_s: float) -> None:
@@ -64,7 +62,7 @@ class LiveReader:
         running = [h for h in answer.headers if not h.status.is_terminal] if answer is not None else []
         for header in running:
             await self._found.attempt(self._in_progress(header))
-        now = self._requests.at() + self._offset
+        now = self._requests.at() + self._engine.offset
         memory.watches = {cid: w for cid, w in memory.watches.items() if now <= w.until}
         before = {cid: len(found) for cid, found in memory.gauges.late.items()}
         await self._gauges_and_pressure(self._awaited(now), pressure_interval_s=pressure_interval_s)
@@ -91,7 +89,7 @@ class LiveReader:
         cid = header.checkpoint_id
         self._memory.candidates[cid] = candidate(cid, header.triggered_at, details=details, pending=pending)
         self._open.append((header, _progress(header, acks, pending, self._requests.at())))
-        if self._engine is Engine.RUNTIME:
+        if self._engine.kind is Engine.RUNTIME:
             events = await self._requests.find(flink.barriers(self._job_id, cid))
             if events is not None:
                 self._found.barriers.append((cid, parse_metrics.barriers(events)))
@@ -196,9 +194,13 @@ class LiveReader:
         self._take(vertex.id, readings, names)
 
     def _take(self, vertex_id: VertexId, readings: parse_metrics.Readings, names: MetricNames) -> None:
-        memory, at = self._memory, self._requests.at() + self._offset
+        memory, at = self._memory, self._requests.at() + self._engine.offset
         memory.gauges.read_start_delay(
-            vertex_id, gauge_values(readings, names.start_delay), at=at, candidates=memory.candidates.values()
+            vertex_id,
+            gauge_values(readings, names.start_delay),
+            at=at,
+            fetch_interval=self._engine.fetch_interval,
+            candidates=memory.candidates.values(),
         )
         memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)
 

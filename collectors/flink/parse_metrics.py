@@ -5,6 +5,7 @@ Metric values come as text, with "NaN" and "true" among them: what is no number 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,6 +40,21 @@ def vertex_metrics(document: Document) -> dict[tuple[int, str], float]:
         if value is not None and index.isascii() and index.isdecimal() and len(index) <= 5:
             found[int(index), name] = value
     return found
+
+
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "m": 60_000}
+_DURATION = re.compile(r"(\d{1,9})\s*([a-z]*)")
+
+
+def fetch_interval_ms(document: Document) -> int:
+    """How often the cluster fetches metrics, from ``/jobmanager/config``; Flink's default where it does not say."""
+    for row in document.items():
+        if row.get("key").value == flink.METRICS_FETCH_INTERVAL:
+            # Milliseconds in 1.x, a duration such as "10 s" in 2.x.
+            found = _DURATION.fullmatch(row.get("value").text(length_max=NAME_MAX).strip().lower())
+            if found is not None and found[2] in _UNITS_MS:
+                return int(found[1]) * _UNITS_MS[found[2]]
+    return flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
 
 
 @dataclass(frozen=True, slots=True)

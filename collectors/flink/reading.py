@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Values, VertexDetail
 from backend.domain.ids import VertexId
+from backend.domain.observation import Engine
 from backend.domain.topology import Topology
 from collectors.flink.gauges import Candidate, GaugeMemory
 from collectors.flink.pressure import MetricNames
@@ -27,6 +28,16 @@ Pending: TypeAlias = Mapping[VertexId, frozenset[int]]
 def key_of(header: CheckpointHeader) -> CheckpointKey:
     """What tells this checkpoint from any other of the run."""
     return header.checkpoint_id, header.triggered_at
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What answers at the target. ``offset`` is its clock minus ours; ``fetch_interval`` is how old metrics may be."""
+
+    kind: Engine
+    version: str
+    fetch_interval: timedelta
+    offset: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,8 +110,17 @@ class RecordedFlink:
         bare, _, query = path.partition("?")
         if query.startswith("get="):
             return self._metrics(bare, query.removeprefix("get=").split(","))
+        if bare == "/jobmanager/config":
+            return 200, self._cluster_settings()
         found = self.recording.last(bare, self.at_s)
         return found or (404, {"errors": [f"Not found: {bare}"]})
+
+    def _cluster_settings(self) -> list[dict]:
+        """As ``run.json`` has them; metrics are as old as the fetch *and* the recorder's round made them."""
+        settings = dict(self.recording.run["cluster_settings"])
+        fetch_ms = int(settings["metrics.fetcher.update-interval"]) + 1000 * self.recording.run["poll_seconds"]
+        settings["metrics.fetcher.update-interval"] = str(round(fetch_ms))
+        return [{"key": key, "value": value} for key, value in settings.items()]
 
     def _metrics(self, bare: str, names: list[str]) -> Answer:
         paths = [p for p in self.recording.times if p.startswith(bare + "?get=")]

@@ -1,0 +1,281 @@
+"""``barrierscope diagnose``: one target, once, no store. Collect for some seconds, analyse, print.
+
+It reads what the engine still holds of its checkpoints, and back-pressure a few times, since one reading may be stale.
+It decides only what is read and shown; who is guilty is decided in ``backend.analysis``. Data goes to standard output,
+everything else to standard error. A later reading that fails costs that reading, not the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.verdict import considered_count, diagnose
+from backend.contracts import flink
+from backend.domain.checkpoint import Checkpoint, LateBarrier
+from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
+from backend.domain.ids import VertexId, target_id
+from backend.domain.observation import JobObservation, JobState, Observation
+from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Topology
+from collectors.base import FlinkTransport
+from collectors.diagnosis_print import Answer, JobAnswer, printed
+from collectors.flink import parse
+from collectors.flink.client import open_transport
+from collectors.flink.collector import CollectorOptions, FlinkCollector
+from collectors.flink.document import read
+from collectors.flink.parse import JobEntry
+
+FORMATS: Final = ("text", "json", "markdown")
+READINGS: Final = 3
+PAUSE_S: Final = 1.0
+TIMEOUT_S: Final = 10.0
+ENDED_MAX: Final = 5
+"""Where no job runs, so many of the newest that have ended are looked at."""
+
+_ANY_AGE_S = 10 * 365 * 86_400.0
+_REQUESTS_MAX = 4_000
+_NAMES_MAX = 20
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+Tell = Callable[[str], None]
+
+
+def run(url: str, *, job: str | None, output_format: str) -> int:
+    """Diagnose the target at ``url`` and print the answer; 0 once it could be read.
+
+    Raises:
+        InvalidInputError: no such format, no address, or no job called ``job``.
+        TargetUnavailableError: the target does not answer.
+        TargetProtocolError: it does not answer as a Flink does.
+
+    """
+    if output_format not in FORMATS:
+        problem = FieldProblem("--format", f"{output_format!r} is none", ", ".join(FORMATS))
+        raise InvalidInputError([problem], what="option")
+    with _Progress() as tell:
+        answer = asyncio.run(_answer(url, job=job, tell=tell))
+    for line in answer.problems:
+        print(f"barrierscope: {line}", file=sys.stderr)
+    sys.stdout.write(printed(answer, output_format, is_terminal=sys.stdout.isatty()))
+    sys.stdout.flush()
+    return 0
+
+
+async def _answer(url: str, *, job: str | None, tell: Tell) -> Answer:
+    began_s = time.monotonic()
+    tell(f"asking {_shown(url)}")
+    async with open_transport(url, timeout_s=TIMEOUT_S) as transport:
+        entries = parse.jobs_overview(read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url))
+        wanted = wanted_jobs(entries, job=job)
+        only = OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted))
+        gathered, problems = await _gather(
+            only, has_running=any(e.state is not JobState.ENDED for e in wanted), tell=tell
+        )
+        jobs = tuple(_job_answer(g) for g in gathered.jobs.values() if g.is_readable)
+        return Answer(
+            url=transport.url,
+            engine=gathered.engine,
+            jobs=jobs,
+            problems=tuple(dict.fromkeys([*problems, *gathered.problems])),
+            request_count=gathered.request_count,
+            took_s=time.monotonic() - began_s,
+            as_of=gathered.as_of,
+        )
+
+
+def wanted_jobs(entries: Sequence[JobEntry], *, job: str | None) -> tuple[JobEntry, ...]:
+    """Which of the listed jobs to look at: those that run, else the newest that have ended; or those called ``job``.
+
+    Raises:
+        InvalidInputError: none is called ``job``; the message has the names there are.
+
+    """
+    if job is not None:
+        named = [e for e in entries if job in (e.name, e.engine_run_id)]
+        if not named:
+            names = sorted({e.name for e in entries})
+            more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+            allowed = ", ".join(names[:_NAMES_MAX]) + more if names else "there is no job at all"
+            problem = FieldProblem("--job", f"no job is called {job!r}", allowed)
+            raise InvalidInputError([problem], what="option")
+        entries = named
+    running = tuple(e for e in entries if e.state is not JobState.ENDED)
+    if running:
+        return running
+    newest: dict[str, JobEntry] = {}
+    for entry in sorted(entries, key=lambda e: e.started_at, reverse=True):
+        newest.setdefault(entry.name, entry)
+    return tuple(newest.values())[:ENDED_MAX]
+
+
+class OnlyJobs:
+    """A ``FlinkTransport`` whose list of jobs has only some of them: what nobody asked about costs no requests."""
+
+    def __init__(self, transport: FlinkTransport, wanted: frozenset[str]) -> None:
+        self._transport = transport
+        self._wanted = wanted
+
+    @property
+    def url(self) -> str:
+        """The target's root."""
+        return self._transport.url
+
+    async def get(self, path: str) -> bytes:
+        """As the transport below answers, its list of jobs shortened."""
+        body = await self._transport.get(path)
+        if path != flink.JOBS_OVERVIEW:
+            return body
+        try:
+            document = orjson.loads(body)
+            rows = [row for row in document["jobs"] if row["jid"] in self._wanted]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            # The collector says better what is wrong with it.
+            return body
+        return orjson.dumps({**document, "jobs": rows})
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Everything read of one run over the readings; later ones replace earlier ones, back-pressure adds up."""
+
+    last: JobObservation
+    topology: Topology | None = None
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    pressure: list[VertexPressure] = field(default_factory=list)
+    late: dict[int, dict[tuple[VertexId, int], LateBarrier]] = field(default_factory=dict)
+    as_of: datetime = _NEVER
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the job's graph was read: without it nothing can be said."""
+        return self.topology is not None
+
+    def add(self, observed: JobObservation, at: datetime) -> None:
+        """Take in one reading."""
+        self.as_of = at
+        self.topology = observed.topology or self.topology
+        before = self.last
+        self.last = replace(
+            observed,
+            config=observed.config or before.config,
+            counts=observed.counts or before.counts,
+            placements=observed.placements or before.placements,
+            exceptions=observed.exceptions or before.exceptions,
+        )
+        for checkpoint in observed.checkpoints:
+            known = self.checkpoints.get(checkpoint.header.checkpoint_id)
+            if known is None or checkpoint.details or not known.details:
+                self.checkpoints[checkpoint.header.checkpoint_id] = checkpoint
+        self.pressure.extend(observed.pressure)
+        for progress in observed.progress:
+            told = self.late.setdefault(progress.checkpoint_id, {})
+            told.update({(b.vertex_id, b.subtask): b for b in progress.late_barriers})
+
+    def evidence(self) -> JobEvidence:
+        """What the analysis takes."""
+        last = self.last
+        return JobEvidence(
+            job_name=last.name,
+            topology=self.topology or Topology(()),
+            now=self.as_of,
+            config=last.config,
+            counts=last.counts,
+            checkpoints=tuple(self.checkpoints[n] for n in sorted(self.checkpoints)),
+            pressure=tuple(self.pressure),
+            placements=last.placements,
+            late_barriers={n: tuple(told.values()) for n, told in self.late.items()},
+            exceptions=last.exceptions,
+            restart_count=last.restart_count,
+        )
+
+
+@dataclass(slots=True)
+class _Readings:
+    """All runs of one target over the readings."""
+
+    jobs: dict[tuple[str, datetime], Gathered] = field(default_factory=dict)
+    engine: str = ""
+    problems: list[str] = field(default_factory=list)
+    request_count: int = 1
+    as_of: datetime = _NEVER
+
+    def add(self, observation: Observation) -> None:
+        """Take in one poll."""
+        self.engine = " ".join(w for w in (observation.engine.value.capitalize(), observation.engine_version) if w)
+        self.request_count += observation.cost.request_count
+        self.as_of = observation.observed_at
+        for job in observation.jobs:
+            key = (job.engine_run_id, job.started_at)
+            if key not in self.jobs:
+                self.jobs[key] = Gathered(job)
+            self.jobs[key].add(job, observation.observed_at)
+            self.problems.extend(f"{job.name}: {problem}" for problem in job.problems)
+
+
+async def _gather(transport: FlinkTransport, *, has_running: bool, tell: Tell) -> tuple[_Readings, list[str]]:
+    options = CollectorOptions(pressure_interval_s=0.0, ended_within_s=_ANY_AGE_S, budget_count=_REQUESTS_MAX)
+    collector = FlinkCollector(transport, target_id=target_id(url=transport.url), options=options)
+    readings = _Readings()
+    # What has ended does not change between two readings.
+    count = READINGS if has_running else 1
+    for n in range(1, count + 1):
+        tell(f"reading {transport.url}, {n} of {count}")
+        try:
+            readings.add(await collector.collect(_now()))
+        except UpstreamError as error:
+            if n == 1:
+                raise
+            return readings, [f"reading {n} of {count} failed: {error}"]
+        if n < count:
+            await asyncio.sleep(PAUSE_S)
+    return readings, []
+
+
+def _job_answer(gathered: Gathered) -> JobAnswer:
+    evidence = gathered.evidence()
+    return JobAnswer(
+        name=gathered.last.name,
+        engine_state=gathered.last.engine_state,
+        diagnosis=diagnose(evidence),
+        considered_count=considered_count(evidence),
+        as_of=gathered.as_of,
+    )
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+def _shown(url: str) -> str:
+    # Before it is parsed the address may hold credentials.
+    return url.rpartition("@")[2][:200]
+
+
+class _Progress:
+    """What is going on, in one line of standard error that is wiped at the end; nothing where that is no terminal."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty()
+
+    def __enter__(self) -> Tell:
+        return self._tell
+
+    def __exit__(self, *_: object) -> None:
+        self._write("")
+
+    def _tell(self, text: str) -> None:
+        self._write(f"{text} …")
+
+    def _write(self, text: str) -> None:
+        if self._is_shown:
+            sys.stderr.write(f"\r\x1b[2K{text}")
+            sys.stderr.flush()

@@ -1,0 +1,257 @@
+"""The answer of ``diagnose`` for a person, for a program and for a change ticket. Decides nothing.
+
+Names come from a foreign engine: in markdown every character that could make markup, a link or a mention of them is
+escaped; in text nothing of them is markup; control characters never get this far (``document.clean``).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from backend.analysis import sentences as say
+from backend.contracts.api import DiagnosisOut, VerdictOut
+from backend.domain.verdict import Diagnosis, Evidence, Health, Verdict, VerdictKind
+
+_WIDTH_MAX = 100
+_WIDTH_MIN = 40
+
+# Status is always an icon, a word and a colour.
+_HEALTH = {
+    Health.HEALTHY: ("✔", "healthy", "green"),
+    Health.SLOW: ("▲", "slow", "yellow"),
+    Health.FAILING: ("✖", "failing", "red"),
+    Health.TOO_FEW: ("?", "too few checkpoints", "cyan"),
+}
+_KIND = {
+    VerdictKind.NONE: "nothing holds the barrier",
+    VerdictKind.CAPACITY: "vertex at capacity",
+    VerdictKind.STRAGGLER: "straggler",
+    VerdictKind.SKEW: "key skew",
+    VerdictKind.SYNC: "slow sync part",
+    VerdictKind.STORE: "slow checkpoint store",
+    VerdictKind.LATE_INPUT: "late input",
+    VerdictKind.FAILING_SUBTASK: "failing subtask",
+    VerdictKind.UNDECIDED: "not decided",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnswer:
+    """What was found of one job."""
+
+    name: str
+    engine_state: str
+    diagnosis: Diagnosis
+    considered_count: int
+    as_of: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was found at one target; ``problems`` are what could not be read."""
+
+    url: str
+    engine: str
+    jobs: tuple[JobAnswer, ...]
+    problems: tuple[str, ...]
+    request_count: int
+    took_s: float
+    as_of: datetime
+
+
+def printed(answer: Answer, output_format: str, *, is_terminal: bool = False) -> str:
+    """The whole output in ``text``, ``json`` or ``markdown``, with a line break at its end."""
+    if output_format == "json":
+        return as_json(answer)
+    return as_markdown(answer) if output_format == "markdown" else as_text(answer, is_terminal=is_terminal)
+
+
+# --- json -----------------------------------------------------------------------------------------------------------
+
+
+def as_json(answer: Answer) -> str:
+    """``{"jobs": [...]}``, each a ``DiagnosisOut`` of the API."""
+    jobs = [_diagnosis_out(job).model_dump(mode="json", exclude={"job_id"}) for job in answer.jobs]
+    return orjson.dumps({"jobs": jobs}, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def _diagnosis_out(job: JobAnswer) -> DiagnosisOut:
+    return DiagnosisOut(
+        job=job.name,
+        health=job.diagnosis.health,
+        verdict=VerdictOut.model_validate(job.diagnosis.verdict, from_attributes=True),
+        as_of=job.as_of,
+        checkpoints_considered=job.considered_count,
+    )
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def as_text(answer: Answer, *, is_terminal: bool) -> str:
+    """A narrow summary; colours only for a terminal."""
+    columns = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns if is_terminal else _WIDTH_MAX
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=max(_WIDTH_MIN, min(columns, _WIDTH_MAX)),
+        force_terminal=is_terminal,
+        color_system="auto" if is_terminal else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    console.print(Text(_headline(answer), style="dim"))
+    for job in answer.jobs:
+        console.print()
+        _print_job(console, job)
+    # A table pads its last column: nobody wants that in a log or a mail.
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _headline(answer: Answer) -> str:
+    jobs = f"{len(answer.jobs)} job{'' if len(answer.jobs) == 1 else 's'}"
+    return f"{answer.url} · {answer.engine} · {jobs} · {answer.request_count} requests in {answer.took_s:.1f} s"
+
+
+def _print_job(console: Console, job: JobAnswer) -> None:
+    icon, word, colour = _HEALTH[job.diagnosis.health]
+    verdict = job.diagnosis.verdict
+    title = Text(f"{icon} {say.vertex(job.name)}", style="bold")
+    title.append("  ")
+    title.append(word, style=f"bold {colour}")
+    title.append(f"  {_KIND[verdict.kind]}", style="bold")
+    console.print(title)
+    console.print(Padding(Text(verdict.sentence), (0, 0, 0, 2)))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for label, value in _facts(job):
+        facts.add_row(Text(label), Text(value))
+    console.print(Padding(facts, (1, 0, 0, 2)))
+    if verdict.evidence:
+        console.print(Padding(_evidence_table(verdict.evidence), (1, 0, 0, 2)))
+
+
+def _facts(job: JobAnswer) -> list[tuple[str, str]]:
+    verdict = job.diagnosis.verdict
+    rows = [("who", _who(verdict))] if verdict.vertex is not None else []
+    if verdict.phase is not None:
+        rows.append(("phase", verdict.phase.value.replace("-", " ")))
+    rows.append(("confidence", f"{verdict.confidence.value}, {say.checkpoints(job.considered_count)} considered"))
+    if job.engine_state != "RUNNING":
+        rows.append(("state", f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
+    rows.extend(("would decide", what) for what in verdict.would_decide)
+    return rows
+
+
+def _who(verdict: Verdict) -> str:
+    name = say.vertex(verdict.vertex or "")
+    who = f"{name}, {_ranges(verdict.subtasks)}" if verdict.subtasks else name
+    return f"{who} on {say.listed(verdict.hosts)}" if verdict.hosts else who
+
+
+def _ranges(subtasks: Sequence[int]) -> str:
+    """``subtask 2``, ``subtasks 0-3, 7``."""
+    runs: list[list[int]] = []
+    for i in sorted(subtasks):
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    text = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return f"subtask{'' if len(subtasks) == 1 else 's'} {text}"
+
+
+def _evidence_table(rows: Sequence[Evidence]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", no_wrap=True)
+    for row in rows:
+        table.add_row(Text(_value(row), style="bold"), Text(row.statement), Text(row.basis.value))
+    return table
+
+
+def _value(row: Evidence) -> str:
+    if row.value is None:
+        return "·"
+    match row.unit:
+        case "ms":
+            return say.duration(row.value)
+        case "bytes":
+            return say.size(row.value)
+        case "ratio":
+            # Shares are at most one; what compares two subtasks is a factor.
+            is_share = row.metric in {"busyRatio", "backpressureRatio"}
+            return say.percent(row.value) if is_share else f"{row.value:.1f} x"
+        case "count":
+            return f"{row.value:.0f}"
+        case _:
+            return f"{row.value:g} {row.unit or ''}".strip()
+
+
+# --- markdown -------------------------------------------------------------------------------------------------------
+
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#~$!])")
+_LIST_START = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")
+
+
+def escaped(text: str) -> str:
+    """``text`` on one line, showing as itself in CommonMark and in GitHub's dialect: no markup, link or mention."""
+    flat = " ".join(text.split()).replace("&", "&amp;")
+    flat = _MARKUP.sub(r"\\\1", flat)
+    flat = _LIST_START.sub(r"\1\\\2", flat)
+    return flat.replace("@", "&#64;").replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def _code(text: str) -> str:
+    return f"`{' '.join(text.replace('`', '').split())}`"
+
+
+def as_markdown(answer: Answer) -> str:
+    """A section for each job, fit for a change ticket."""
+    lines = [f"## Checkpoint diagnosis of {_code(answer.url)}", ""]
+    seconds = f"{answer.took_s:.1f} s"
+    lines += [
+        f"{escaped(answer.engine)}, read {answer.as_of:%Y-%m-%d %H:%M:%S} UTC, "
+        f"{answer.request_count} requests in {seconds}.",
+        "",
+    ]
+    if not answer.jobs:
+        lines += ["No job.", ""]
+    for job in answer.jobs:
+        lines += _job_markdown(job)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _job_markdown(job: JobAnswer) -> list[str]:
+    verdict = job.diagnosis.verdict
+    _, word, _ = _HEALTH[job.diagnosis.health]
+    lines = [
+        f"### {escaped(say.vertex(job.name))}: {word}, {_KIND[verdict.kind]}",
+        "",
+        escaped(verdict.sentence),
+        "",
+        "| | |",
+        "|---|---|",
+        f"| Health | {word} |",
+        f"| Cause | {_KIND[verdict.kind]} |",
+    ]
+    lines += [f"| {label.capitalize()} | {escaped(value)} |" for label, value in _facts(job)]
+    if verdict.evidence:
+        lines += ["", "| Evidence | Value | Basis |", "|---|---:|---|"]
+        lines += [f"| {escaped(r.statement)} | {escaped(_value(r))} | {r.basis.value} |" for r in verdict.evidence]
+    return [*lines, ""]

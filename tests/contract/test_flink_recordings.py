@@ -1,0 +1,306 @@
+"""The collector over six recordings of a real Flink 1.20.5, poll by poll in virtual time.
+
+The recorded JSON is walked here a second time, independently of ``collectors``: every checkpoint id, every value of
+every vertex and subtask must come out as it was recorded, and what was not reported must come out as None.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from backend.domain.checkpoint import Checkpoint, CheckpointCounts
+from backend.domain.ids import TargetId
+from backend.domain.observation import Engine, JobObservation, JobState, Observation
+from collectors.flink.collector import FlinkCollector
+from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, Recording
+
+TARGET = TargetId("t0000000000000000")
+
+
+class Replay:
+    """One recording read to its end, ``step_s`` between two polls."""
+
+    def __init__(self, name: str, *, step_s: float) -> None:
+        self.flink = RecordedFlink(RECORDINGS / name)
+        self.recording = self.flink.recording
+        self.collector = FlinkCollector(self.flink, target_id=TARGET, monotonic_s=self.flink.monotonic_s)
+        self.step_s = step_s
+        self.observations: list[Observation] = []
+
+    async def run(self) -> Replay:
+        self.flink.at_s = self.recording.begins_s
+        while self.flink.at_s <= self.recording.end_s + self.step_s:
+            self.observations.append(await self.collector.collect(self.flink.now))
+            self.flink.at_s += self.step_s
+        return self
+
+    @property
+    def jobs(self) -> list[JobObservation]:
+        return [j for o in self.observations for j in o.jobs if j.engine_run_id == self.recording.job_id]
+
+    @property
+    def terminal(self) -> dict[int, list[Checkpoint]]:
+        found: dict[int, list[Checkpoint]] = {}
+        for job in self.jobs:
+            for checkpoint in job.checkpoints:
+                if checkpoint.header.status.is_terminal:
+                    found.setdefault(checkpoint.header.checkpoint_id, []).append(checkpoint)
+        return found
+
+
+def recorded_histories(recording: Recording) -> list[dict]:
+    return [body for _, body in recording.answers[f"/jobs/{recording.job_id}/checkpoints"]]
+
+
+def recorded_entries(recording: Recording) -> dict[int, dict]:
+    """The last entry of each checkpoint in any recorded history."""
+    return {entry["id"]: entry for body in recorded_histories(recording) for entry in body["history"]}
+
+
+def recorded_subtasks(recording: Recording) -> dict[tuple[int, str], dict]:
+    """The final answer for each checkpoint and vertex."""
+    found = {}
+    for path, answers in recording.answers.items():
+        parts = path.split("/")
+        if parts[:4] == ["", "jobs", recording.job_id, "checkpoints"] and "subtasks" in parts:
+            for status, body in answers:
+                if status == 200 and body["status"] != "IN_PROGRESS":
+                    found[int(parts[5]), parts[7]] = body
+    return found
+
+
+def expected_columns(body: dict) -> dict[str, tuple]:
+    rows = [None] * body["num_subtasks"]
+    for row in body["subtasks"]:
+        rows[row["index"]] = row if row["className"] == "completed" else None
+
+    def column(*path: str) -> tuple:
+        values = []
+        for row in rows:
+            value = row
+            for key in path:
+                value = None if value is None else value[key]
+            values.append(value)
+        return tuple(values)
+
+    return {
+        "start_delay_ms": column("start_delay"),
+        "alignment_duration_ms": column("alignment", "duration"),
+        "sync_duration_ms": column("checkpoint", "sync"),
+        "async_duration_ms": column("checkpoint", "async"),
+        "ack_delay_ms": column("end_to_end_duration"),
+        "checkpointed_size_bytes": column("checkpointed_size"),
+        "full_state_size_bytes": column("state_size"),
+        "processed_bytes": column("alignment", "processed"),
+        "persisted_bytes": column("alignment", "persisted"),
+        "unaligned": column("unaligned_checkpoint"),
+    }
+
+
+def instant(epoch_ms: int) -> datetime | None:
+    return None if epoch_ms < 0 else datetime.fromtimestamp(epoch_ms / 1000, UTC)
+
+
+def milliseconds_apart(one: datetime | None, other: datetime | None) -> float:
+    assert one is not None
+    assert other is not None
+    return abs((one - other).total_seconds()) * 1000
+
+
+@pytest.fixture(params=[(n, s) for n in NAMES for s in (1.0, 2.0, 7.3)], ids=lambda p: f"{p[0]}-every-{p[1]:g}s")
+async def replay(request: pytest.FixtureRequest, anyio_backend: str) -> Replay:
+    name, step_s = request.param
+    return await Replay(name, step_s=step_s).run()
+
+
+@pytest.mark.anyio
+async def test_every_recorded_checkpoint_is_handed_on_once_with_its_detail(replay: Replay) -> None:
+    entries = recorded_entries(replay.recording)
+    assert len(entries) >= 14
+    assert set(replay.terminal) == set(entries)
+    for checkpoint_id, handed_on in replay.terminal.items():
+        assert len([c for c in handed_on if c.details]) == 1, checkpoint_id
+
+
+@pytest.mark.anyio
+async def test_every_value_of_every_subtask_is_the_recorded_one_and_missing_stays_missing(replay: Replay) -> None:
+    recorded = recorded_subtasks(replay.recording)
+    assert recorded
+    seen = 0
+    for checkpoint_id, handed_on in replay.terminal.items():
+        checkpoint = next(c for c in handed_on if c.details)
+        for detail in checkpoint.details:
+            for field, expected in expected_columns(recorded[checkpoint_id, detail.vertex_id]).items():
+                assert getattr(detail, field) == expected, (checkpoint_id, detail.vertex_id, field)
+                seen += len(expected)
+    assert seen == sum(10 * body["num_subtasks"] for body in recorded.values())
+
+
+@pytest.mark.anyio
+async def test_every_header_is_the_recorded_one(replay: Replay) -> None:
+    for checkpoint_id, entry in recorded_entries(replay.recording).items():
+        header = replay.terminal[checkpoint_id][-1].header
+        assert header.status.value.upper() == entry["status"]
+        assert header.is_unaligned == (entry["checkpoint_type"] == "UNALIGNED_CHECKPOINT")
+        assert milliseconds_apart(header.triggered_at, instant(entry["trigger_timestamp"])) < 1
+        assert milliseconds_apart(header.latest_ack_at, instant(entry["latest_ack_timestamp"])) < 1
+        assert header.end_to_end_duration_ms == entry["end_to_end_duration"]
+        assert header.checkpointed_size_bytes == entry["checkpointed_size"]
+        assert header.full_state_size_bytes == entry["state_size"]
+        assert header.processed_bytes == entry["processed_data"]
+        assert header.persisted_bytes == entry["persisted_data"]
+        assert header.subtask_count == entry["num_subtasks"]
+        assert header.acknowledged_count == entry["num_acknowledged_subtasks"]
+        assert header.failure_message == entry.get("failure_message")
+        assert header.external_path == entry.get("external_path")
+
+
+@pytest.mark.anyio
+async def test_a_checkpoint_in_progress_has_no_duration_and_no_size_of_nothing(replay: Replay) -> None:
+    running = [c for j in replay.jobs for c in j.checkpoints if not c.header.status.is_terminal]
+    for checkpoint in running:
+        header = checkpoint.header
+        assert header.end_to_end_duration_ms is None
+        assert checkpoint.details == ()
+        if header.acknowledged_count == 0:
+            assert (header.latest_ack_at, header.checkpointed_size_bytes, header.persisted_bytes) == (None, None, None)
+
+
+@pytest.mark.anyio
+async def test_counts_are_passed_through_with_failures_that_were_never_listed(replay: Replay) -> None:
+    last = recorded_histories(replay.recording)[-1]["counts"]
+    counts = [j.counts for j in replay.jobs if j.counts is not None]
+    assert counts[-1] == CheckpointCounts(**last)
+    if replay.recording.folder.name == "E":
+        listed = sum(e["status"] == "FAILED" for e in recorded_entries(replay.recording).values())
+        assert counts[-1].failed == listed + 1
+
+
+@pytest.mark.anyio
+async def test_a_poll_costs_a_target_few_requests(replay: Replay, record_property) -> None:
+    counts = [o.cost.request_count for o in replay.observations]
+    assert sum(counts) == len(replay.flink.asked)
+    vertex_count = 4 if replay.recording.folder.name == "H" else 3
+    first, later = counts[0], counts[1:]
+    mean = sum(later) / len(later)
+    record_property("requests_per_poll", f"first {first}, then mean {mean:.1f}, most {max(later)}")
+    # The list of jobs and the history; a detail a vertex; a reading of metrics a vertex. Rarely all at once.
+    assert mean <= (2 + vertex_count * (1 + 1)) * (1 if replay.step_s <= 2 else 2)
+    # Once in a run, the first time its tasks change: graph, exceptions, restarts, placements, settings, names.
+    assert max(counts) <= 6 + vertex_count * (5 + 2 * replay.step_s)
+    assert max(len(path) for path in replay.flink.asked) < 4000
+
+
+@pytest.mark.anyio
+async def test_details_are_asked_once_and_an_ended_job_no_more(replay: Replay) -> None:
+    final = [p for p in replay.flink.asked if "/subtasks/" in p and "details" in p]
+    ids_in_progress = {
+        c.header.checkpoint_id for j in replay.jobs for c in j.checkpoints if not c.header.status.is_terminal
+    }
+    for path in set(final):
+        if int(path.split("/")[5]) not in ids_in_progress:
+            assert final.count(path) == 1, path
+    replay.flink.at_s = replay.recording.end_s + 3600
+    await replay.collector.collect(replay.flink.now)
+    replay.flink.asked.clear()
+    await replay.collector.collect(replay.flink.now)
+    assert replay.flink.asked == ["/jobs/overview"]
+
+
+@pytest.mark.anyio
+async def test_the_job_is_described_as_recorded(replay: Replay) -> None:
+    observation = replay.observations[0]
+    assert (observation.engine, observation.engine_version) == (Engine.FLINK, "1.20.5")
+    job = replay.jobs[0]
+    assert job.state is JobState.RUNNING
+    assert job.topology is not None
+    names = [v.name for v in job.topology.vertices]
+    assert names[0] == "Source: main-source"
+    assert names[-1] == "slow-stage-2 -> sink: Writer"
+    assert {e.ship_strategy for e in job.topology.edges} == {"HASH"}
+    order = {v.id: n for n, v in enumerate(job.topology.vertices)}
+    assert all(order[e.source] < order[e.target] for e in job.topology.edges)
+    config = next(j.config for j in replay.jobs if j.config is not None)
+    arguments = replay.recording.run["job_args"]
+    assert config.interval_ms == 5000
+    assert config.timeout_ms == (3000 if replay.recording.folder.name == "E" else 600_000)
+    assert config.is_unaligned_enabled == (arguments["mode"] == "unaligned")
+    # Flink prints 0 for both: not applicable where unaligned is off, at once where it is on.
+    assert config.aligned_timeout_ms == (0 if arguments["mode"] == "unaligned" else None)
+    placements = {p.vertex_id: p for j in replay.jobs for p in j.placements}
+    assert set(placements) == set(order)
+    assert all(p.hosts == ("localhost",) * 4 for p in placements.values()), placements
+    assert replay.jobs[-1].state is JobState.ENDED
+
+
+@pytest.mark.anyio
+async def test_other_jobs_that_were_over_leave_no_trace(replay: Replay) -> None:
+    assert {j.engine_run_id for o in replay.observations for j in o.jobs} == {replay.recording.job_id}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", NAMES)
+async def test_pressure_is_what_the_backpressure_endpoint_said_at_that_time(name: str) -> None:
+    replay = await Replay(name, step_s=2.0).run()
+    recording, agreeing, compared = replay.recording, 0, 0
+    for job in replay.jobs:
+        for reading in job.pressure:
+            at_s = (reading.observed_at - recording.began_at).total_seconds()
+            answer = recording.last(f"/jobs/{recording.job_id}/vertices/{reading.vertex_id}/backpressure", at_s)
+            if answer is None or answer[0] != 200 or answer[1]["status"] != "ok":
+                continue
+            for row in answer[1]["subtasks"]:
+                measured = reading.backpressured_ratio[row["subtask"]]
+                if measured is not None:
+                    compared += 1
+                    agreeing += abs(measured - row["ratio"]) < 1e-6
+    assert compared >= 40
+    # The two endpoints were asked some milliseconds apart, and Flink may have fetched in between.
+    assert agreeing >= 0.97 * compared
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("step_s", [1.0, 2.0])
+async def test_late_barriers_tell_when_the_first_barrier_reached_who_never_acknowledged(step_s: float) -> None:
+    replay = await Replay("E", step_s=step_s).run()
+    details = {(cid, d.vertex_id): d for cid, found in replay.terminal.items() for d in found[-1].details}
+    pending = {(*key, n) for key, detail in details.items() for n in detail.pending}
+    late = {
+        (p.checkpoint_id, b.vertex_id, b.subtask): b for j in replay.jobs for p in j.progress for b in p.late_barriers
+    }
+    assert len(pending) >= 40
+    # Those that were late and acknowledged after all say so themselves.
+    for cid, vertex_id, subtask in set(late) - pending:
+        assert late[cid, vertex_id, subtask].start_delay_ms == details[cid, vertex_id].start_delay_ms[subtask]
+    # Nearly all, says the one who recorded it.
+    assert len(set(late) & pending) >= 0.9 * len(pending), sorted(pending - set(late))
+    # The independent walk: the value must be one that the gauge of that very subtask showed later than the trigger.
+    for (cid, vertex_id, subtask), barrier in late.items():
+        triggered_at = replay.terminal[cid][-1].header.triggered_at
+        shown = gauge_readings(replay.recording, vertex_id, subtask)
+        at = [t for t, v in shown if v // 1_000_000 == barrier.start_delay_ms]
+        assert at, (cid, vertex_id, subtask, barrier)
+        first_shown_ms = (at[0] - triggered_at).total_seconds() * 1000
+        assert barrier.start_delay_ms - 50 <= first_shown_ms <= barrier.start_delay_ms + 5000, (cid, barrier)
+
+
+def gauge_readings(recording: Recording, vertex_id: str, subtask: int) -> list[tuple[datetime, int]]:
+    found = []
+    prefix = f"/jobs/{recording.job_id}/vertices/{vertex_id}/metrics?get="
+    for path, times in recording.times.items():
+        if path.startswith(prefix):
+            for at_s, (_, body) in zip(times, recording.answers[path], strict=True):
+                for row in body:
+                    if row["id"] == f"{subtask}.checkpointStartDelayNanos":
+                        at_ms = recording.began_at.timestamp() + at_s
+                        found.append((datetime.fromtimestamp(at_ms, UTC), int(row["value"])))
+    return sorted(found)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["A", "C2", "H"])
+async def test_a_healthy_job_has_no_late_barriers(name: str) -> None:
+    replay = await Replay(name, step_s=1.0).run()
+    assert not [b for j in replay.jobs for p in j.progress for b in p.late_barriers]

@@ -1,0 +1,166 @@
+"""The JSON documents in the store, and the values they hold: topology, settings, counters, placements, progress.
+
+What was written by an older version reads as a value with its newer fields missing; unknown fields are dropped.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any, TypeVar
+
+import orjson
+
+from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
+from backend.domain.checkpoint import (
+    DETAIL_ARRAYS,
+    CheckpointConfig,
+    CheckpointCounts,
+    Progress,
+    VertexDetail,
+)
+from backend.domain.ids import VertexId
+from backend.domain.topology import Edge, Placement, Topology, Vertex
+
+Document = Mapping[str, Any]
+T = TypeVar("T")
+
+_MAX_TEXT = 8000
+
+
+def clean(text: str) -> str:
+    """``text`` as PostgreSQL takes it: no NUL, no lone surrogates, and not endless."""
+    return text[:_MAX_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def clean_or_none(text: str | None) -> str | None:
+    """``clean`` that lets a missing text be missing."""
+    return None if text is None else clean(text)
+
+
+def dump(document: object) -> str:
+    """JSON text of dataclasses, mappings and sequences. NUL cannot be part of a jsonb value."""
+    return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS).decode().replace("\\u0000", "\\ufffd")
+
+
+def topology_document(topology: Topology) -> Document:
+    """The stored form of a job graph."""
+    return asdict(topology)
+
+
+def topology_from(document: Document | None) -> Topology:
+    """The job graph; an empty one where none was stored."""
+    if document is None:
+        return Topology(())
+    return Topology(
+        tuple(_known(Vertex, v) for v in document["vertices"]), tuple(_known(Edge, e) for e in document["edges"])
+    )
+
+
+def config_document(config: CheckpointConfig) -> Document:
+    """The stored form of checkpoint settings."""
+    return asdict(config)
+
+
+def config_from(document: Document | None) -> CheckpointConfig | None:
+    """The settings, or None where none were stored."""
+    return None if document is None else _known(CheckpointConfig, document)
+
+
+def counts_from(document: Document | None) -> CheckpointCounts | None:
+    """The counters, or None where none were stored."""
+    return None if document is None else _known(CheckpointCounts, document)
+
+
+def placements_from(documents: Sequence[Document] | None) -> tuple[Placement, ...]:
+    """Where subtasks run; empty where that is not known."""
+    return tuple(_known(Placement, {k: _tuple(v) for k, v in d.items()}) for d in documents or ())
+
+
+def progress_document(progress: Progress | None, details: Sequence[VertexDetail]) -> Document:
+    """The stored form of how far a checkpoint had come, with the details that were known by then."""
+    document: dict[str, Any] = {"details": [asdict(d) for d in details]}
+    if progress is not None:
+        document["by_vertex"] = progress.acknowledged_by_vertex
+        document["pending"] = progress.pending
+        document["aligning"] = progress.alignment_running_ms
+    return document
+
+
+def progress_from(
+    checkpoint_id: int, observed_at: datetime, acknowledged_count: int, subtask_count: int, document: Document
+) -> Progress:
+    """How far the checkpoint had come, without its late barriers, which have a table of their own."""
+    return Progress(
+        checkpoint_id=checkpoint_id,
+        observed_at=observed_at,
+        acknowledged_count=acknowledged_count,
+        subtask_count=subtask_count,
+        acknowledged_by_vertex=tuple((VertexId(v), a, t) for v, a, t in document.get("by_vertex", ())),
+        pending=tuple((VertexId(v), tuple(p)) for v, p in document.get("pending", ())),
+        alignment_running_ms=tuple((VertexId(v), tuple(r)) for v, r in document.get("aligning", ())),
+    )
+
+
+def details_from(document: Document) -> tuple[VertexDetail, ...]:
+    """The details of vertices so far, out of a document of ``progress_document``."""
+    return tuple(
+        VertexDetail(vertex_id=VertexId(d["vertex_id"]), **{name: tuple(d[name]) for name in DETAIL_ARRAYS})
+        for d in document.get("details", ())
+    )
+
+
+def barriers_blob(events: Sequence[BarrierEvent]) -> bytes:
+    """The stored form of barrier events: rows of values, compressed."""
+    rows = [
+        [
+            e.kind.value,
+            e.vertex_id,
+            e.subtask,
+            e.at_us,
+            e.lamport,
+            _channel(e.channel),
+            e.size_bytes,
+            e.records,
+            e.reason,
+        ]
+        for e in events
+    ]
+    return zlib.compress(orjson.dumps(rows), level=6)
+
+
+def barriers_from(blob: bytes) -> tuple[BarrierEvent, ...]:
+    """The barrier events of a stored blob, in their order."""
+    return tuple(
+        BarrierEvent(
+            kind=BarrierEventKind(kind),
+            vertex_id=VertexId(vertex),
+            subtask=subtask,
+            at_us=at_us,
+            lamport=lamport,
+            channel=None if channel is None else ChannelId(VertexId(channel[0]), VertexId(channel[1]), *channel[2:]),
+            size_bytes=size_bytes,
+            records=records,
+            reason=reason,
+        )
+        for kind, vertex, subtask, at_us, lamport, channel, size_bytes, records, reason in orjson.loads(
+            zlib.decompress(blob)
+        )
+    )
+
+
+def _channel(channel: ChannelId | None) -> tuple[str, str, int, int] | None:
+    if channel is None:
+        return None
+    return channel.source, channel.target, channel.source_subtask, channel.target_subtask
+
+
+def _known(kind: type[T], document: Document) -> T:
+    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in document.items() if name in names})
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,207 @@
+"""Writes the state of one run: its place under a job, graph and settings over time, counters, and what happened to it.
+
+Locks the run's row first, so writers of one run take turns. Invariant: state follows the newest observation; an older
+one that arrives later changes no state (its checkpoints and readings are stored all the same). What happened is keyed
+by what makes it the same happening, so reporting it twice, or in another order, adds nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from backend.domain.clock import to_epoch_ms
+from backend.domain.ids import TargetId, job_id, run_id
+from backend.domain.observation import Engine, JobObservation, JobState
+from backend.store.checkpoint_writer import CheckpointTally, RunKey
+from backend.store.copying import Cursor
+from backend.store.documents import clean, config_document, dump, topology_document
+
+_EVENT_TEXT_MAX = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKey:
+    """The target a run was seen at, and the deployment its jobs belong to."""
+
+    id: TargetId
+    deployment: str
+    engine: Engine
+
+
+@dataclass(frozen=True, slots=True)
+class LockedRun:
+    """A run whose row is locked until the commit. ``is_newest``: nothing newer of it was applied before."""
+
+    key: RunKey
+    row: Mapping[str, Any]
+    is_newest: bool
+
+
+async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, observed_at: datetime) -> LockedRun:
+    """Make job and run where they are new, and lock the run's row."""
+    name = clean(job.name)
+    started_ms = to_epoch_ms(job.started_at)
+    key = RunKey(
+        run_id=run_id(target=target.id, engine_run_id=job.engine_run_id, started_at_ms=started_ms),
+        job_id=job_id(deployment=target.deployment, name=job.name),
+    )
+    await cursor.execute(
+        "INSERT INTO jobs (id, deployment, name, first_seen_at) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+        (key.job_id, target.deployment, name, observed_at),
+    )
+    await cursor.execute(
+        "INSERT INTO runs (id, job_id, target_id, engine_run_id, engine, started_at, ended_at, state, engine_state,"
+        " first_observed_at, observed_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+        (
+            *(key.run_id, key.job_id, target.id, clean(job.engine_run_id), target.engine.value, job.started_at),
+            *(job.ended_at, job.state.value, clean(job.engine_state), observed_at, observed_at),
+        ),
+    )
+    is_new = cursor.rowcount == 1
+    await cursor.execute(
+        "SELECT job_id, state, observed_at, first_observed_at, counts, failed_listed_count, failed_listed_base,"
+        " failed_unlisted_past FROM runs WHERE id = %s FOR UPDATE",
+        (key.run_id,),
+    )
+    row = await cursor.fetchone()
+    if row is None or cursor.description is None:
+        raise LookupError(f"run {key.run_id} vanished while it was written")
+    named = dict(zip((c.name for c in cursor.description), row, strict=True))
+    # A target whose deployment label changed keeps its running jobs under the id their history has.
+    key = RunKey(run_id=key.run_id, job_id=named["job_id"])
+    return LockedRun(key, named, is_new or observed_at > named["observed_at"])
+
+
+async def write_state(
+    cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime, tally: CheckpointTally
+) -> None:
+    """Apply what the observation says of the run itself, and count the checkpoints that were just written."""
+    await cursor.execute(
+        "UPDATE runs SET checkpoint_count = checkpoint_count + %s, failed_listed_count = failed_listed_count + %s,"
+        " first_observed_at = LEAST(first_observed_at, %s) WHERE id = %s",
+        (tally.new, tally.newly_failed, observed_at, run.key.run_id),
+    )
+    if run.is_newest:
+        await _write_newest(cursor, run, job, observed_at, tally)
+    await _write_events(cursor, run, job, observed_at)
+
+
+async def _write_newest(
+    cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime, tally: CheckpointTally
+) -> None:
+    base, past = _unlisted(run, job, tally)
+    await cursor.execute(
+        "UPDATE runs SET ended_at = %s, state = %s, engine_state = %s, restart_count = COALESCE(%s, restart_count),"
+        " counts = COALESCE(%s, counts), failed_listed_base = %s, failed_unlisted_past = %s,"
+        " placements = COALESCE(%s, placements), problems = %s, observed_at = %s WHERE id = %s",
+        (
+            *(job.ended_at, job.state.value, clean(job.engine_state), job.restart_count),
+            *(dump(job.counts) if job.counts is not None else None, base, past),
+            *(dump(job.placements) if job.placements else None, dump([clean(p) for p in job.problems])),
+            *(observed_at, run.key.run_id),
+        ),
+    )
+    if job.topology is not None:
+        await _write_version(cursor, run, "topology", topology_document(job.topology), job, observed_at)
+    if job.config is not None:
+        await _write_version(cursor, run, "config", config_document(job.config), job, observed_at)
+
+
+def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tuple[int, int]:
+    """(failures listed before the coordinator's counters began, failures that were never listed in earlier counts).
+
+    The counters restart with the coordinator; then what had never been listed until there is put aside.
+    """
+    base, past = run.row["failed_listed_base"], run.row["failed_unlisted_past"]
+    before = run.row["counts"]
+    if before is None or job.counts is None or job.counts.total >= before["total"]:
+        return base, past
+    listed = run.row["failed_listed_count"]
+    return listed + tally.newly_failed, past + max(0, before["failed"] - (listed - base))
+
+
+async def _write_version(
+    cursor: Cursor, run: LockedRun, kind: str, document: Mapping[str, Any], job: JobObservation, observed_at: datetime
+) -> None:
+    after = orjson.loads(dump(document))
+    before, owner = await _version_before(cursor, run, kind, job.started_at)
+    is_first = owner != run.key.run_id
+    if before == after and not is_first:
+        return
+    at = min(job.started_at, observed_at) if is_first else observed_at
+    await cursor.execute(
+        "INSERT INTO run_versions (run_id, kind, since, document) VALUES (%s, %s, %s, %s)"
+        " ON CONFLICT (run_id, kind, since) DO UPDATE SET document = excluded.document",
+        (run.key.run_id, kind, at, dump(after)),
+    )
+    if before is None:
+        return
+    event, text = ("rescaled", _rescaled(before, after)) if kind == "topology" else _changed(before, after)
+    if text:
+        await _add_event(cursor, run.key, event, key=at.isoformat(), at=at, text=text)
+
+
+async def _version_before(
+    cursor: Cursor, run: LockedRun, kind: str, started_at: datetime
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The newest document of this run, else that of the job's run before; and whose it is."""
+    await cursor.execute(
+        "SELECT v.document, v.run_id FROM run_versions v JOIN runs r ON r.id = v.run_id"
+        " WHERE v.kind = %s AND (r.id = %s OR (r.job_id = %s AND r.started_at < %s))"
+        " ORDER BY (r.id = %s) DESC, r.started_at DESC, v.since DESC LIMIT 1",
+        (kind, run.key.run_id, run.key.job_id, started_at, run.key.run_id),
+    )
+    row = await cursor.fetchone()
+    return (None, None) if row is None else (row[0], row[1])
+
+
+def _rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    was = {v["name"]: v["parallelism"] for v in before["vertices"]}
+    changes = [
+        f"{v['name']}: {was[v['name']]} -> {v['parallelism']}"
+        for v in after["vertices"]
+        if v["name"] in was and was[v["name"]] != v["parallelism"]
+    ]
+    return "parallelism " + ", ".join(changes) if changes else ""
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, str]:
+    names = [n for n in after if before.get(n) != after[n]]
+    return "configuration-changed", ", ".join(f"{n}: {_word(before.get(n))} -> {_word(after[n])}" for n in names)
+
+
+def _word(value: object) -> str:
+    return "not reported" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _write_events(cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime) -> None:
+    text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
+    await _add_event(cursor, run.key, "run-started", key="", at=job.started_at, text=text)
+    if job.state is JobState.ENDED:
+        ended_at = job.ended_at or observed_at
+        await _add_event(cursor, run.key, "run-ended", key="", at=ended_at, text=f"ended {clean(job.engine_state)}")
+    if job.restart_count:
+        many = f"restart {job.restart_count} of this run"
+        await _add_event(cursor, run.key, "restarted", key=str(job.restart_count), at=observed_at, text=many)
+    for at, words in _distinct(job.exceptions):
+        key = f"{to_epoch_ms(at)}-{hashlib.blake2b(words.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+        await _add_event(cursor, run.key, "exception", key=key, at=at, text=words)
+
+
+def _distinct(exceptions: Sequence[tuple[datetime, str]]) -> Sequence[tuple[datetime, str]]:
+    return list(dict.fromkeys(exceptions))
+
+
+async def _add_event(cursor: Cursor, run: RunKey, kind: str, *, key: str, at: datetime, text: str) -> None:
+    # Seen twice, it happened when it was seen first.
+    await cursor.execute(
+        "INSERT INTO job_events AS e (run_id, kind, key, job_id, at, text) VALUES (%s, %s, %s, %s, %s, %s)"
+        " ON CONFLICT (run_id, kind, key) DO UPDATE SET at = excluded.at WHERE excluded.at < e.at",
+        (run.run_id, kind, key, run.job_id, at, clean(text)[:_EVENT_TEXT_MAX]),
+    )

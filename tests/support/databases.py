@@ -1,0 +1,55 @@
+"""Databases on one PostgreSQL server: empty ones, and copies of one that was migrated once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import psycopg
+
+from backend.store import migrate
+
+_TEMPLATE = "migrated_template"
+
+
+class Databases:
+    """Makes databases on the server at ``url`` and drops them again."""
+
+    def __init__(self, url: str) -> None:
+        self._root = url.rpartition("/")[0]
+        self._numbers = count(1)
+        self._has_template = False
+
+    def url(self, name: str) -> str:
+        """The URL of the database of that name on the same server."""
+        return f"{self._root}/{name}"
+
+    @contextmanager
+    def empty(self) -> Iterator[str]:
+        """A database without any table."""
+        with self._made("CREATE DATABASE {name}") as url:
+            yield url
+
+    @contextmanager
+    def migrated(self) -> Iterator[str]:
+        """A database at the newest revision."""
+        if not self._has_template:
+            self._run(f"CREATE DATABASE {_TEMPLATE}")
+            migrate.upgrade(self.url(_TEMPLATE))
+            self._has_template = True
+        with self._made(f"CREATE DATABASE {{name}} TEMPLATE {_TEMPLATE}") as url:
+            yield url
+
+    @contextmanager
+    def _made(self, statement: str) -> Iterator[str]:
+        name = f"test_{next(self._numbers)}"
+        self._run(statement.format(name=name))
+        try:
+            yield self.url(name)
+        finally:
+            self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _run(self, statement: str) -> None:
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[arg-type]

@@ -71,6 +71,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
         code = app(arguments, prog_name="barrierscope", standalone_mode=False)
+        sys.stdout.flush()
     except typer.TyperException as error:
         return _complain(error.format_message(), _EXIT_USAGE)
     except BarrierscopeError as error:
@@ -78,10 +79,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader (`head`, say) has seen enough; without this Python complains again while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _end_unread()
+    except SystemExit as error:
+        # Typer makes an exit of it, whatever it is told.
+        if isinstance(error.__context__, BrokenPipeError):
+            return _end_unread()
+        raise
     return code if isinstance(code, int) else 0
+
+
+def _end_unread() -> int:
+    """The reader (`head`, say) has seen enough; without this Python complains again while it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _complain(message: str, code: int) -> int:

@@ -1,0 +1,77 @@
+"""The console command as a process: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+_COMMAND = (sys.executable, "-P", "-m", "backend.cli")
+
+
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    shell = {k: v for k, v in os.environ.items() if not k.startswith("BARRIERSCOPE_")} | environment
+    return subprocess.run([*_COMMAND, *arguments], capture_output=True, text=True, timeout=120, env=shell)
+
+
+_SIMULATE = ("simulate", "backpressured", "--duration", "25s", "--seed", "7")
+_UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
+
+
+def test_a_simulation_gives_the_same_result_every_time_to_the_byte():
+    first = _run(*_SIMULATE, "--set", _UNALIGNED, "--format", "json", PYTHONHASHSEED="1")
+    again = _run(*_SIMULATE, "--set", _UNALIGNED, "--format", "json", PYTHONHASHSEED="2", TZ="Asia/Tokyo")
+
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == again.stdout
+    document = json.loads(first.stdout)
+    assert document["seed"] == 7
+    assert document["checkpoints"]
+    assert {c["barrier"] for c in document["checkpoints"]} == {"unaligned"}
+
+
+def test_another_seed_gives_another_result_and_a_setting_takes_effect():
+    runs = [
+        json.loads(_run(*options, "--format", "json").stdout)
+        for options in (_SIMULATE, (*_SIMULATE[:-1], "8"), (*_SIMULATE, "--set", _UNALIGNED))
+    ]
+
+    assert len({r["trace_hash"] for r in runs}) == 3
+    aligned, _, unaligned = (r["summary"]["end_to_end_us"]["median"] for r in runs)
+    assert unaligned * 50 <= aligned
+
+
+def test_a_simulation_as_text_names_each_checkpoint_and_each_vertex():
+    answer = _run(*_SIMULATE)
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    lines = answer.stdout.splitlines()
+    assert lines[0] == "orders-aligned: 25.000 s of virtual time, seed 7"
+    assert {"orders", "enrich", "aggregate"} <= {line.split()[0] for line in lines if line}
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    process = subprocess.Popen(
+        [*_COMMAND, "simulate", "healthy", "--duration", "5s", "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    complaint = process.stderr.read()
+    process.stderr.close()
+
+    assert (process.wait(60), complaint) == (0, b"")
+
+
+@pytest.mark.parametrize("arguments", [("simulate", "nope"), ("up", "--port", "0"), ("nonsense",)], ids=" ".join)
+def test_what_is_wrong_is_one_line_on_standard_error_and_exit_code_two(arguments):
+    answer = _run(*arguments)
+
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("barrierscope: ")
+    assert answer.stderr.count("\n") == 1

@@ -1,0 +1,181 @@
+"""The command tree: help with an example everywhere, errors in one line, exit codes that scripts can use."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import typer.main
+
+from backend.cli.app import app, run
+from backend.settings import PREFIX, Settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+
+
+def _paths(command, path=()):
+    yield path
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from _paths(sub, (*path, name))
+
+
+_PATHS = list(_paths(typer.main.get_command(app)))
+_GROUPS = {(), ("targets",)}
+
+
+def test_every_subcommand_that_is_promised_is_there():
+    assert {p[0] for p in _PATHS if p} == {
+        *("up", "diagnose", "simulate", "targets", "version"),
+        *("api", "runtime", "collect", "migrate"),
+    }
+    assert {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2} == {"add", "list", "test", "remove"}
+
+
+@pytest.mark.parametrize("path", _PATHS, ids=lambda p: " ".join(p) or "root")
+def test_every_subcommand_has_help_with_an_example_of_itself(path, capsys):
+    assert run([*path, "--help"]) == 0
+
+    text = capsys.readouterr().out
+    example = text.partition("Example: ")[2].split()
+    assert example[: 1 + len(path)] == ["barrierscope", *path] or path in _GROUPS
+    assert example[0] == "barrierscope"
+
+
+@pytest.mark.parametrize("path", [p for p in _PATHS if p in _GROUPS], ids=lambda p: " ".join(p) or "root")
+def test_a_group_called_alone_shows_its_help(path, capsys):
+    assert run(list(path)) == 0
+
+    assert "Usage: barrierscope" in capsys.readouterr().out
+
+
+_PRINTS_DATA = [
+    ("version",),
+    ("diagnose",),
+    ("simulate",),
+    *[("targets", n) for n in ("add", "list", "test", "remove")],
+]
+
+
+@pytest.mark.parametrize("path", _PRINTS_DATA, ids=" ".join)
+def test_what_prints_data_prints_json_as_well(path, capsys):
+    run([*path, "--help"])
+
+    assert "--format" in capsys.readouterr().out
+
+
+def test_the_version_is_told_as_text_and_as_json(capsys):
+    assert run(["version"]) == 0
+    text = capsys.readouterr().out.strip()
+    assert run(["version", "--format", "json"]) == 0
+
+    assert json.loads(capsys.readouterr().out) == {"version": text}
+
+
+_REFUSED = [
+    (["nonsense"], "nonsense"),
+    (["up", "--port", "0"], "--port"),
+    (["up", "--port", "http"], "--port"),
+    (["up", "--poll-interval", "5"], "--poll-interval: '5' is not a duration"),
+    (["up", "--poll-interval", "10ms"], "0.2s to 3600s"),
+    (["up", "--port", "9000", "--runtime-port", "9000"], "--runtime-port: 9000 is the port of the pages already"),
+    (["up", "--host", "0.0.0.0"], "BARRIERSCOPE_API_TOKEN"),
+    (["api", "--host", "::", "--database-url", "postgresql://x"], "BARRIERSCOPE_API_TOKEN"),
+    (["api"], "BARRIERSCOPE_DATABASE_URL"),
+    (["collect"], "BARRIERSCOPE_DATABASE_URL"),
+    (["migrate"], "BARRIERSCOPE_DATABASE_URL"),
+    (["runtime", "--job", "no-such-job"], "one of backpressured"),
+    (["runtime", "--job", "healthy", "--job", "healthy"], "several jobs are called"),
+    (["simulate"], "JOB"),
+    (["simulate", "no-such-job"], "no job is called 'no-such-job'"),
+    (["simulate", "healthy", "--duration", "soon"], "--duration"),
+    (["simulate", "healthy", "--duration", "0s"], "0.001s to 86400s"),
+    (["simulate", "healthy", "--seed", "-1"], "--seed"),
+    (["simulate", "healthy", "--set", "interval"], "key=value"),
+    (["simulate", "healthy", "--set", "execution.checkpointing.intervall=1s"], "execution.checkpointing.intervall"),
+    (["simulate", "healthy", "--set", "execution.checkpointing.interval=never"], "execution.checkpointing.interval"),
+    (["simulate", "healthy", "--format", "xml"], "xml"),
+    (["diagnose", "http://127.0.0.1:1", "--format", "xml"], "xml"),
+    (["targets", "add", "http://x", "--label", "team"], "--label: 'team' is no pair"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), _REFUSED, ids=[" ".join(a) for a, _ in _REFUSED])
+def test_a_wrong_command_line_is_one_line_that_says_what_is_allowed(arguments, words, capsys):
+    assert run(arguments) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("barrierscope: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+_MALFORMED = {
+    "no-toml": ("name = \n", "line 1"),
+    "unknown-key": ('name = "x"\nspeed = 3\n', "speed"),
+    "no-vertex": ('name = "x"\n', "vertex"),
+    "bad-number": ('name = "x"\n[[vertex]]\nid = "a"\nkind = "source"\nparallelism = 0\n', "vertex[0].parallelism"),
+}
+
+
+@pytest.mark.parametrize("text", _MALFORMED, ids=str)
+def test_a_malformed_job_file_is_one_line_that_names_the_field(text, capsys, tmp_path):
+    document, words = _MALFORMED[text]
+    path = tmp_path / "job.toml"
+    path.write_text(document)
+
+    assert run(["simulate", str(path)]) == 2
+
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+
+
+def test_a_bad_variable_of_the_environment_is_one_line_that_names_it(monkeypatch, capsys):
+    monkeypatch.setenv("BARRIERSCOPE_PORT", "http")
+
+    assert run(["up"]) == 2
+
+    assert "BARRIERSCOPE_PORT" in capsys.readouterr().err
+
+
+def test_an_api_that_does_not_run_is_one_line_and_a_failure(capsys):
+    assert run(["targets", "list", "--api", "http://127.0.0.1:1"]) == 1
+
+    error = capsys.readouterr().err
+    assert "is `barrierscope up` running?" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
+    tmp_path.chmod(0o500)
+
+    assert run(["up", "--data-dir", str(tmp_path)]) == 1
+
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_a_file_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+
+    assert run(["up", "--data-dir", str(tmp_path / "file")]) == 1
+
+    error = capsys.readouterr().err
+    assert "cannot be written" in error
+    assert error.count("\n") == 1
+
+
+def test_a_part_that_is_not_installed_is_named(monkeypatch, capsys):
+    monkeypatch.setattr("backend.cli.roles.metadata.entry_points", lambda **_: ())
+
+    assert run(["diagnose", "http://127.0.0.1:1"]) == 1
+
+    assert capsys.readouterr().err == (
+        "barrierscope: the part 'diagnose' is not installed; install Barrierscope again\n"
+    )

@@ -35,7 +35,7 @@ from collectors.flink.document import read
 from collectors.flink.parse import JobEntry
 
 FORMATS: Final = ("text", "json", "markdown")
-READINGS: Final = 3
+READINGS: Final = 4
 PAUSE_S: Final = 1.0
 TIMEOUT_S: Final = 10.0
 ENDED_MAX: Final = 5

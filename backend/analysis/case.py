@@ -147,7 +147,7 @@ def _has_restarts(evidence: JobEvidence) -> bool:
 def _pressure(
     evidence: JobEvidence, readings: Sequence[VertexPressure]
 ) -> tuple[dict[VertexId, VertexLoad], Suspect | None]:
-    loads = pressure.vertex_loads(readings)
+    loads = pressure.without_unset(evidence.topology, pressure.vertex_loads(readings))
     found = pressure.suspects(evidence.topology, loads)
     return loads, pressure.root_suspect(evidence.topology, found)
 
@@ -193,6 +193,8 @@ def _job_lead(report: HealthReport, evidence: JobEvidence) -> str:
         verb = "expired" if reasons == {FailureReason.EXPIRED} else "failed"
         after = median(c.header.end_to_end_duration_ms for c in report.failed)
         at = f" at {say.duration(after)}" if verb == "expired" and after is not None else ""
+        if len(report.failed) == report.judged_count:
+            return f"All of the last {report.judged_count} checkpoints {verb}{at}"
         return f"{len(report.failed)} of the last {report.judged_count} checkpoints {verb}{at}"
     if middle is None:
         if report.failed:

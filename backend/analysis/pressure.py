@@ -85,6 +85,23 @@ def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoa
     return {v: _load(v, readings) for v, readings in by_vertex.items()}
 
 
+def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> dict[VertexId, VertexLoad]:
+    """The loads without those that only look measured.
+
+    An engine works busy out as what is neither idle nor held back, so until these two were ever updated (the first
+    seconds of a task) a subtask shows busy for all of the time. Where nothing feeds such a vertex by force, the value
+    is as good as none.
+    """
+
+    def is_unset(load: VertexLoad) -> bool:
+        rows = [(load.busy[i], load.backpressured[i], load.idle[i]) for i in load.known_subtasks]
+        feeder = _feeder(topology, loads, load.vertex_id)
+        is_pressed = feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO
+        return not is_pressed and all(row == (1.0, 0.0, 0.0) for row in rows)
+
+    return {v: load for v, load in loads.items() if not is_unset(load)}
+
+
 def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[Suspect, ...]:
     """Every vertex that shows the sign, in topological order."""
     found = (_suspect(topology, loads, v.id) for v in topology.vertices)

@@ -71,6 +71,9 @@ ROUNDING_MS: Final = 4
 CONFIDENT_COUNT: Final = 5
 """From as many checkpoints on a verdict may be certain (AD-3 of the advisor's rules); below it is not."""
 
+PERSISTED_MIN_BYTES: Final = 16_384
+"""In-flight data of this much a subtask, half of a default buffer, is a queue: something below is held back."""
+
 PROGRESS_SLOW_RATIO: Final = 1.5
 """An open checkpoint is slow past this multiple of the longest time that past ones took to come as far."""
 

@@ -21,7 +21,8 @@ from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.pressure import backpressured_max
-from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO
+from backend.analysis.statistics import median, ratio
+from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, PERSISTED_MIN_BYTES
 from backend.analysis.verdict_draft import draft, weaker
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.verdict import Confidence, Diagnosis, Health, Verdict, VerdictKind
@@ -32,6 +33,7 @@ _RULES = (
     verdict_barrier.by_pressure,
     verdict_snapshot.unanswered,
     verdict_barrier.by_travel,
+    lambda case: _hidden(case),
 )
 
 
@@ -39,6 +41,11 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     """The health of the job's checkpoints, and what limits the job."""
     case = cases.of_job(evidence)
     return Diagnosis(case.report.health, _verdict(case, evidence.checkpoints))
+
+
+def considered_count(evidence: JobEvidence) -> int:
+    """How many checkpoints ``diagnose`` judges: the newest terminal ones, aborts from outside left out."""
+    return cases.of_job(evidence).report.judged_count
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
@@ -89,6 +96,26 @@ def _would_decide(case: Case) -> tuple[str, ...]:
     return tuple(missing) or ("readings taken while a checkpoint is open: the cause may come and go",)
 
 
+def _hidden(case: Case) -> Verdict | None:
+    """Without readings: queues that unaligned barriers persist tell that somebody is held back, but not by whom."""
+    if case.loads or case.is_suffering:
+        return None
+    headers = [w.checkpoint.header for w in case.walked]
+    persisted = median(h.persisted_bytes for h in headers)
+    each = median(ratio(h.persisted_bytes, h.subtask_count) for h in headers)
+    if persisted is None or each is None or each < PERSISTED_MIN_BYTES:
+        return None
+    return draft(
+        case,
+        VerdictKind.UNDECIDED,
+        f"unaligned checkpoints persist {say.size(persisted)} of queued data each, so something is back-pressured, but "
+        "back-pressure could not be read to tell by whom",
+        evidence=[*rows.hiding(case), *rows.fare(case)],
+        confidence=Confidence.LOW,
+        would_decide=_would_decide(case),
+    )
+
+
 def _nothing(case: Case) -> Verdict:
     most = backpressured_max(case.loads)
     is_calm = most is not None and most[1] < BACKPRESSURED_MIN_RATIO
@@ -99,12 +126,17 @@ def _nothing(case: Case) -> Verdict:
         text += f" more than {say.percent(most[1])} of the time" if most[1] >= 0.005 else ""
     else:
         text = f"{case.name(most[0])} is back-pressured {say.percent(most[1])}, but nothing below it is full"
-    is_sure = is_calm and case.report.health is Health.HEALTHY
     return draft(
         case,
         VerdictKind.NONE,
         f"nothing holds the barrier, {text}",
         evidence=[*rows.fare(case), *rows.calm(case)],
-        confidence=case.confidence if is_sure else weaker(case.confidence, Confidence.MEDIUM),
+        confidence=weaker(case.confidence, _how_sure(case, is_calm=is_calm)),
         would_decide=() if case.loads else ("back-pressure of each vertex, read while the job runs",),
     )
+
+
+def _how_sure(case: Case, *, is_calm: bool) -> Confidence:
+    if not case.loads:
+        return Confidence.LOW
+    return Confidence.HIGH if is_calm and case.report.health is Health.HEALTHY else Confidence.MEDIUM

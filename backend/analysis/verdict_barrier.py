@@ -166,7 +166,9 @@ def _arrival(case: Case, vertex_id: VertexId) -> str | None:
         if late:
             named = sorted(late)[-_LATE_NAMED_MAX:]
             times = say.listed([say.duration(ms) for ms, _ in named])
-            return f"the barrier reached {vertex} {say.subtasks([i for _, i in named])} only at {times}"
+            others = sum(not p.is_acknowledged for p in walked.phases[vertex_id]) - len(named)
+            more = f" ({others} more had not acknowledged either)" if others else ""
+            return f"the barrier reached {vertex} {say.subtasks([i for _, i in named])} only at {times}{more}"
     pending = [sum(not p.is_acknowledged for p in found) for found in case.subtasks_of(vertex_id)]
     waiting = median(n for n in pending if n)
     if waiting is not None and sum(n > 0 for n in pending) * 2 >= len(pending):

@@ -1,0 +1,193 @@
+"""``diagnose`` at targets that are away, odd or hostile: one typed error or a shown name, never a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+from aiohttp import web
+
+from backend.domain.errors import InvalidInputError, TargetProtocolError, TargetUnavailableError
+from collectors import diagnose
+from collectors.diagnosis_print import escaped
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app, served, web_app
+
+
+@pytest.fixture(autouse=True)
+def _readings_without_pauses(monkeypatch):
+    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+
+
+@contextmanager
+def serving(app):
+    """The application on a port of its own, in a thread."""
+    ready, box = threading.Event(), {}
+
+    async def main() -> None:
+        box["stop"], box["loop"] = asyncio.Event(), asyncio.get_running_loop()
+        async with serve_app(app) as url:
+            box["url"] = url
+            ready.set()
+            await box["stop"].wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield box["url"]
+    finally:
+        box["loop"].call_soon_threadsafe(box["stop"].set)
+        thread.join(10)
+
+
+def answering(body, content_type="application/json", status=200):
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=content_type, status=status)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    return app
+
+
+class Renamed(RecordedFlink):
+    """A recording whose job and vertices have other names."""
+
+    def __init__(self, at_s: float, *, job: str, vertex: str) -> None:
+        super().__init__(RECORDINGS / "B2", at_s)
+        self.job, self.vertex = job, vertex
+
+    def answer(self, path):
+        status, body = super().answer(path)
+        if path == "/jobs/overview":
+            rows = [row | {"name": self.job} for row in body["jobs"]]
+            return status, body | {"jobs": rows}
+        if path == f"/jobs/{self.recording.job_id}":
+            vertices = [row | {"name": self.vertex} for row in body["vertices"]]
+            return status, body | {"name": self.job, "vertices": vertices}
+        return status, body
+
+
+def test_an_address_where_nobody_listens_is_unavailable():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+        with pytest.raises(TargetUnavailableError):
+            diagnose.run(url, job=None, output_format="text")
+
+
+@pytest.mark.parametrize(
+    "app",
+    [
+        pytest.param(answering(b"<html>login</html>", "text/html"), id="html"),
+        pytest.param(answering(b'{"jobs": [{"jid"'), id="half a json"),
+        pytest.param(answering(b'{"jobs": 3}'), id="another shape"),
+        pytest.param(answering(b'{"errors": ["boom"]}', status=500), id="500"),
+    ],
+)
+def test_what_is_no_flink_is_said_to_be_none(app, capsys):
+    with serving(app) as url, pytest.raises(TargetProtocolError):
+        diagnose.run(url, job=None, output_format="json")
+
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("url", ["", "my-flink:8081", "ftp://my-flink", "http://"])
+def test_what_is_no_address_is_said_to_be_none(url):
+    with pytest.raises(InvalidInputError):
+        diagnose.run(url, job=None, output_format="text")
+
+
+def test_a_format_that_does_not_exist_names_those_that_do():
+    with pytest.raises(InvalidInputError, match="text, json, markdown"):
+        diagnose.run("http://127.0.0.1:1", job=None, output_format="yaml")
+
+
+def test_a_job_that_is_not_there_names_those_that_are():
+    with served(RecordedFlink(RECORDINGS / "H", 58.0)) as url, pytest.raises(InvalidInputError) as raised:
+        diagnose.run(url, job="orders", output_format="text")
+
+    assert "no job is called 'orders'" in str(raised.value)
+    assert "F, F-unaligned, G, H" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_cluster_without_any_job_is_an_empty_answer(capsys):
+    async def handle(request: web.Request) -> web.Response:
+        found = {"/jobs/overview": {"jobs": []}, "/config": {"flink-version": "1.20.5"}}.get(request.path)
+        return web.json_response(found if found is not None else {}, status=200 if found else 404)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    with serving(app) as url:
+        assert diagnose.run(url, job=None, output_format="json") == 0
+        assert json.loads(capsys.readouterr().out) == {"jobs": []}
+        assert diagnose.run(url, job=None, output_format="markdown") == 0
+        assert "No job." in capsys.readouterr().out
+        assert diagnose.run(url, job=None, output_format="text") == 0
+
+
+def test_a_target_that_goes_away_after_the_first_reading_still_gives_an_answer(capsys):
+    flink = RecordedFlink(RECORDINGS / "B2", 58.0)
+    seen = {"overviews": 0}
+    inner = web_app(flink)
+
+    @web.middleware
+    async def failing(request, handler):
+        if request.path == "/jobs/overview":
+            seen["overviews"] += 1
+        if seen["overviews"] > 2:
+            return web.Response(status=503, text="gone")
+        return await handler(request)
+
+    inner.middlewares.append(failing)
+    with serving(inner) as url:
+        assert diagnose.run(url, job=None, output_format="json") == 0
+
+    answer = capsys.readouterr()
+    assert json.loads(answer.out)["jobs"][0]["verdict"]["kind"] == "capacity"
+    assert "reading 2 of 4 failed" in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+HOSTILE = "a|b `c` <img src=x onerror=alert(1)> [x](http://evil.example) *d* _e_ @team #1 \\ \x1b[31mred\r\nnext"
+
+
+@pytest.mark.parametrize("output_format", ["text", "json", "markdown"])
+def test_hostile_names_are_shown_as_text_and_as_nothing_else(capsys, output_format):
+    with served(Renamed(58.0, job=HOSTILE, vertex=HOSTILE)) as url:
+        assert diagnose.run(url, job=None, output_format=output_format) == 0
+    out = capsys.readouterr().out
+
+    assert "\x1b" not in out
+    assert "\r" not in out
+    if output_format == "json":
+        assert "<img" in json.loads(out)["jobs"][0]["verdict"]["vertex"]
+    if output_format == "markdown":
+        body = out.split("\n", 1)[1]
+        assert "<img" not in body.replace(r"\<img", "")
+        assert not re.search(r"(?<!\\)\]\(", body)
+        assert "@team" not in body
+        assert "http://evil" not in body
+        assert "`c`" not in body.replace(r"\`c\`", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("slow-stage-2 -> sink: Writer", r"slow-stage-2 -\> sink: Writer"),
+        ("1. first", r"1\. first"),
+        ("- item", r"\- item"),
+        ("1.8 s", "1.8 s"),
+        ("a\nb", "a b"),
+        ("&lt;", "&amp;lt;"),
+        ("a|b", r"a\|b"),
+    ],
+)
+def test_markdown_is_escaped_where_it_would_mean_something(text, shown):
+    assert escaped(text) == shown

@@ -1,0 +1,143 @@
+"""``diagnose`` end to end over HTTP on recordings of a real Flink 1.20.5: who is named, and in every format."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from collectors import diagnose
+from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, recording, served
+
+LAST = "slow-stage-2 -> sink: Writer"
+EXPECTED = {
+    "A": ("healthy", "none", None, []),
+    "B2": ("slow", "capacity", LAST, [0, 1, 2, 3]),
+    "C2": ("healthy", "capacity", LAST, [0, 1, 2, 3]),
+    "E": ("failing", "capacity", LAST, [0, 1, 2, 3]),
+    "G": ("failing", "failing-subtask", LAST, [0]),
+    "H": ("healthy", "none", None, []),
+}
+
+
+@pytest.fixture(autouse=True)
+def _readings_without_pauses(monkeypatch):
+    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+
+
+def diagnosed(capsys, name, *, at_s, output_format="json", job=None):
+    flink = RecordedFlink(RECORDINGS / name, at_s)
+    with served(flink) as url:
+        assert diagnose.run(url, job=job, output_format=output_format) == 0
+    return capsys.readouterr(), flink
+
+
+def moments(name):
+    """Instants through the run: from the third checkpoint on, and the last one it ran at."""
+    last = recording(RECORDINGS / name).last_running_s
+    return [28.0, 35.0, 47.0, 58.0, last]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_recording_names_whom_its_scenario_made_guilty_at_any_moment(capsys, name):
+    for at_s in moments(name):
+        (answer, _) = diagnosed(capsys, name, at_s=at_s)
+        (job,) = json.loads(answer.out)["jobs"]
+        verdict = job["verdict"]
+
+        found = job["health"], verdict["kind"], verdict["vertex"], verdict["subtasks"]
+        assert (job["job"], *found) == (name, *EXPECTED[name]), f"{name} at {at_s} s: {verdict['sentence']}"
+        assert answer.err == ""
+
+
+def test_capacity_says_that_it_is_not_one_subtask_and_names_the_phase_that_suffers(capsys):
+    for name, phase in (("B2", "start-delay"), ("E", "start-delay"), ("C2", None)):
+        answer, _ = diagnosed(capsys, name, at_s=58.0)
+        verdict = json.loads(answer.out)["jobs"][0]["verdict"]
+
+        assert "not one subtask" in verdict["sentence"]
+        assert verdict["phase"] == phase
+        assert verdict["confidence"] != "low"
+        assert verdict["hosts"] == ["localhost"]
+
+
+def test_the_numbers_of_the_evidence_are_those_of_the_recording(capsys):
+    answer, flink = diagnosed(capsys, "B2", at_s=58.0)
+    verdict = json.loads(answer.out)["jobs"][0]["verdict"]
+    _, history = flink.recording.last(f"/jobs/{flink.recording.job_id}/checkpoints", 58.0)
+    durations = sorted(c["end_to_end_duration"] for c in history["history"] if c["status"] == "COMPLETED")
+    middle = (durations[(len(durations) - 1) // 2] + durations[len(durations) // 2]) / 2
+
+    rows = {row["statement"]: row for row in verdict["evidence"]}
+    median = next(row for text, row in rows.items() if text.startswith("median duration"))
+    assert (median["value"], median["unit"], median["basis"]) == (middle, "ms", "measured")
+    busy = next(row for row in verdict["evidence"] if row["metric"] == "busyRatio")
+    assert 0.95 <= busy["value"] <= 1.0
+    assert all(row["basis"] in {"measured", "reconstructed"} for row in rows.values())
+
+
+@pytest.mark.parametrize("name", ["B2", "E", "G"])
+def test_a_job_that_has_ended_is_still_told_about_from_its_checkpoints(capsys, name):
+    answer, _ = diagnosed(capsys, name, at_s=recording(RECORDINGS / name).end_s)
+    (job,) = json.loads(answer.out)["jobs"]
+
+    assert (job["health"], job["verdict"]["kind"], job["verdict"]["vertex"]) == EXPECTED[name][:3]
+    if name != "G":
+        assert job["verdict"]["confidence"] == "low"
+        assert any("back-pressure" in what for what in job["verdict"]["would_decide"])
+
+
+def test_after_the_end_of_an_unaligned_job_its_persisted_queues_tell_that_something_was_held_back(capsys):
+    answer, _ = diagnosed(capsys, "C2", at_s=recording(RECORDINGS / "C2").end_s)
+    verdict = json.loads(answer.out)["jobs"][0]["verdict"]
+
+    assert (verdict["kind"], verdict["confidence"]) == ("undecided", "low")
+    assert "3.3 MB" in verdict["sentence"]
+
+
+def test_in_the_first_seconds_values_that_only_look_measured_accuse_nobody_and_acquit_nobody(capsys):
+    """Until its first update a task shows busy for all of the time."""
+    answer, _ = diagnosed(capsys, "B2", at_s=recording(RECORDINGS / "B2").begins_s + 6)
+    (job,) = json.loads(answer.out)["jobs"]
+
+    assert job["health"] == "too-few"
+    assert "no vertex is back-pressured" not in job["verdict"]["sentence"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_text_has_no_colours_where_it_is_no_terminal_and_stays_narrow(capsys, name):
+    answer, _ = diagnosed(capsys, name, at_s=58.0, output_format="text")
+
+    assert "\x1b" not in answer.out
+    assert max(len(line) for line in answer.out.splitlines()) <= 100
+    assert re.search(rf"^[✔▲✖?] {name}  {EXPECTED[name][0]}  ", answer.out, re.M)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_markdown_has_a_heading_the_sentence_and_whole_tables(capsys, name):
+    answer, _ = diagnosed(capsys, name, at_s=58.0, output_format="markdown")
+    lines = answer.out.splitlines()
+
+    assert lines[0].startswith("## Checkpoint diagnosis of `http://127.0.0.1:")
+    assert any(line.startswith(f"### {name}: {EXPECTED[name][0]}, ") for line in lines)
+    for table in re.findall(r"(?:^\|.*\n?)+", answer.out, re.M):
+        pipes = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(pipes) == 1, table
+
+
+def test_only_the_job_asked_for_costs_requests(capsys):
+    """The recorded cluster lists a dozen jobs that have ended beside the one that runs."""
+    answer, flink = diagnosed(capsys, "E", at_s=58.0, job="E")
+
+    assert [job["job"] for job in json.loads(answer.out)["jobs"]] == ["E"]
+    ids = {found[1] for path in flink.asked if (found := re.match(r"/jobs/([0-9a-f]{32})", path))}
+    assert ids == {flink.recording.job_id}
+
+
+def test_a_handful_of_requests_is_enough(capsys):
+    for name in NAMES:
+        _, flink = diagnosed(capsys, name, at_s=58.0)
+        vertices = 4 if name == "H" else 3
+        # Ten checkpoints, one request a vertex each; the rest is the job and the readings.
+        assert len(flink.asked) <= 10 * vertices + 50, name

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dash import MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
 from dash.development.base_component import Component
 
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes
 from dashboard.client import ApiClient
 from dashboard.components import cards, shell
-from dashboard.pages import checkpoint, fleet, job, targets
+from dashboard.pages import checkpoint, fleet, in_progress, job, targets
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ def create_dash(client: ApiClient) -> Dash:
     _register_service(app, client)
     for page in (fleet, job, checkpoint, targets):
         page.register(app, client)
+    in_progress.register(app, client)
     return app
 
 
@@ -138,7 +139,9 @@ def _register_shell(app: Dash) -> None:
     browser(
         "navigation", [Output("nav-fleet", "className"), Output("nav-targets", "className")], Input("url", "pathname")
     )
-    browser("title", [], Input("page-title", "data"))
+    # A store a page: a callback with an output on two pages would be asked for on both.
+    for name in ("fleet", "job", "cp", "targets"):
+        browser("title", [], Input(f"{name}-title", "data"))
     _register_twins(app)
 
     @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
@@ -158,26 +161,25 @@ def _register_shell(app: Dash) -> None:
 
 
 def _register_twins(app: Dash) -> None:
-    def twin(kind: str) -> dict[str, object]:
-        return {"type": f"twin-{kind}", "name": MATCH}
-
-    app.clientside_callback(
-        ClientsideFunction("bs", "twin"),
-        Output(twin("grid"), "columnDefs"),
-        Output(twin("grid"), "rowData"),
-        Output(twin("wrap"), "style"),
-        Output(twin("figure"), "style"),
-        Output(twin("toggle"), "aria-pressed"),
-        Input(twin("toggle"), "n_clicks"),
-        Input(twin("data"), "data"),
-    )
-    app.clientside_callback(
-        ClientsideFunction("bs", "csv"),
-        Output(twin("saved"), "children"),
-        Input(twin("csv"), "n_clicks"),
-        State(twin("data"), "data"),
-        prevent_initial_call=True,
-    )
+    # One by one, for Dash asks the server for callbacks of absent pages where an output's id is a pattern.
+    for name in cards.CHARTS:
+        app.clientside_callback(
+            ClientsideFunction("bs", "twin"),
+            Output(f"{name}-grid", "columnDefs"),
+            Output(f"{name}-grid", "rowData"),
+            Output(f"{name}-wrap", "style"),
+            Output(f"{name}-figure", "style"),
+            Output(f"{name}-toggle", "aria-pressed"),
+            Input(f"{name}-toggle", "n_clicks"),
+            Input(f"{name}-data", "data"),
+        )
+        app.clientside_callback(
+            ClientsideFunction("bs", "csv"),
+            Output(f"{name}-saved", "children"),
+            Input(f"{name}-csv", "n_clicks"),
+            State(f"{name}-data", "data"),
+            prevent_initial_call=True,
+        )
 
 
 def _register_service(app: Dash, client: ApiClient) -> None:

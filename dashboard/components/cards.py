@@ -18,6 +18,9 @@ from dashboard.figures.base import Chart, Table
 
 Children = Sequence[Component | str | None] | Component | str | None
 
+CHARTS = ("timeline", "job-acks", "pressure", "gantt", "front", "cp-acks")
+"""The names of all charts; each belongs to one page."""
+
 GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}
 
 
@@ -124,19 +127,19 @@ def chart(
         *tools,
         html.Button(
             [status.icon("table"), html.Span("Table")],
-            id={"type": "twin-toggle", "name": name},
+            id=f"{name}-toggle",
             className="button",
             title="view as table",
             **attrs({"aria-pressed": "false", "aria-label": f"{title}: view as table"}),
         ),
         html.Button(
             [status.icon("download"), html.Span("CSV")],
-            id={"type": "twin-csv", "name": name},
+            id=f"{name}-csv",
             className="button",
             title="download as CSV",
             **attrs({"aria-label": f"{title}: download as CSV"}),
         ),
-        html.Span(id={"type": "twin-saved", "name": name}, className="visually-hidden", role="status"),
+        html.Span(id=f"{name}-saved", className="visually-hidden", role="status"),
     ]
     graph = dcc.Graph(
         id=f"{name}-graph",
@@ -148,12 +151,12 @@ def chart(
             html.Div(graph, **attrs({"aria-hidden": "true"})),
             html.Figcaption(id=f"{name}-summary", className="visually-hidden"),
         ],
-        id={"type": "twin-figure", "name": name},
+        id=f"{name}-figure",
         className="figure",
     )
     grid = html.Div(
         dag.AgGrid(
-            id={"type": "twin-grid", "name": name},
+            id=f"{name}-grid",
             columnDefs=[],
             rowData=[],
             defaultColDef={"sortable": True, "resizable": True, "filter": True, "minWidth": 90},
@@ -161,10 +164,10 @@ def chart(
             dashGridOptions={"theme": GRID_THEME, "rowHeight": 30, "headerHeight": 34, "ensureDomOrder": True},
             style={"height": "320px"},
         ),
-        id={"type": "twin-wrap", "name": name},
+        id=f"{name}-wrap",
         style={"display": "none"},
     )
-    store = dcc.Store(id={"type": "twin-data", "name": name})
+    store = dcc.Store(id=f"{name}-data")
     return card(title, [before, figure, grid, store, after], tools=own_tools, hint=hint)
 
 

@@ -1,6 +1,6 @@
 """The room of the checkpoint in progress (V8): whom it waits for, how fast it gains, how long it still has.
 
-The panel is on the job page and on the page of an open checkpoint; ``progress-target`` says which checkpoint it shows.
+The panel is on the job page and on the page of an open checkpoint; the store ``<page>-progress-target`` says which one.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from dashboard.components.attributes import attrs
 _PENDING_MAX = 8
 
 
-def panel() -> html.Div:
-    """The panel before its first answer."""
+def panel(page: str) -> html.Div:
+    """The panel before its first answer; ``page`` begins its ids, for each page has its own."""
     return html.Div(
         [
             cards.chart(
-                "acks",
+                f"{page}-acks",
                 "Checkpoint in progress",
-                before=html.Div(id="progress-head", className="progress-head"),
-                after=html.Div(id="progress-waiting"),
+                before=html.Div(id=f"{page}-progress-head", className="progress-head"),
+                after=html.Div(id=f"{page}-progress-waiting"),
                 height_px=210,
             ),
-            dcc.Store(id="progress-target"),
-            dcc.Store(id="progress-digest"),
+            dcc.Store(id=f"{page}-progress-target"),
+            dcc.Store(id=f"{page}-progress-digest"),
         ],
-        id="progress-panel",
     )
 
 

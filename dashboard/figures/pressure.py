@@ -89,7 +89,6 @@ def _part(
             "solidity": 0.12,
             "fgcolor": theme.outline,
             "bgcolor": color,
-            "fillmode": "overlay",
         }
     return {
         "type": "bar",

@@ -42,7 +42,7 @@ def layout(route: routes.Route) -> Component:
         [
             dcc.Store(id="cp-route", data={"job": route.job, "run": route.run, "checkpoint": route.checkpoint}),
             dcc.Store(id="cp-digest"),
-            dcc.Store(id="page-title"),
+            dcc.Store(id="cp-title"),
             dcc.Store(id="cp-opened", data=list(selection.opened)),
             dcc.Store(id="cp-picked", data=selection.picked),
             dcc.Store(id="front-at", data=selection.at_ms),
@@ -51,7 +51,7 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="cp-head", className="page-head"),
             html.Div(id="cp-verdict"),
             html.Div(id="cp-facts"),
-            html.Div(progress.panel(), id="cp-progress", style={"display": "none"}),
+            html.Div(progress.panel("cp"), id="cp-progress", style={"display": "none"}),
             cards.chart(
                 "gantt",
                 "Phases",
@@ -182,13 +182,13 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
         Output("cp-verdict", "children"),
         Output("cp-facts", "children"),
         Output("cp-progress", "style"),
-        Output("progress-target", "data", allow_duplicate=True),
+        Output("cp-progress-target", "data"),
         Output("gantt-graph", "figure"),
         Output("gantt-summary", "children"),
-        Output({"type": "twin-data", "name": "gantt"}, "data"),
+        Output("gantt-data", "data"),
         Output("cp-evidence", "children"),
         Output("cp-source", "children"),
-        Output("page-title", "data"),
+        Output("cp-title", "data"),
         Output("cp-digest", "data"),
     )
 
@@ -244,7 +244,7 @@ def _register_front(app: Dash, client: ApiClient) -> None:
         Output("cp-message", "children", allow_duplicate=True),
         Output("front-graph", "figure"),
         Output("front-summary", "children"),
-        Output({"type": "twin-data", "name": "front"}, "data"),
+        Output("front-data", "data"),
         Output("front-position", "children"),
         Output("front-basis", "children"),
         Output("front-slider", "max"),

@@ -87,7 +87,7 @@ def layout() -> Component:
                 className="page-head",
             ),
             html.Div(id="fleet-message"),
-            dcc.Store(id="page-title", data="Fleet"),
+            dcc.Store(id="fleet-title", data="Fleet"),
             html.Div(grid, id="fleet-board"),
             html.Div(id="fleet-empty"),
             html.Div(id="fleet-source"),

@@ -6,7 +6,7 @@ import asyncio
 from datetime import tzinfo
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
@@ -15,7 +15,7 @@ from dashboard import routes, text
 from dashboard.client import ApiClient
 from dashboard.components import cards, progress, status, verdict
 from dashboard.components.attributes import attrs
-from dashboard.figures import acks, pressure, timeline
+from dashboard.figures import pressure, timeline
 from dashboard.live import digest, guarded, look
 
 
@@ -32,7 +32,7 @@ def layout(route: routes.Route) -> Component:
         [
             dcc.Store(id="job-route", data={"job": route.job}),
             dcc.Store(id="job-digest"),
-            dcc.Store(id="page-title"),
+            dcc.Store(id="job-title"),
             html.Div(id="job-message"),
             html.Div(id="job-head", className="page-head"),
             html.Div(id="job-verdict"),
@@ -46,7 +46,7 @@ def layout(route: routes.Route) -> Component:
                         before=_timeline_legend(),
                         height_px=timeline.HEIGHT_PX,
                     ),
-                    progress.panel(),
+                    progress.panel("job"),
                 ],
                 className="columns",
             ),
@@ -78,7 +78,6 @@ def _timeline_legend() -> Component:
 def register(app: Dash, client: ApiClient) -> None:
     """Keep the page live."""
     _register_job(app, client)
-    register_progress(app, client)
 
     @app.callback(Output("job-log", "aria-pressed"), Input("job-log", "n_clicks"), prevent_initial_call=True)
     def switch_log(clicks: int | None) -> str:
@@ -100,15 +99,15 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         Output("job-verdict", "children"),
         Output("timeline-graph", "figure"),
         Output("timeline-summary", "children"),
-        Output({"type": "twin-data", "name": "timeline"}, "data"),
+        Output("timeline-data", "data"),
         Output("pressure-graph", "figure"),
         Output("pressure-summary", "children"),
-        Output({"type": "twin-data", "name": "pressure"}, "data"),
+        Output("pressure-data", "data"),
         Output("job-facts", "children"),
         Output("job-recent", "children"),
         Output("job-source", "children"),
-        Output("progress-target", "data"),
-        Output("page-title", "data"),
+        Output("job-progress-target", "data"),
+        Output("job-title", "data"),
         Output("job-digest", "data"),
     )
 
@@ -119,7 +118,7 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         Input("job-log", "aria-pressed"),
         State("job-route", "data"),
         State("job-digest", "data"),
-        State("progress-target", "data"),
+        State("job-progress-target", "data"),
     )
     @guarded(len(outputs))
     async def refresh(
@@ -172,37 +171,6 @@ def _progress_target(job: JobDetailOut, checkpoints: Page[CheckpointOut]) -> dic
         return None
     newest = checkpoints.items[0]
     return {"job": job.id, "run": newest.run_id, "checkpoint": newest.checkpoint_id}
-
-
-def register_progress(app: Dash, client: ApiClient) -> None:
-    """Keep the panel of the checkpoint in progress live, on whichever page it is."""
-    outputs = (
-        Output("progress-head", "children"),
-        Output("progress-waiting", "children"),
-        Output("acks-graph", "figure"),
-        Output("acks-summary", "children"),
-        Output({"type": "twin-data", "name": "acks"}, "data"),
-        Output("progress-digest", "data"),
-    )
-
-    @app.callback(
-        *outputs,
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        Input("progress-target", "data"),
-        State("progress-digest", "data"),
-    )
-    @guarded(len(outputs))
-    async def refresh(_tick: int | None, look_data: object, target: Any, before: str | None) -> Any:
-        view = look(look_data)
-        if not target:
-            return (html.P("No checkpoint has been seen yet.", className="hint"), *((no_update,) * 5))
-        found = await client.progress(target["job"], target["run"], target["checkpoint"])
-        now = digest(found, view.theme.name)
-        if now == before and ctx.triggered_id == "tick":
-            raise PreventUpdate
-        chart = acks.acknowledgements(found, theme=view.theme)
-        return progress.head(found), progress.waiting(found), *cards.chart_values("acks", chart), now
 
 
 # --- parts --------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def layout() -> Component:
                 className="page-head",
             ),
             html.Div(id="targets-message"),
-            dcc.Store(id="page-title", data="Targets"),
+            dcc.Store(id="targets-title", data="Targets"),
             cards.card("Add a target", _form()),
             cards.card("Watched", html.Div(id="targets-list")),
             html.Div(id="targets-source"),

@@ -1,7 +1,7 @@
 """Answers of ``/api/v1`` in the shapes of ``backend.contracts.api``, for tests of the dashboard without a service.
 
 Two jobs carry the recorded values of runs B2 (slow) and E (expiring); the others are made up for what those lack:
-channels of the reference runtime, an unaligned job, missing values, a hostile name, an unreachable target, 500 subtasks.
+channels of the reference runtime, an unaligned job, missing values, a hostile name, a dead target, 500 subtasks.
 One checkpoint of the runtime job is in progress for ever: it advances with the clock that is passed in.
 """
 

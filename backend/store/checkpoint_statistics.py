@@ -1,0 +1,42 @@
+"""Numbers over many checkpoints, worked out where they lie: how the last day went, for every job at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+@dataclass(frozen=True, slots=True)
+class DayStatistics:
+    """Checkpoints of one job (savepoints aside) triggered in a window; durations are of the completed ones."""
+
+    completed_count: int = 0
+    failed_count: int = 0
+    duration_p50_ms: float | None = None
+    duration_p99_ms: float | None = None
+    last_completed_at: datetime | None = None
+
+
+async def statistics_of(
+    connection: AsyncConnection, job_ids: Sequence[str], since: datetime
+) -> Mapping[str, DayStatistics]:
+    """Statistics of each job over its checkpoints triggered at or after ``since``, exact percentiles."""
+    query = text(
+        "SELECT job_id, count(*) FILTER (WHERE status = 'completed'), count(*) FILTER (WHERE status = 'failed'),"
+        " percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY end_to_end_duration_ms)"
+        " FILTER (WHERE status = 'completed'),"
+        " max(triggered_at + end_to_end_duration_ms * interval '1 ms') FILTER (WHERE status = 'completed')"
+        " FROM checkpoints WHERE job_id = ANY(:jobs) AND kind = 'checkpoint' AND status <> 'in-progress'"
+        " AND triggered_at >= :since AND triggered_on >= CAST(:since AS timestamptz)::date GROUP BY job_id"
+    )
+    found: dict[str, DayStatistics] = {}
+    for job_id, completed, failed, percentiles, last in await connection.execute(
+        query, {"jobs": list(job_ids), "since": since}
+    ):
+        p50, p99 = percentiles or (None, None)
+        found[job_id] = DayStatistics(completed, failed, p50, p99, last)
+    return found

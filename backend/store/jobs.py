@@ -1,0 +1,239 @@
+"""Reads jobs and runs: which run of a job counts now, its graph and settings over time, and what happened to it."""
+
+# ruff: noqa: S608  the text put into statements is this module's own column lists; every value is bound.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts
+from backend.domain.errors import UnknownEntityError
+from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
+from backend.domain.observation import Engine, JobState
+from backend.domain.topology import Placement, Topology
+from backend.store.documents import config_from, counts_from, placements_from, topology_from
+from backend.store.targets import HealthState
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run. ``failed_unlisted_count``: failures that were counted and never listed."""
+
+    id: RunId
+    job_id: JobId
+    target_id: TargetId
+    engine_run_id: EngineRunId
+    engine: Engine
+    started_at: datetime
+    ended_at: datetime | None
+    state: JobState
+    engine_state: str
+    restart_count: int | None
+    counts: CheckpointCounts | None
+    failed_unlisted_count: int
+    checkpoint_count: int
+    placements: tuple[Placement, ...]
+    problems: tuple[str, ...]
+    first_observed_at: datetime
+    observed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job with the run that counts now: the newest one that has not ended, else the newest."""
+
+    id: JobId
+    name: str
+    run: RunRecord
+    target_name: str
+    target_state: HealthState
+    target_last_success_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunShape:
+    """Graph and settings of a run at one time."""
+
+    topology: Topology
+    config: CheckpointConfig | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEventRecord:
+    """Something that happened to a job. ``key`` orders events of one instant."""
+
+    at: datetime
+    kind: str
+    run_id: RunId
+    key: str
+    text: str
+
+
+_RUN_COLUMNS = (
+    "r.id AS run_id, r.job_id, r.target_id, r.engine_run_id, r.engine, r.started_at, r.ended_at, r.state,"
+    " r.engine_state, r.restart_count, r.counts, r.failed_listed_count, r.failed_listed_base, r.failed_unlisted_past,"
+    " r.checkpoint_count, r.placements, r.problems, r.first_observed_at, r.observed_at"
+)
+_CURRENT = (
+    f"SELECT DISTINCT ON (r.job_id) {_RUN_COLUMNS}, j.name, t.name AS target_name, t.is_enabled, t.removed_at,"
+    " h.state AS target_state, h.last_success_at FROM runs r JOIN jobs j ON j.id = r.job_id"
+    " JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id {where}"
+    " ORDER BY r.job_id, t.removed_at IS NULL DESC, r.state = 'ended', r.started_at DESC, r.id"
+)
+
+
+async def list_current(connection: AsyncConnection) -> list[JobRecord]:
+    """Every job of a target that is watched, with its current run."""
+    rows = (await connection.execute(text(_CURRENT.format(where="WHERE t.removed_at IS NULL")))).mappings().all()
+    return [_job(row) for row in rows]
+
+
+async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
+    """One job, also where its target was removed.
+
+    Raises:
+        UnknownEntityError: there is none of this id.
+
+    """
+    query = text(_CURRENT.format(where="WHERE r.job_id = :id"))
+    row = (await connection.execute(query, {"id": job_id})).mappings().first()
+    if row is None:
+        raise UnknownEntityError(kind="job", id=job_id)
+    return _job(row)
+
+
+async def list_runs(
+    connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None, limit: int
+) -> list[RunRecord]:
+    """Runs of a job, newest first, those older than ``before`` (start, id)."""
+    query = text(
+        f"SELECT {_RUN_COLUMNS} FROM runs r WHERE r.job_id = :job"
+        " AND (CAST(:at AS timestamptz) IS NULL OR (r.started_at, r.id) < (CAST(:at AS timestamptz), :id))"
+        " ORDER BY r.started_at DESC, r.id DESC LIMIT :limit"
+    )
+    at, run_id = before or (None, None)
+    rows = await connection.execute(query, {"job": job_id, "at": at, "id": run_id, "limit": limit})
+    return [_run(row) for row in rows.mappings()]
+
+
+async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunRecord:
+    """One run of a job.
+
+    Raises:
+        UnknownEntityError: the job has no such run.
+
+    """
+    query = text(f"SELECT {_RUN_COLUMNS} FROM runs r WHERE r.id = :run AND r.job_id = :job")
+    row = (await connection.execute(query, {"run": run_id, "job": job_id})).mappings().first()
+    if row is None:
+        raise UnknownEntityError(kind="run", id=run_id)
+    return _run(row)
+
+
+async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> Mapping[str, RunShape]:
+    """The newest graph and settings of each run; an empty graph where none was reported."""
+    ids = list(run_ids)
+    query = text(
+        "SELECT DISTINCT ON (run_id, kind) run_id, kind, document FROM run_versions WHERE run_id = ANY(:ids)"
+        " ORDER BY run_id, kind, since DESC"
+    )
+    rows = (await connection.execute(query, {"ids": ids})).all()
+    return _shapes(ids, rows)
+
+
+async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> RunShape:
+    """Graph and settings in force at ``at``; the first ones known, for a time before these."""
+    query = text(
+        "SELECT DISTINCT ON (kind) run_id, kind, document FROM run_versions WHERE run_id = :id"
+        " ORDER BY kind, since <= :at DESC, CASE WHEN since <= :at THEN since END DESC, since"
+    )
+    rows = (await connection.execute(query, {"id": run_id, "at": at})).all()
+    return _shapes([run_id], rows)[run_id]
+
+
+async def list_events(
+    connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str, str, str] | None, limit: int
+) -> list[JobEventRecord]:
+    """What happened to a job, newest first, what is older than ``before`` (at, run, kind, key)."""
+    query = text(
+        "SELECT e.at, e.kind, e.run_id, e.key, e.text FROM job_events e JOIN runs r ON r.id = e.run_id"
+        # What was already so when the run was seen first did not happen then.
+        " WHERE e.job_id = :job AND NOT (e.kind = 'restarted' AND e.at <= r.first_observed_at)"
+        " AND (CAST(:at AS timestamptz) IS NULL"
+        " OR (e.at, e.run_id, e.kind, e.key) < (CAST(:at AS timestamptz), :run, :kind, :key))"
+        " ORDER BY e.at DESC, e.run_id DESC, e.kind DESC, e.key DESC LIMIT :limit"
+    )
+    at, run, kind, key = before or (None, None, None, None)
+    values = {"job": job_id, "at": at, "run": run, "kind": kind, "key": key, "limit": limit}
+    rows = (await connection.execute(query, values)).all()
+    return [JobEventRecord(when, what, RunId(of), name, words) for when, what, of, name, words in rows]
+
+
+async def newest_exceptions(
+    connection: AsyncConnection, run_ids: Sequence[str], *, limit: int = 10
+) -> Mapping[str, tuple[tuple[datetime, str], ...]]:
+    """The newest exceptions of each run, newest first."""
+    query = text(
+        "SELECT i.run_id, e.at, e.text FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
+        " (SELECT at, text FROM job_events WHERE run_id = i.run_id AND kind = 'exception'"
+        " ORDER BY at DESC LIMIT :limit) e ORDER BY e.at DESC"
+    )
+    found: dict[str, list[tuple[datetime, str]]] = {}
+    for run_id, at, words in (await connection.execute(query, {"ids": list(run_ids), "limit": limit})).all():
+        found.setdefault(run_id, []).append((at, words))
+    return {run_id: tuple(rows) for run_id, rows in found.items()}
+
+
+def _shapes(run_ids: Sequence[str], rows: Sequence[Any]) -> dict[str, RunShape]:
+    documents = {(run_id, kind): document for run_id, kind, document in rows}
+    return {
+        i: RunShape(topology_from(documents.get((i, "topology"))), config_from(documents.get((i, "config"))))
+        for i in run_ids
+    }
+
+
+def _job(row: RowMapping) -> JobRecord:
+    return JobRecord(
+        id=JobId(row["job_id"]),
+        name=row["name"],
+        run=_run(row),
+        target_name=row["target_name"],
+        target_state=_target_state(row),
+        target_last_success_at=row["last_success_at"],
+    )
+
+
+def _target_state(row: RowMapping) -> HealthState:
+    if not row["is_enabled"] or row["removed_at"] is not None:
+        return "paused"
+    return cast("HealthState", row["target_state"] or "pending")
+
+
+def _run(row: RowMapping) -> RunRecord:
+    counts = counts_from(row["counts"])
+    listed = row["failed_listed_count"] - row["failed_listed_base"]
+    return RunRecord(
+        id=RunId(row["run_id"]),
+        job_id=JobId(row["job_id"]),
+        target_id=TargetId(row["target_id"]),
+        engine_run_id=EngineRunId(row["engine_run_id"]),
+        engine=Engine(row["engine"]),
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        state=JobState(row["state"]),
+        engine_state=row["engine_state"],
+        restart_count=row["restart_count"],
+        counts=counts,
+        failed_unlisted_count=row["failed_unlisted_past"] + max(0, (counts.failed if counts else 0) - listed),
+        checkpoint_count=row["checkpoint_count"],
+        placements=placements_from(row["placements"]),
+        problems=tuple(row["problems"]),
+        first_observed_at=row["first_observed_at"],
+        observed_at=row["observed_at"],
+    )

@@ -53,6 +53,8 @@ class _Run:
 
     measured: SubtaskCheckpoint
     polled_before_bytes: int
+    last_barrier_us: int
+    polled_by_last_bytes: int
     channels: ChannelState = field(default_factory=ChannelState)
     arrived: set[int] = field(default_factory=set)
     operators: tuple[bytes, ...] = ()
@@ -110,6 +112,8 @@ class TaskCheckpointing:
         if run is not None:
             self._env.faults.passed("task.between-barriers", task.name)
             run.arrived.add(channel.index)
+            run.last_barrier_us = self._env.now
+            run.polled_by_last_bytes = task.gate.polled_bytes
         self._log(k, Kind.BARRIER_RECEIVED, channel=channel.key)
         self._arriving = channel.index
         self._execute(self._keeper().barrier(channel.index, barrier, self._env.now), k)
@@ -241,7 +245,8 @@ class TaskCheckpointing:
         self._env.faults.passed("task.before-first-barrier", self._task.name)
         now = self._env.now
         measured = SubtaskCheckpoint(barrier.checkpoint_id, barrier.triggered_at_us, first_barrier_us=now)
-        run = _Run(measured, self._task.gate.polled_bytes)
+        polled = self._task.gate.polled_bytes
+        run = _Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
         self._runs[barrier.checkpoint_id] = run
         self.start_delay_gauge_us = measured.start_delay_us
         return run
@@ -267,8 +272,9 @@ class TaskCheckpointing:
         run = self._runs.get(k)
         if run is None:
             return
-        run.measured.alignment_us = self._env.now - run.measured.first_barrier_us
-        run.measured.processed_bytes = gate.polled_bytes - run.polled_before_bytes
+        # The alignment ends with the last barrier (ME-2), also where a cap makes the snapshot wait longer.
+        run.measured.alignment_us = run.last_barrier_us - run.measured.first_barrier_us
+        run.measured.processed_bytes = run.polled_by_last_bytes - run.polled_before_bytes
         run.is_input_open = False
         self._advance(run)
 

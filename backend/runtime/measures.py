@@ -27,8 +27,6 @@ class SubtaskCheckpoint:
     async_us: int | None = None
     state_bytes: int = 0
     persisted_bytes: int = 0
-    was_switched: bool = False
-    residual_us: int = 0
 
     @property
     def start_delay_us(self) -> int:

@@ -1,0 +1,148 @@
+"""Small jobs for the runtime's tests: few records, small segments, short intervals: much happens in little time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.runtime import faults
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.prng import Stream
+from backend.runtime.storage import Row
+
+PROTOCOLS: dict[str, dict[str, object]] = {
+    "aligned": {},
+    "unaligned": {"execution.checkpointing.unaligned.enabled": True},
+    "aligned-timeout": {
+        "execution.checkpointing.unaligned.enabled": True,
+        "execution.checkpointing.aligned-checkpoint-timeout": "40 ms",
+    },
+    "capped": {"execution.checkpointing.unaligned.enabled": True, "runtime.inflight-cap.bytes": "6 kb"},
+}
+RECORDS = 500
+
+
+def small_job(
+    protocol: str,
+    *,
+    seed: int = 1,
+    task_managers: int = 1,
+    fuzz: int = 0,
+    plan: tuple[FaultSpec, ...] = (),
+    records: int | None = RECORDS,
+    record_bytes: int = 120,
+    config: dict[str, object] | None = None,
+) -> JobSpec:
+    """Two sources, a map and a keyed stage with the sink; the keyed stage is slower than the sources."""
+    settings: dict[str, object] = {
+        "execution.checkpointing.interval": "100 ms",
+        "execution.checkpointing.timeout": "2 s",
+        "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
+        "taskmanager.memory.segment-size": 512,
+        "restart-strategy.fixed-delay.delay": "20 ms",
+        "runtime.task-managers": task_managers,
+        "runtime.fuzz-schedule": fuzz,
+        "runtime.inflight-cap.stall": "200 ms",
+    }
+    settings |= PROTOCOLS[protocol] | (config or {})
+    source: dict[str, Any] = {"id": "source", "kind": "source", "parallelism": 2, "keys": 20, "cost_us": 100}
+    source["record_bytes"] = record_bytes
+    if records is not None:
+        source["limit"] = records
+    document = {
+        "name": f"small-{protocol}",
+        "seed": seed,
+        "config": settings,
+        "vertex": [
+            source,
+            {"id": "map", "kind": "map", "parallelism": 2, "cost_us": 200},
+            {"id": "keyed", "kind": "keyed+sink", "parallelism": 2, "cost_us": 2000},
+        ],
+        "edge": [
+            {"from": "source", "to": "map", "partitioner": "rebalance"},
+            {"from": "map", "to": "keyed", "partitioner": "hash"},
+        ],
+        "store": {"latency": "5 ms", "bytes_per_s": "10 mb"},
+    }
+    return load_job_document(document).with_faults(plan)
+
+
+def run_to_the_end(spec: JobSpec, *, records: int = RECORDS, most_us: int = 60_000_000) -> Engine:
+    """Run until every record is committed, and two seconds on; stops at ``most_us`` whatever is committed."""
+    engine = Engine(spec, keeps_rows=True)
+    while engine.ledger.committed_count < records and engine.now_us < most_us:
+        engine.run_until(engine.now_us + 100_000)
+    engine.run_until(engine.now_us + 2_000_000)
+    return engine
+
+
+def exactly_once_violations(rows: list[Row], records: int = RECORDS) -> list[str]:
+    """What is wrong with a committed ledger: lost or doubled records, and keys whose counts are not 1..n."""
+    problems: list[str] = []
+    origins = [row.origin for row in rows]
+    if len(set(origins)) != len(origins):
+        problems.append(f"{len(origins) - len(set(origins))} records twice")
+    if len(set(origins)) < records:
+        problems.append(f"{records - len(set(origins))} records missing")
+    by_key: dict[int, list[int]] = {}
+    for row in rows:
+        by_key.setdefault(row.key, []).append(row.value)
+    for key, values in by_key.items():
+        if sorted(values) != list(range(1, len(values) + 1)):
+            problems.append(f"key {key} counted {sorted(values)[:5]}.. over {len(values)} records")
+    return problems
+
+
+def points_of(protocol: str) -> tuple[str, ...]:
+    """The failpoints that a run of the protocol passes."""
+    points = (
+        *faults.COORDINATOR_POINTS,
+        *faults.TASK_POINTS,
+        *faults.SINK_POINTS,
+        *faults.SOURCE_POINTS,
+        "recovery.before-output",
+        "recovery.in-operator",
+        "recovery.before-new-data",
+    )
+    if protocol == "aligned":
+        return points
+    points = (*points, *faults.UNALIGNED_POINTS, "recovery.mid-output", "recovery.mid-input")
+    return (*points, *faults.TIMEOUT_POINTS) if protocol == "aligned-timeout" else points
+
+
+# Passed a few times a run; the others dozens of times.
+_OF_A_SWITCH = ("task.output-switch", "task.input-switch", "task.mid-channel-state", "recovery.mid")
+_RARE = ("coordinator.", "recovery.", "task.output-switch", "task.input-switch", "task.mid-channel-state", "sink.")
+
+
+def drawn_run(protocol: str, seed: int) -> JobSpec:
+    """The run of one seed: each point of the protocol in its turn, with drawn passes, and more crashes beside it."""
+    draws = Stream(seed, "test faults")
+    points = points_of(protocol)
+    point = points[seed % len(points)]
+    plan: list[FaultSpec] = []
+    config: dict[str, object] = {}
+    if point.startswith("recovery."):
+        # Something must be restored first, and from a checkpoint.
+        plan.append(FaultSpec("coordinator.between-notifies", hit=1 + draws.below(6)))
+    if point == "coordinator.on-expiry":
+        config["execution.checkpointing.timeout"] = "300 ms"
+        plan += [FaultSpec("rpc.ack", hit=3 + 5 * i, action="delay", delay_us=1_000_000) for i in range(3)]
+    if protocol == "aligned-timeout" and point.startswith(_OF_A_SWITCH):
+        config["execution.checkpointing.aligned-checkpoint-timeout"] = "10 ms"
+        plan.append(FaultSpec(point))
+    else:
+        plan.append(FaultSpec(point, hit=1 + draws.below(3 if point.startswith(_RARE) else 12)))
+    plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(draws.below(3))]
+    # Two task managers have links, announcements and input queues; one has none of them (UC-10).
+    managers = 2 if point in ("task.after-announcement", "task.input-switch") else 1 + draws.below(2)
+    return small_job(
+        protocol,
+        seed=seed,
+        task_managers=managers,
+        fuzz=draws.below(3) and 1 + seed,
+        plan=tuple(plan),
+        record_bytes=(60, 120, 700, 1500)[draws.below(4)],
+        config=config,
+    )

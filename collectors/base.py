@@ -6,7 +6,9 @@ read before, so the next poll reads the rest; what it handed on it does not read
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
@@ -64,6 +66,7 @@ class ObservationSink(Protocol):
 
         Raises:
             StoreUnavailableError: try again.
+            UnknownEntityError: the target is no longer watched.
 
         """
         ...
@@ -100,6 +103,16 @@ class TargetSource(Protocol):
         """Take or renew the sole right to read a target; False where another holds it."""
         ...
 
+    async def release(self, target_id: TargetId, *, holder: str) -> None:
+        """Give the right back."""
+        ...
 
-Pause = Callable[[float], Awaitable[None]]
-"""Waits that many seconds, or until the process is to stop, whichever is first."""
+
+Pause = Callable[[float, asyncio.Event], Awaitable[None]]
+"""Waits that many seconds, or until the event is set, whichever is first."""
+
+
+async def pause(seconds: float, stop: asyncio.Event) -> None:
+    """``Pause`` in real time."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)

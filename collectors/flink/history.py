@@ -1,8 +1,8 @@
 """The history of one job's checkpoints: what in it is new, and the detail of what is final.
 
-A terminal checkpoint never changes, so its detail is read once: one request a vertex, for the history's entry has the
-rest. Where the detail is answered from a cache that is older than the entry it is read again at the next poll; where
-it is gone (404, twice) the entry stands alone.
+A terminal checkpoint never changes (but for being discarded), so its detail is read once: one request a vertex, for
+the history's entry has the rest. Where the detail is answered from a cache that is older than the entry it is read
+again at the next poll; where it is gone (404, twice) the entry stands alone.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ class HistoryReader:
         for header in answer.headers:
             if header.status.is_terminal and key_of(header) not in memory.detailed:
                 await self._finished(header)
+            elif header.is_discarded and key_of(header) not in memory.discarded:
+                self._found.checkpoints.append(Checkpoint(header))
+            if header.is_discarded:
+                memory.discarded.add(key_of(header))
         memory.candidates = newest(memory.candidates)
         memory.gauges.keep_only({h.checkpoint_id for h in answer.headers} | set(memory.watches))
         return all(key_of(h) in memory.detailed for h in answer.headers)
@@ -71,7 +75,11 @@ class HistoryReader:
     async def _detail(self, header: CheckpointHeader) -> Detail | None:
         """The detail of all vertices, or nothing: half of it would look like subtasks that reported nothing."""
         vertices: list[VertexDetail] = []
+        known = self._memory.acknowledged.get(key_of(header), {})
         for vertex in self._memory.topology.vertices if self._memory.topology else ():
+            if vertex.id in known:
+                vertices.append(known[vertex.id])
+                continue
             path = flink.checkpoint_subtasks(self._job_id, header.checkpoint_id, vertex.id)
             document = await self._requests.find(path)
             if document is None:

@@ -1,6 +1,7 @@
 """What of a running job changes while one looks: checkpoints in progress, late barriers, backpressure and queues.
 
-A checkpoint in progress costs one request, and one for each vertex of which some but not all subtasks acknowledged.
+A checkpoint in progress costs one request, and one for each vertex of which some but not all subtasks acknowledged;
+a vertex of which all did is asked once, and then not again when the checkpoint is over.
 Gauges are asked only of vertices with subtasks that have not, once the checkpoint is open for a second or was open at
 the poll before, and after an expiry for one timeout more. Backpressure is read at a pause of its own.
 """
@@ -54,7 +55,7 @@ class LiveReader:
         self._memory = memory
         self._found = found
         self._engine = engine
-        self._open: list[tuple[CheckpointHeader, Progress]] = []
+        self._open: list[tuple[Checkpoint, Progress]] = []
 
     async def read(self, answer: CheckpointsAnswer | None, *, pressure_interval_s: float) -> None:
         """Read it all; ``answer`` is None for a job that takes no checkpoints."""
@@ -66,8 +67,8 @@ class LiveReader:
         memory.watches = {cid: w for cid, w in memory.watches.items() if now <= w.until}
         before = {cid: len(found) for cid, found in memory.gauges.late.items()}
         await self._gauges_and_pressure(self._awaited(now), pressure_interval_s=pressure_interval_s)
-        for header, progress in self._open:
-            self._found.checkpoints.append(Checkpoint(header))
+        for checkpoint, progress in self._open:
+            self._found.checkpoints.append(checkpoint)
             self._found.progress.append(self._with_gauges(progress))
         for cid, watch in memory.watches.items():
             if len(memory.gauges.late.get(cid, {})) > before.get(cid, 0):
@@ -84,35 +85,45 @@ class LiveReader:
         if header.status is not CheckpointStatus.IN_PROGRESS:
             # It finished since the history was answered: the next poll reads it as a whole.
             return
-        details = await self._partly(header, acks)
+        details = await self._so_far(header, acks)
         pending = _pending(acks, details)
         cid = header.checkpoint_id
         self._memory.candidates[cid] = candidate(cid, header.triggered_at, details=details, pending=pending)
-        self._open.append((header, _progress(header, acks, pending, self._requests.at())))
+        self._open.append((Checkpoint(header, tuple(details)), _progress(header, acks, pending, self._requests.at())))
         if self._engine.kind is Engine.RUNTIME:
             events = await self._requests.find(flink.barriers(self._job_id, cid))
             if events is not None:
                 self._found.barriers.append((cid, parse_metrics.barriers(events)))
 
-    async def _partly(self, header: CheckpointHeader, acks: tuple[VertexAcks, ...]) -> list[VertexDetail]:
-        """The detail of the vertices of which it is not yet plain who acknowledged."""
+    async def _so_far(self, header: CheckpointHeader, acks: tuple[VertexAcks, ...]) -> list[VertexDetail]:
+        """The detail of the vertices of which any subtask acknowledged."""
+        final = self._memory.acknowledged.setdefault(key_of(header), {})
         found = []
         for ack in acks:
-            if 0 < ack.acknowledged_count < ack.subtask_count:
+            if ack.acknowledged_count == 0:
+                continue
+            if ack.vertex_id not in final:
                 path = flink.checkpoint_subtasks(self._job_id, header.checkpoint_id, ack.vertex_id)
                 document = await self._requests.find(path)
-                if document is not None:
-                    found.append(parse.subtasks(document, ack.vertex_id).detail)
+                if document is None:
+                    continue
+                detail = parse.subtasks(document, ack.vertex_id).detail
+                if detail.pending:
+                    found.append(detail)
+                    continue
+                final[ack.vertex_id] = detail
+            found.append(final[ack.vertex_id])
         return found
 
     def _awaited(self, now: datetime) -> dict[VertexId, frozenset[int]]:
         """The subtasks whose first barrier is looked for."""
         waiting: dict[VertexId, frozenset[int]] = {}
         groups: list[tuple[int, Pending]] = [(cid, w.pending) for cid, w in self._memory.watches.items()]
-        for header, progress in self._open:
+        for checkpoint, progress in self._open:
+            header = checkpoint.header
             if key_of(header) in self._memory.seen_open or now - header.triggered_at > _OPEN_LONG:
                 groups.append((header.checkpoint_id, {v: frozenset(s) for v, s in progress.pending}))
-        open_ids = {header.checkpoint_id for header, _ in self._open}
+        open_ids = {checkpoint.header.checkpoint_id for checkpoint, _ in self._open}
         for cid, pending in groups:
             told = self._memory.gauges.late.get(cid, {})
             for vertex_id, subtasks in pending.items():

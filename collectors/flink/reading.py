@@ -80,6 +80,10 @@ class RunMemory:
     """Terminal checkpoints whose header went out."""
     detailed: set[CheckpointKey] = field(default_factory=set)
     """Terminal checkpoints whose detail went out, or will never be had."""
+    discarded: set[CheckpointKey] = field(default_factory=set)
+    """Those that were handed on as discarded: the one thing that changes later."""
+    acknowledged: dict[CheckpointKey, dict[VertexId, VertexDetail]] = field(default_factory=dict)
+    """Vertices of which all acknowledged while the checkpoint was open: final, so not asked again at its end."""
     waiting_count: int = 0
     """Details that the last poll's budget left for later."""
     not_found: dict[CheckpointKey, int] = field(default_factory=dict)
@@ -102,6 +106,8 @@ class RunMemory:
             self,
             handed_on=set(self.handed_on),
             detailed=set(self.detailed),
+            discarded=set(self.discarded),
+            acknowledged={key: dict(found) for key, found in self.acknowledged.items()},
             not_found=dict(self.not_found),
             seen_open=set(self.seen_open),
             watches=dict(self.watches),
@@ -122,6 +128,8 @@ class RunMemory:
         """Drop marks of checkpoints that the engine no longer lists: they cannot come up again."""
         self.handed_on &= listed
         self.detailed &= listed
+        self.discarded &= listed
+        self.acknowledged = {key: d for key, d in self.acknowledged.items() if key in listed - self.detailed}
         self.not_found = {key: n for key, n in self.not_found.items() if key in listed}
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.domain.checkpoint import Checkpoint, CheckpointCounts
+from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, CheckpointCounts
 from backend.domain.ids import TargetId
 from backend.domain.observation import Engine, JobObservation, JobState, Observation
 from collectors.flink.collector import FlinkCollector
@@ -48,6 +48,11 @@ class Replay:
                 if checkpoint.header.status.is_terminal:
                     found.setdefault(checkpoint.header.checkpoint_id, []).append(checkpoint)
         return found
+
+    @property
+    def detailed(self) -> dict[int, Checkpoint]:
+        """Each terminal checkpoint with its detail."""
+        return {cid: c for cid, handed_on in self.terminal.items() for c in handed_on if c.details}
 
 
 def recorded_histories(recording: Recording) -> list[dict]:
@@ -129,8 +134,7 @@ async def test_every_value_of_every_subtask_is_the_recorded_one_and_missing_stay
     recorded = recorded_subtasks(replay.recording)
     assert recorded
     seen = 0
-    for checkpoint_id, handed_on in replay.terminal.items():
-        checkpoint = next(c for c in handed_on if c.details)
+    for checkpoint_id, checkpoint in replay.detailed.items():
         for detail in checkpoint.details:
             for field, expected in expected_columns(recorded[checkpoint_id, detail.vertex_id]).items():
                 assert getattr(detail, field) == expected, (checkpoint_id, detail.vertex_id, field)
@@ -155,6 +159,8 @@ async def test_every_header_is_the_recorded_one(replay: Replay) -> None:
         assert header.acknowledged_count == entry["num_acknowledged_subtasks"]
         assert header.failure_message == entry.get("failure_message")
         assert header.external_path == entry.get("external_path")
+        # It turns true once a newer one is completed, and is handed on again then.
+        assert header.is_discarded == entry.get("discarded")
 
 
 @pytest.mark.anyio
@@ -163,7 +169,15 @@ async def test_a_checkpoint_in_progress_has_no_duration_and_no_size_of_nothing(r
     for checkpoint in running:
         header = checkpoint.header
         assert header.end_to_end_duration_ms is None
-        assert checkpoint.details == ()
+        # Of those that acknowledged what they said then, which is what they say for ever.
+        final = {d.vertex_id: d for d in replay.detailed[header.checkpoint_id].details}
+        for detail in checkpoint.details:
+            assert len(detail.pending) < detail.subtask_count
+            for field in DETAIL_ARRAYS:
+                for so_far, in_the_end in zip(
+                    getattr(detail, field), getattr(final[detail.vertex_id], field), strict=True
+                ):
+                    assert so_far in (None, in_the_end), (header.checkpoint_id, field)
         if header.acknowledged_count == 0:
             assert (header.latest_ack_at, header.checkpointed_size_bytes, header.persisted_bytes) == (None, None, None)
 
@@ -265,7 +279,7 @@ async def test_pressure_is_what_the_backpressure_endpoint_said_at_that_time(name
 @pytest.mark.parametrize("step_s", [1.0, 2.0])
 async def test_late_barriers_tell_when_the_first_barrier_reached_who_never_acknowledged(step_s: float) -> None:
     replay = await Replay("E", step_s=step_s).run()
-    details = {(cid, d.vertex_id): d for cid, found in replay.terminal.items() for d in found[-1].details}
+    details = {(cid, d.vertex_id): d for cid, found in replay.detailed.items() for d in found.details}
     pending = {(*key, n) for key, detail in details.items() for n in detail.pending}
     late = {
         (p.checkpoint_id, b.vertex_id, b.subtask): b for j in replay.jobs for p in j.progress for b in p.late_barriers

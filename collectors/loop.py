@@ -1,0 +1,161 @@
+"""Reads one target again and again: when, how long at most, and what to do when it or the store does not answer.
+
+A poll starts at its turn after the one before; a failure doubles the pause up to a bound, with jitter, so that many
+collectors do not come back at once. What the store did not take is kept in order and written before anything newer; a
+full buffer drops its oldest, and the collector then reads everything again, so nothing the target still has is lost.
+
+Time is injected: nothing here sleeps or reads a clock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from backend.domain.clock import Clock
+from backend.domain.errors import (
+    StoreUnavailableError,
+    TargetProtocolError,
+    TargetUnavailableError,
+    UnknownEntityError,
+)
+from backend.domain.ids import TargetId
+from backend.domain.observation import Observation
+from collectors.base import Collector, ObservationSink, Pause
+
+_log = structlog.get_logger(__name__)
+
+_STALE_AFTER_POLLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """How often, and how long at most. ``buffer_max`` observations wait for a store that is away."""
+
+    interval_s: float = 2.0
+    poll_timeout_s: float = 60.0
+    backoff_max_s: float = 60.0
+    buffer_max: int = 64
+
+
+@dataclass(slots=True)
+class LoopState:
+    """How a target's polls go."""
+
+    attempted_at: datetime | None = None
+    succeeded_at: datetime | None = None
+    failures_in_a_row: int = 0
+    dropped_count: int = 0
+    reason: str | None = None
+
+
+class TargetLoop:
+    """The loop of one target; ``run`` returns once ``stop`` is set."""
+
+    def __init__(
+        self,
+        target_id: TargetId,
+        collector: Collector,
+        sink: ObservationSink,
+        *,
+        clock: Clock,
+        pause: Pause,
+        random: Callable[[], float],
+        options: LoopOptions,
+    ) -> None:
+        self._target_id = target_id
+        self._collector = collector
+        self._sink = sink
+        self._clock = clock
+        self._pause = pause
+        self._random = random
+        self._options = options
+        self._unwritten: deque[Observation] = deque()
+        self.state = LoopState()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Poll until ``stop``; what is unwritten then is tried once more."""
+        # Targets that were added together must not be read together for ever.
+        await self._pause(self._random() * self._options.interval_s, stop)
+        while not stop.is_set():
+            began_s = self._clock.monotonic_s()
+            await self.poll()
+            took_s = self._clock.monotonic_s() - began_s
+            await self._pause(self.delay_s(took_s), stop)
+        await self._write()
+
+    async def poll(self) -> None:
+        """One poll: read, write, or keep why not."""
+        self.state.attempted_at = self._clock.now()
+        try:
+            async with asyncio.timeout(self._options.poll_timeout_s):
+                observation = await self._collector.collect(self.state.attempted_at)
+        except TimeoutError:
+            await self._failed("unreachable", f"one poll took longer than {self._options.poll_timeout_s:g} s")
+        except TargetUnavailableError as error:
+            await self._failed("unreachable", str(error))
+        except TargetProtocolError as error:
+            await self._failed("malformed", str(error))
+        else:
+            self._succeeded(observation)
+            await self._write()
+
+    def delay_s(self, took_s: float) -> float:
+        """Seconds until the next poll, after one that took ``took_s``."""
+        failures = self.state.failures_in_a_row
+        if failures:
+            # Beyond 2^10 the bound holds anyway.
+            doubled_s = self._options.interval_s * float(1 << min(failures - 1, 10))
+            return min(doubled_s, self._options.backoff_max_s) * (0.75 + 0.5 * self._random())
+        within_s = self._collector.poll_within_s
+        interval_s = self._options.interval_s if within_s is None else min(self._options.interval_s, within_s)
+        # A target that takes longer than the interval gets as long a rest as it worked, up to the interval.
+        return max(interval_s - took_s, min(took_s, interval_s), 0.0)
+
+    def is_stale(self) -> bool:
+        """Whether the target has not been read for longer than a few intervals."""
+        if self.state.succeeded_at is None:
+            return self.state.failures_in_a_row > 0
+        limit = timedelta(seconds=_STALE_AFTER_POLLS * self._options.interval_s)
+        return self._clock.now() - self.state.succeeded_at > limit
+
+    def _succeeded(self, observation: Observation) -> None:
+        state = self.state
+        if state.failures_in_a_row:
+            _log.info("target answers again", target=self._target_id, failures=state.failures_in_a_row)
+        state.succeeded_at, state.failures_in_a_row, state.reason = state.attempted_at, 0, None
+        self._unwritten.append(observation)
+        if len(self._unwritten) > self._options.buffer_max:
+            self._unwritten.popleft()
+            state.dropped_count += 1
+            self._collector.forget()
+
+    async def _failed(self, kind: str, reason: str) -> None:
+        state = self.state
+        state.failures_in_a_row += 1
+        if reason != state.reason:
+            _log.warning("target not read", target=self._target_id, kind=kind, reason=reason)
+        state.reason = reason
+        await self._write()
+        try:
+            await self._sink.report_failure(self._target_id, kind=kind, reason=reason, at=self._clock.now())
+        except StoreUnavailableError as error:
+            _log.warning("failure not stored", target=self._target_id, reason=str(error))
+
+    async def _write(self) -> None:
+        while self._unwritten:
+            try:
+                await self._sink.write(self._unwritten[0])
+            except StoreUnavailableError as error:
+                _log.warning("not stored yet", target=self._target_id, waiting=len(self._unwritten), reason=str(error))
+                return
+            except UnknownEntityError:
+                # Removed while it was read; the list of targets will say so soon.
+                self._unwritten.clear()
+                return
+            self._unwritten.popleft()

@@ -1,0 +1,156 @@
+"""Owns the loops of all targets: starts and stops them as the list of targets changes, and ends them in order.
+
+A target is read by whoever holds its lease, so several collectors share the targets. One loop that breaks, even by a
+bug, is logged and started anew; it never stops another. While the store is away the loops go on: nobody else can take
+a lease then, and readings wait in their buffers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+import structlog
+
+from backend.domain.clock import Clock
+from backend.domain.errors import InvalidInputError, StoreUnavailableError
+from backend.domain.ids import TargetId
+from collectors.base import Collector, ObservationSink, Pause, TargetRow, TargetSource
+from collectors.loop import LoopOptions, TargetLoop
+
+_log = structlog.get_logger(__name__)
+
+OpenCollector = Callable[[TargetRow], AbstractAsyncContextManager[Collector]]
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """``lease_ttl_s`` is several times ``reload_s``, so that one missed renewal loses nothing."""
+
+    loop: LoopOptions = field(default_factory=LoopOptions)
+    reload_s: float = 3.0
+    lease_ttl_s: float = 15.0
+    restart_pause_s: float = 10.0
+    stop_within_s: float = 5.0
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A target whose loop runs."""
+
+    row: TargetRow
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class CollectorManager:
+    """Runs until told to stop."""
+
+    def __init__(
+        self,
+        targets: TargetSource,
+        sink: ObservationSink,
+        open_collector: OpenCollector,
+        *,
+        holder: str,
+        clock: Clock,
+        pause: Pause,
+        random: Callable[[], float],
+        options: ManagerOptions | None = None,
+    ) -> None:
+        self._targets = targets
+        self._sink = sink
+        self._open_collector = open_collector
+        self._holder = holder
+        self._clock = clock
+        self._pause = pause
+        self._random = random
+        self._options = options or ManagerOptions()
+        self._watched: dict[TargetId, _Watched] = {}
+        self.broken_count = 0
+        """Loops that ended by an error nobody expected."""
+
+    @property
+    def watched(self) -> frozenset[TargetId]:
+        """The targets that are being read here."""
+        return frozenset(self._watched)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch targets until ``stop``; returns when every loop has ended and every lease is given back."""
+        async with asyncio.TaskGroup() as group:
+            while not stop.is_set():
+                await self._reload(group)
+                await self._pause(self._options.reload_s, stop)
+            await self._end(list(self._watched))
+
+    async def _reload(self, group: asyncio.TaskGroup) -> None:
+        try:
+            rows = {row.id: row for row in await self._targets.list_enabled()}
+            leased = {i for i in rows if await self._lease(i)}
+        except StoreUnavailableError as error:
+            _log.warning("list of targets not read", reason=str(error))
+            return
+        changed = [i for i, w in self._watched.items() if i not in leased or not _is_same(w.row, rows[i])]
+        await self._end(changed)
+        for target_id in leased - set(self._watched):
+            stop = asyncio.Event()
+            task = group.create_task(self._watch(rows[target_id], stop), name=f"target {target_id}")
+            self._watched[target_id] = _Watched(rows[target_id], stop, task)
+
+    async def _lease(self, target_id: TargetId) -> bool:
+        return await self._targets.lease(target_id, holder=self._holder, ttl_s=self._options.lease_ttl_s)
+
+    async def _end(self, target_ids: list[TargetId]) -> None:
+        ending = {i: self._watched.pop(i) for i in target_ids}
+        if not ending:
+            return
+        for watched in ending.values():
+            watched.stop.set()
+        # A poll in flight is given its time; what it then still has not handed on is read again later.
+        _, late = await asyncio.wait([w.task for w in ending.values()], timeout=self._options.stop_within_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        try:
+            for target_id in ending:
+                await self._targets.release(target_id, holder=self._holder)
+        except StoreUnavailableError as error:
+            _log.warning("leases not given back", reason=str(error))
+
+    async def _watch(self, row: TargetRow, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                await self._read(row, stop)
+            except InvalidInputError as error:
+                # Such an address cannot get better; a changed one is another row.
+                await self._report(row, str(error))
+                await stop.wait()
+            except Exception:  # noqa: BLE001 -- the top of a task: one target never stops the others
+                self.broken_count += 1
+                _log.exception("loop of a target broke", target=row.id, broken_count=self.broken_count)
+                await self._pause(self._options.restart_pause_s, stop)
+
+    async def _read(self, row: TargetRow, stop: asyncio.Event) -> None:
+        async with self._open_collector(row) as collector:
+            loop = TargetLoop(
+                row.id,
+                collector,
+                self._sink,
+                clock=self._clock,
+                pause=self._pause,
+                random=self._random,
+                options=self._options.loop,
+            )
+            await loop.run(stop)
+
+    async def _report(self, row: TargetRow, reason: str) -> None:
+        try:
+            await self._sink.report_failure(row.id, kind="malformed", reason=reason, at=self._clock.now())
+        except StoreUnavailableError as error:
+            _log.warning("failure not stored", target=row.id, reason=str(error))
+
+
+def _is_same(one: TargetRow, other: TargetRow) -> bool:
+    return one.url == other.url and dict(one.labels) == dict(other.labels)

@@ -71,8 +71,8 @@ class IngestWriter:
         await self._partitions.ensure(days)
         try:
             result = await self._write(accepted, len(rejected))
-        except psycopg.errors.CheckViolation:
-            # Retention dropped a partition that this process had seen.
+        except (psycopg.errors.CheckViolation, psycopg.errors.ForeignKeyViolation):
+            # Retention dropped a partition that this process had seen, or a job between two statements.
             self._partitions.forget()
             await self._partitions.ensure(days)
             result = await self._write(accepted, len(rejected))

@@ -65,8 +65,9 @@ async def series(
 ) -> list[PressurePoint]:
     """Means over subtasks along a range, oldest first: every reading, or every n-th so that ``limit`` holds."""
     query = text(
-        "WITH instants AS (SELECT run_id, observed_at,"
-        " row_number() OVER (PARTITION BY run_id ORDER BY observed_at) AS n, count(*) OVER () AS total FROM (SELECT DISTINCT run_id, observed_at FROM pressure WHERE run_id = ANY(:ids)"
+        "WITH instants AS (SELECT run_id, observed_at, count(*) OVER () AS total,"
+        " row_number() OVER (PARTITION BY run_id ORDER BY observed_at) AS n"
+        " FROM (SELECT DISTINCT run_id, observed_at FROM pressure WHERE run_id = ANY(:ids)"
         " AND observed_at >= :since AND observed_at < :until"
         " AND observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date) d)"
         " SELECT p.observed_at, p.vertex_id,"

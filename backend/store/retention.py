@@ -4,6 +4,8 @@ Retention drops partitions, never single checkpoints. By size the oldest day goe
 never dropped, so a store can exceed its size within one day. Readings older than an hour are thinned.
 """
 
+# ruff: noqa: S608  names of partitions and numbers of this module are put into statements; values are bound.
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     """Port of the live runtime's REST."""
     runtime_warm_up_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
     """Virtual seconds the live runtime runs ahead at its start, so that there is history at first sight."""
+    built_in_target: str | None = None
+    """Root of the live runtime that ``up`` runs; ``migrate`` registers it, or removes it where this is empty."""
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 2.0
     """How often a target is read."""
     retention_max_age_days: Annotated[float, Field(gt=0, le=3660)] = 7.0

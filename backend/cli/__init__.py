@@ -5,6 +5,7 @@
 * ``simulate``    the reference runtime as fast as it goes
 * ``targets``     what is watched, through the running API
 * ``up``          everything on one machine: what is to run; ``stack`` runs it: order, readiness, stop
+* ``built_in``    the demo jobs as a target
 * ``own_api``     the API as ``up`` asks it
 * ``listening``   ports, and serving an ASGI app until asked to stop
 * ``supervisor``  child processes: start, restart with backoff, orderly stop

@@ -136,10 +136,16 @@ def collect(
 
 def migrate(database_url: DatabaseUrl = None) -> None:
     """Bring the database to the schema of this version."""
-    url = _database_url(database_url, _ready_to_log())
+    settings = _ready_to_log()
+    url = _database_url(database_url, settings)
     from backend.store.migrate import upgrade
 
     upgrade(url)
+    if settings.built_in_target is not None:
+        from backend.cli.built_in import watch_built_in
+        from backend.store.wall_clock import WallClock
+
+        asyncio.run(watch_built_in(url, settings.built_in_target or None, WallClock()))
     typer.echo("the database is up to date")
 
 

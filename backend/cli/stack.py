@@ -20,7 +20,7 @@ from backend.cli.listening import check_port
 from backend.cli.log_tail import LogTail
 from backend.cli.own_api import OwnApi
 from backend.cli.supervisor import Role, Supervisor, role_command
-from backend.domain.errors import BarrierscopeError, HostError
+from backend.domain.errors import HostError
 from backend.settings import Settings, child_environment
 
 if TYPE_CHECKING:
@@ -115,8 +115,6 @@ class Stack:
             self._await("api", api.is_ready)
             if (root := self._plan.runtime_url) is not None:
                 self._await("runtime", lambda: api.is_runtime_ready(root))
-            self._watch_demo(api)
-            if root is not None:
                 self._await_first_reading(api)
         self._say(f"ready: open {self._plan.url} (Ctrl-C stops everything; the next start has the history)")
 
@@ -149,7 +147,8 @@ class Stack:
         self._say("PostgreSQL is ready")
 
     def _migrate(self) -> None:
-        code = self._supervisor.run_once(self._role("migrate", database_url=self._database_url), self._stop.is_set)
+        role = self._role("migrate", database_url=self._database_url, built_in_target=self._plan.runtime_url or "")
+        code = self._supervisor.run_once(role, self._stop.is_set)
         self._check_stop()
         if code != 0:
             words = self._supervisor.last_words("migrate")
@@ -165,12 +164,6 @@ class Stack:
             if self._stop.wait(_WATCH_INTERVAL_S):
                 raise _StoppedError
         self._say(f"{name} is ready")
-
-    def _watch_demo(self, api: OwnApi) -> None:
-        try:
-            api.watch_demo(self._plan.runtime_url)
-        except BarrierscopeError as error:
-            raise HostError(f"the demo jobs could not be registered ({error})", fix=self._see_log("api")) from None
 
     def _await_first_reading(self, api: OwnApi) -> None:
         deadline_s = time.monotonic() + _FIRST_READING_TIMEOUT_S

@@ -1,0 +1,37 @@
+"""The target that ``up`` brings along: the live runtime with the demo jobs, registered in the store as ``built-in``.
+
+Not through the API: while that listens beyond loopback, it refuses an address of this machine, as it should.
+"""
+
+from __future__ import annotations
+
+from backend.domain.clock import Clock
+
+_NAME = "demo"
+# A job is its deployment and its name: with this label the demo jobs keep their history when their port changes.
+_LABELS = {"deployment": "demo"}
+
+
+async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> None:
+    """Make the live runtime at ``root`` the one built-in target; None: there is none this time.
+
+    What a person changed on it (its name, a pause) stays. History of one that is gone stays as well.
+
+    Raises:
+        StoreUnavailableError: PostgreSQL does not answer.
+
+    """
+    from backend.store.engine import create_store_engine
+    from backend.store.targets import NewTarget, TargetRepository
+
+    engine = create_store_engine(database_url)
+    try:
+        targets = TargetRepository(engine)
+        known = await targets.list_all()
+        for target in known:
+            if target.origin == "built-in" and target.url != root:
+                await targets.remove(target.id, at=clock.now())
+        if root is not None and root not in {target.url for target in known}:
+            await targets.add(NewTarget(root, _NAME, "built-in", labels=_LABELS), at=clock.now())
+    finally:
+        await engine.dispose()

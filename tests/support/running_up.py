@@ -1,0 +1,155 @@
+"""``barrierscope up`` as a process of its own: started on free ports, asked over HTTP, counted, killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.support.waiting import until
+
+COMMAND = (sys.executable, "-P", "-m", "backend.cli")
+_NEVER_S = 180.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Up:
+    """One run of ``up``; its output is collected line by line while it runs."""
+
+    def __init__(self, folder: Path, *arguments: str, port: int | None = None, **environment: str) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self.lines: list[str] = []
+        self.started_s = time.monotonic()
+        shell = {k: v for k, v in os.environ.items() if not k.startswith("BARRIERSCOPE_")} | environment
+        # Every role inherits it: how ``processes_of`` knows them.
+        shell["TEST_DATA_FOLDER"] = str(folder)
+        options = ("--port", str(self.port), "--runtime-port", str(free_port()), "--data-dir", str(folder))
+        self.process = subprocess.Popen(
+            [*COMMAND, "up", *options, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=shell,
+            # As in a shell of its own: Ctrl-C goes to the group.
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name="up-output")
+        self._reader.start()
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20.0, trust_env=False)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    @property
+    def output(self) -> str:
+        """All that it said, for the message of a failure; with the ends of the logs."""
+        logs = [f"--- {p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in self.folder.glob("logs/*.log")]
+        return "\n".join([*self.lines, *logs])
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started_s
+
+    def says(self, words: str) -> bool:
+        """Whether a line holds ``words``."""
+        return any(words in line for line in list(self.lines))
+
+    def wait_until_says(self, words: str) -> float:
+        """Seconds from the start until it said ``words``; fails where it ends first."""
+        until(lambda: self.says(words) or self.process.poll() is not None, words, timeout_s=_NEVER_S)
+        assert self.says(words), self.output
+        return self.age_s
+
+    def get(self, path: str) -> Any:
+        """The JSON of a path of the API, None where it does not answer well."""
+        try:
+            answer = self._http.get(path)
+        except httpx.HTTPError:
+            return None
+        return answer.json() if answer.is_success else None
+
+    def page(self, path: str) -> httpx.Response:
+        """A page, redirects followed."""
+        return self._http.get(path, follow_redirects=True)
+
+    def tree(self) -> list[psutil.Process]:
+        """The process and all below it."""
+        own = psutil.Process(self.process.pid)
+        return [own, *own.children(recursive=True)]
+
+    def memory_mib(self) -> dict[str, float]:
+        """Proportional memory of the tree by role: what is shared is counted once."""
+        found: dict[str, float] = {}
+        for process in self.tree():
+            try:
+                words = process.cmdline()
+                size = process.memory_full_info().pss / 2**20
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+            name = "postgres" if "postgres" in (words or ["postgres"])[0] else words[-1]
+            name = "up" if process.pid == self.process.pid else name
+            found[name] = found.get(name, 0.0) + size
+        return found
+
+    def interrupt(self) -> float:
+        """Ctrl-C; returns the seconds until it had ended."""
+        began_s = time.monotonic()
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(60)
+        return time.monotonic() - began_s
+
+    def child(self, role: str) -> psutil.Process:
+        """The process of a role, or of the database server (``postgres``)."""
+        (found,) = (
+            p
+            for p in psutil.Process(self.process.pid).children()
+            if p.cmdline()[-1] == role or p.cmdline()[0].endswith(f"/{role}")
+        )
+        return found
+
+    def kill(self) -> None:
+        """``kill -9`` of ``up`` alone."""
+        self.process.kill()
+        self.process.wait(60)
+
+    def close(self) -> None:
+        """Whatever the test left: ended."""
+        if self.process.poll() is None:
+            self.interrupt()
+        self._reader.join(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._http.close()
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of processes that ``up`` started on the folder (the roles), or that work in it (the server)."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            is_role = process.environ().get("TEST_DATA_FOLDER") == str(folder)
+            if process.status() != psutil.STATUS_ZOMBIE and (is_role or process.cwd().startswith(str(folder))):
+                found.append(f"{process.pid} {' '.join(process.cmdline())}")
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found

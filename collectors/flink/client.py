@@ -7,10 +7,13 @@ bomb takes more memory than that. Credentials may stand in the URL and never lea
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
@@ -31,10 +34,10 @@ _ALLOWED = "http:// or https:// with a host, without query and fragment"
 
 @dataclass(frozen=True, slots=True)
 class TargetUrl:
-    """A target's address: the root for requests and messages, and its credentials apart."""
+    """A target's address: the root for requests and messages, and its credentials apart, as a header's value."""
 
     root: URL
-    auth: aiohttp.BasicAuth | None
+    authorization: str | None = field(default=None, repr=False)
 
     @property
     def shown(self) -> str:
@@ -60,8 +63,9 @@ def parse_target_url(text: str) -> TargetUrl:
         raise _refused("has no host")
     if url.query_string or url.fragment:
         raise _refused("has a query or fragment")
-    auth = aiohttp.BasicAuth(url.user or "", url.password or "") if url.user or url.password else None
-    return TargetUrl(url.with_user(None), auth)
+    has_credentials = url.user is not None or url.password is not None
+    authorization = aiohttp.encode_basic_auth(url.user or "", url.password or "", "utf-8") if has_credentials else None
+    return TargetUrl(url.with_user(None), authorization)
 
 
 def _refused(problem: str) -> InvalidInputError:
@@ -77,13 +81,15 @@ async def open_transport(url: str, *, timeout_s: float) -> AsyncIterator[Aiohttp
 
     """
     target = parse_target_url(url)
+    headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "barrierscope"}
+    if target.authorization is not None:
+        headers["Authorization"] = target.authorization
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_MAX),
         timeout=aiohttp.ClientTimeout(total=timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_MAX_S)),
-        auth=target.auth,
         # A body is decompressed here, piece by piece and counted; the library would do a whole chunk at once.
         auto_decompress=False,
-        headers={"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "barrierscope"},
+        headers=headers,
         cookie_jar=aiohttp.DummyCookieJar(),
         max_line_size=16 * 1024,
         max_field_size=16 * 1024,
@@ -117,8 +123,7 @@ class AiohttpTransport:
         except aiohttp.ClientSSLError as error:
             raise TargetUnavailableError(url=where, reason=f"no TLS connection ({type(error).__name__})") from None
         except aiohttp.ClientConnectorError as error:
-            reason = error.os_error.strerror or type(error.os_error).__name__
-            raise TargetUnavailableError(url=where, reason=f"cannot connect: {_line(reason)}") from None
+            raise TargetUnavailableError(url=where, reason=f"cannot connect: {_os_reason(error.os_error)}") from None
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             raise TargetUnavailableError(url=where, reason=f"connection lost ({type(error).__name__})") from None
         except aiohttp.ClientPayloadError:
@@ -204,6 +209,15 @@ def _error_line(body: bytes) -> str:
     errors = document.get("errors") if isinstance(document, dict) else None
     lines = [e for e in errors if isinstance(e, str) and e.strip()] if isinstance(errors, list) else []
     return f": {_line(lines[0])}" if lines else ""
+
+
+def _os_reason(error: OSError) -> str:
+    # The library's text repeats the address and hides the reason behind "Connect call failed".
+    if isinstance(error, socket.gaierror):
+        return "the name does not resolve"
+    if error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return _line(str(error))
 
 
 def _line(text: str) -> str:

@@ -83,15 +83,17 @@ async def serve(app: ASGIApp, server_socket: socket.socket, *, beside: Coroutine
     # Its own handling raises the signal again at the end, which would make an orderly stop look like a kill.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     with stop_event() as stop, server_socket:
-        async with asyncio.TaskGroup() as group:
-            companion = group.create_task(beside) if beside is not None else None
-            watcher = group.create_task(_end_with(stop, server))
-            try:
+        try:
+            async with asyncio.TaskGroup() as group:
+                companions = [group.create_task(_end_with(stop, server))]
+                if beside is not None:
+                    companions.append(group.create_task(beside))
                 await server.serve(sockets=[server_socket])
-            finally:
-                for task in (watcher, companion):
-                    if task is not None:
-                        task.cancel()
+                for task in companions:
+                    task.cancel()
+        except ExceptionGroup as errors:
+            # One of the tasks failed and the others were cancelled for it.
+            raise errors.exceptions[0] from errors
 
 
 async def _end_with(stop: asyncio.Event, server: Any) -> None:

@@ -58,7 +58,7 @@ def _checkpoints(up: Up, job: str) -> dict[tuple[str, int], dict]:
         page = up.get(path)
         if page is None:
             return {}
-        found |= {(c["run_id"], c["checkpoint_id"]): c for c in page["items"] if c["status"] != "in_progress"}
+        found |= {(c["run_id"], c["checkpoint_id"]): c for c in page["items"] if c["status"] != "in-progress"}
         path = f"/api/v1/jobs/{job}/checkpoints?limit=100&cursor={page['next']}" if page["next"] else ""
     return found
 

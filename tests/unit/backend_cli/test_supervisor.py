@@ -181,3 +181,46 @@ def test_a_child_whose_parent_is_already_gone_ends_at_once():
 
     assert answer.returncode == 0
     assert answer.stdout == b""
+
+
+def test_what_ends_by_itself_gives_its_exit_code_and_is_not_started_again(bench):
+    code = bench.supervisor.run_once(bench.role("migrate", "raise SystemExit(4)"), lambda: False)
+
+    assert code == 4
+    assert [[m.name for m in marks] for marks in bench.recorded] == [["migrate"], []]
+    assert not bench.supervisor.has("migrate")
+
+
+def test_what_ends_by_itself_is_ended_when_asked_to_stop(bench):
+    code = bench.supervisor.run_once(bench.role("migrate", _SLEEP), lambda: True)
+
+    assert code is None
+    assert not is_running(bench.recorded[0][0])
+
+
+def test_a_role_is_replaced_by_another_process_of_the_same_name(bench):
+    bench.supervisor.start(bench.role("api", _SLEEP))
+    former = bench.recorded[-1][0]
+
+    bench.supervisor.replace(bench.role("api", _SLEEP))
+
+    assert not is_running(former)
+    (mark,) = bench.recorded[-1]
+    assert (mark.name, mark.pid != former.pid, is_running(mark)) == ("api", True, True)
+
+
+def test_killing_asks_nobody_and_leaves_none(bench, tmp_path):
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+    bench.supervisor.start(bench.role("api", script, stop_timeout_s=600))
+    while "ready" not in (tmp_path / "api.log").read_text():
+        os.sched_yield()
+    mark = bench.recorded[-1][0]
+
+    bench.supervisor.kill()
+
+    assert not is_running(mark)
+    assert bench.recorded[-1] == []
+
+
+def test_a_role_without_a_log_has_no_last_words(bench):
+    assert bench.supervisor.last_words("never-started") == ""

@@ -1,0 +1,44 @@
+"""Following the logs of the roles: whole lines, each once, each with the name of its role."""
+
+from __future__ import annotations
+
+from backend.cli.log_tail import LogTail
+
+
+def test_only_what_is_added_is_shown_once_and_by_whole_lines(tmp_path):
+    (tmp_path / "api.log").write_text("of the former run\n")
+    tail = LogTail(tmp_path)
+    with (tmp_path / "api.log").open("a") as log:
+        log.write("first\nsec")
+        log.flush()
+        assert [line.split() for line in tail.new_lines()] == [["api", "first"]]
+        log.write("ond\n")
+        log.flush()
+
+    assert [line.split() for line in tail.new_lines()] == [["api", "second"]]
+    assert list(tail.new_lines()) == []
+
+
+def test_a_log_that_appears_later_is_shown_from_its_beginning(tmp_path):
+    tail = LogTail(tmp_path)
+    (tmp_path / "collect.log").write_text("begun\n")
+
+    assert [line.split() for line in tail.new_lines()] == [["collect", "begun"]]
+
+
+def test_a_log_that_was_emptied_is_read_from_its_beginning_again(tmp_path):
+    (tmp_path / "api.log").write_text("x" * 100 + "\n")
+    tail = LogTail(tmp_path)
+    (tmp_path / "api.log").write_text("after\n")
+
+    assert [line.split() for line in tail.new_lines()] == [["api", "after"]]
+
+
+def test_a_line_longer_than_one_reading_is_shown_in_parts_and_does_not_block(tmp_path, monkeypatch):
+    monkeypatch.setattr("backend.cli.log_tail._READ_MAX_BYTES", 10)
+    tail = LogTail(tmp_path)
+    (tmp_path / "api.log").write_text("x" * 15 + "\nend\n")
+
+    shown = [line.split()[1] for _ in range(3) for line in tail.new_lines()]
+
+    assert "".join(shown) == "x" * 15 + "end"

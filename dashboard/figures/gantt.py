@@ -21,6 +21,7 @@ from dashboard.palette import PHASE_COLORS, PHASE_WORDS, UNALIGNED, Theme
 
 _ROW_PX = 22
 _ROWS_MAX = 600
+_LABELS_PX = 236
 _COLUMNS = (
     "vertex",
     "subtask",
@@ -90,13 +91,14 @@ def gantt(
             _overlay(rows),
             _barriers(rows, theme),
             *(_path(checkpoint, rows, theme) if is_path_pinned else []),
+            _touch(rows, end_ms),
         ],
         "layout": layout(
             theme,
             height_px=height_px,
             revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}",
             barmode="overlay",
-            margin={"l": 20, "r": 20, "t": 22, "b": 40},
+            margin={"l": _LABELS_PX, "r": 20, "t": 22, "b": 40},
             xaxis=axis(theme, "since trigger", tickvals=values, ticktext=labels, range=[0, end_ms * 1.02]),
             yaxis=axis(
                 theme,
@@ -106,6 +108,8 @@ def gantt(
                 tickfont={"size": 11, "color": theme.text},
                 showgrid=False,
                 fixedrange=True,
+                # Measuring hundreds of labels to fit the margin takes the browser seconds.
+                automargin=False,
             ),
             shapes=[*_bands(rows, theme), *shapes],
             annotations=[*notes, *_skews(rows, theme)],
@@ -224,10 +228,25 @@ def _phase(phase: Phase, rows: Sequence[Row], theme: Theme) -> Trace:
         "base": [segment.start_ms for _, segment, _ in found],
         "x": [segment.end_ms - segment.start_ms for _, segment, _ in found],
         "width": [0.62 if row.is_vertex else 0.5 for _, _, row in found],
-        "customdata": [_custom(row) for _, _, row in found],
-        "hovertext": [_hover(row) for _, _, row in found],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hoverinfo": "skip",
         "marker": marker,
+    }
+
+
+def _touch(rows: Sequence[Row], end_ms: float) -> Trace:
+    """One invisible bar a row takes the pointer: a text for each segment would be five times the bytes."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": "row",
+        "y": list(range(len(rows))),
+        "base": 0,
+        "x": [end_ms * 1.02] * len(rows),
+        "width": 1,
+        "customdata": [_custom(row) for row in rows],
+        "hovertext": [_hover(row) for row in rows],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "marker": {"color": "rgba(0,0,0,0)"},
     }
 
 
@@ -250,9 +269,7 @@ def _overlay(rows: Sequence[Row]) -> Trace:
         "base": [start for _, start, _, _ in found],
         "x": [max(0, end - start) for _, start, end, _ in found],
         "width": 0.16,
-        "customdata": [_custom(row) for *_, row in found],
-        "hovertext": [_hover(row) for *_, row in found],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hoverinfo": "skip",
         "marker": {"color": PHASE_COLORS[Phase.ALIGNMENT]},
     }
 
@@ -272,13 +289,7 @@ def _envelopes(rows: Sequence[Row], theme: Theme) -> Trace:
         "base": [start for _, start, _, _ in found],
         "x": [end - start for _, start, end, _ in found],
         "width": 0.94,
-        "customdata": [_custom(row) for *_, row in found],
-        "hovertext": [
-            f"<b>{text.plain(row.vertex.vertex)}</b><br>first barrier of any subtask {text.duration(start)}"
-            f"<br>last acknowledgement {text.duration(end)}"
-            for _, start, end, row in found
-        ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hoverinfo": "skip",
         "marker": {"color": theme.unknown, "opacity": 0.35},
     }
 
@@ -300,9 +311,7 @@ def _pending(rows: Sequence[Row], theme: Theme, end_ms: float) -> list[Trace]:
             "base": [start for _, start, _ in found],
             "x": [max(0.0, end_ms - start) for _, start, _ in found],
             "width": 0.5,
-            "customdata": [_custom(row) for *_, row in found],
-            "hovertext": [_hover(row) for *_, row in found],
-            "hovertemplate": "%{hovertext}<extra></extra>",
+            "hoverinfo": "skip",
             "marker": {
                 "color": "rgba(0,0,0,0)",
                 "line": {"color": theme.unknown, "width": 1},
@@ -324,9 +333,7 @@ def _barriers(rows: Sequence[Row], theme: Theme) -> Trace:
         "name": "first barrier (gauge)",
         "x": [at for _, at, _, _ in found],
         "y": [index for index, *_ in found],
-        "customdata": [_custom(row) for *_, row in found],
-        "hovertext": [_hover(row) for *_, row in found],
-        "hovertemplate": "%{hovertext}<extra></extra>",
+        "hoverinfo": "skip",
         "marker": {"symbol": "triangle-left", "size": 9, "color": theme.text},
     }
 

@@ -20,6 +20,7 @@ from backend.analysis.thresholds import (
     BACKPRESSURED_OK_RATIO,
     BUSY_MIN_RATIO,
     PRESSURE_WINDOW_S,
+    RATE_WINDOW_S,
     SIBLINGS_BUSY_RATIO,
 )
 from backend.domain.ids import VertexId
@@ -35,7 +36,11 @@ _ALIVE_SUM = 0.5
 
 @dataclass(frozen=True, slots=True)
 class VertexLoad:
-    """Means over the readings of one vertex, by subtask. ``records`` are per second, or totals where ``is_total``."""
+    """Means over the readings of one vertex, by subtask.
+
+    ``records`` are those read between the first and the last reading, or since the start where that was too short
+    (``is_total``); ``recent_records`` are the former in either case.
+    """
 
     vertex_id: VertexId
     reading_count: int
@@ -44,6 +49,7 @@ class VertexLoad:
     idle: Ratios
     records: Ratios = ()
     is_total: bool = False
+    recent_records: Ratios = ()
 
     def is_full(self, subtask: int) -> bool:
         """Busy about all the time, and not back-pressured itself."""
@@ -70,6 +76,8 @@ class Suspect:
     siblings_backpressured: float | None = None
     share_ratio: float | None = None
     cost_ratio: float | None = None
+    is_contradicted: bool = False
+    """Whether the records of the last seconds alone would make it another kind."""
 
 
 def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoad]:
@@ -151,23 +159,27 @@ def _load(vertex_id: VertexId, readings: Sequence[VertexPressure]) -> VertexLoad
         rows = [[v if _is_subtask_alive(r, i) else None for i, v in enumerate(_shares(r)[which])] for r in readings]
         return column_means(rows)
 
-    records, is_total = _records(readings)
-    return VertexLoad(vertex_id, len(readings), means(0), means(1), means(2), records, is_total)
+    total, recent, seconds = _records(readings)
+    is_total = seconds < RATE_WINDOW_S or not recent
+    return VertexLoad(
+        vertex_id, len(readings), means(0), means(1), means(2), total if is_total else recent, is_total, recent
+    )
 
 
-def _records(readings: Sequence[VertexPressure]) -> tuple[Ratios, bool]:
+def _records(readings: Sequence[VertexPressure]) -> tuple[Ratios, Ratios, float]:
+    """Records since the start, those between the first and the last count, and the seconds between these two."""
     counted = [r for r in readings if any(c is not None for c in r.records_in_count)]
     if not counted:
-        return (), False
+        return (), (), 0.0
     first, last = counted[0], counted[-1]
+    total = tuple(None if c is None else float(c) for c in last.records_in_count)
+    if len(first.records_in_count) != len(total):
+        return total, (), 0.0
+    pairs = zip(first.records_in_count, last.records_in_count, strict=True)
+    # A counter that went back belongs to a new attempt: what was read between is not known.
+    recent = tuple(float(b - a) if a is not None and b is not None and b >= a else None for a, b in pairs)
     seconds = (last.observed_at - first.observed_at).total_seconds()
-    if seconds > 0 and len(first.records_in_count) == len(last.records_in_count):
-        pairs = zip(first.records_in_count, last.records_in_count, strict=True)
-        # A counter that went back belongs to a new attempt: its rate is not known.
-        rates = tuple((b - a) / seconds if a is not None and b is not None and b >= a else None for a, b in pairs)
-        if sum(known(rates)) > 0:
-            return rates, False
-    return tuple(None if c is None else float(c) for c in last.records_in_count), True
+    return total, recent if sum(known(recent)) > 0 else (), seconds
 
 
 def _feeder(
@@ -191,11 +203,14 @@ def _suspect(topology: Topology, loads: Mapping[VertexId, VertexLoad], vertex_id
     rest = tuple(i for i in load.known_subtasks if i not in full)
     busy = mean(load.busy[i] for i in full) or 0.0
     siblings_busy = mean(load.busy[i] for i in rest)
-    share, cost = _share_and_cost(load, full, rest)
+    share, cost = _share_and_cost(load, load.records, full, rest)
+    kind = _kind(siblings_busy, share, cost)
+    recent = _kind(siblings_busy, *_share_and_cost(load, load.recent_records, full, rest))
     return Suspect(
         vertex_id=vertex_id,
         full=full,
-        kind=_kind(siblings_busy, share, cost),
+        kind=kind,
+        is_contradicted=recent not in (kind, VerdictKind.UNDECIDED),
         feeder_id=feeder[0],
         feeder_backpressured=feeder[1],
         busy=busy,
@@ -206,13 +221,15 @@ def _suspect(topology: Topology, loads: Mapping[VertexId, VertexLoad], vertex_id
     )
 
 
-def _share_and_cost(load: VertexLoad, full: Sequence[int], rest: Sequence[int]) -> tuple[float | None, float | None]:
+def _share_and_cost(
+    load: VertexLoad, counts: Ratios, full: Sequence[int], rest: Sequence[int]
+) -> tuple[float | None, float | None]:
     """Records of a full subtask over those of a sibling, and busy time per record of the one over the other."""
 
     def of(values: Ratios, which: Sequence[int]) -> float | None:
         return mean(values[i] for i in which if i < len(values))
 
-    records, sibling_records = of(load.records, full), of(load.records, rest)
+    records, sibling_records = of(counts, full), of(counts, rest)
     share = ratio(records, sibling_records)
     cost = ratio(ratio(of(load.busy, full), records), ratio(of(load.busy, rest), sibling_records))
     if share is None and records is not None and sibling_records == 0 and records > 0:

@@ -52,7 +52,8 @@ def load(case: Case, suspect: Suspect) -> list[Evidence]:
         text = f"{vertex}: the other subtasks back-pressured, mean"
         rows.append(_row(text, "backpressureRatio", suspect.siblings_backpressured, "ratio"))
     if suspect.share_ratio is not None and suspect.share_ratio != float("inf"):
-        text = f"{vertex}: records of {who} over those of another subtask, mean"
+        since = "since it started" if case.loads[suspect.vertex_id].is_total else "over the readings"
+        text = f"{vertex}: records of {who} over those of another subtask, {since}"
         rows.append(_row(text, "numRecordsIn", suspect.share_ratio, "ratio"))
     if suspect.cost_ratio is not None:
         text = f"{vertex}: busy time per record of {who} over that of another subtask"

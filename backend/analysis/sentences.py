@@ -57,6 +57,14 @@ def subtasks(indices: Sequence[int], total: int | None = None) -> str:
     return f"subtasks {listed([str(i) for i in indices])}"
 
 
+def where(vertex_name: str, indices: Sequence[int], total: int) -> str:
+    """``map subtask 2``, ``all 4 subtasks of map``; of a vertex with one subtask, its name alone."""
+    if total == 1:
+        return vertex_name
+    who = subtasks(indices, total)
+    return f"{who} of {vertex_name}" if who.startswith("all ") else f"{vertex_name} {who}"
+
+
 def siblings(count: int) -> str:
     """``sibling``, ``3 siblings``."""
     return "sibling" if count == 1 else f"{count} siblings"

@@ -139,6 +139,9 @@ def _long_part(vertex_id: VertexId, phase: Phase, checkpoints: Sequence[tuple[Ph
     means = column_means(rows)
     most = highest(means) or 0.0
     named = tuple(i for i, m in enumerate(means) if m is not None and m >= STANDOUT_RATIO * most)
+    if len(named) * 2 > len(means):
+        # A store gives out its bandwidth unevenly: with most of its subtasks long, it is the vertex that is.
+        named = tuple(range(len(means)))
     size_means = column_means(sizes)
     return LongPart(
         vertex_id=vertex_id,

@@ -50,6 +50,10 @@ SIBLINGS_BUSY_RATIO: Final = 0.6
 PRESSURE_WINDOW_S: Final = 120
 """Readings older than this before the newest one say nothing about now."""
 
+RATE_WINDOW_S: Final = 30
+"""Records are counted over at least this long, half the window busy times are averaged over, else since the start: over
+a few seconds, siblings whose channels are blocked by an alignment seem to get nothing."""
+
 CHECKPOINT_WINDOW_S: Final = 60
 """Readings this far before a checkpoint's trigger or after its end still belong to it."""
 

@@ -28,13 +28,13 @@ def late_source(case: Case) -> Verdict | None:
         # A source held back hard cannot take the trigger either: whoever holds it back is the one to name.
         return None
     vertex = case.name(late.vertex_id)
-    who = say.subtasks(late.subtasks, parallelism(case, late.vertex_id))
+    where = say.where(vertex, late.subtasks, parallelism(case, late.vertex_id))
     below = say.listed([case.name(v) for v in case.evidence.topology.downstream(late.vertex_id)])
     waits = f", and {below} waits for it" if below else ""
     return draft(
         case,
         VerdictKind.LATE_INPUT,
-        f"{vertex} {who} let{'s' if len(late.subtasks) == 1 else ''} the barrier into the job only "
+        f"{where} let{'s' if len(late.subtasks) == 1 else ''} the barrier into the job only "
         f"{say.duration(late.start_delay_ms)} after the trigger{waits}: the input is late, not what is below it",
         vertex_id=late.vertex_id,
         subtasks=late.subtasks,
@@ -74,7 +74,9 @@ def by_pressure(case: Case) -> Verdict | None:
             *([] if case.apart is None else [rows.note(case.apart)]),
         ],
         confidence=_confidence(case, suspect),
-        would_decide=("records read by each subtask, from two readings some seconds apart",) if is_undecided else (),
+        would_decide=("records read by each subtask, from readings a minute apart",)
+        if is_undecided or suspect.is_contradicted
+        else (),
     )
 
 
@@ -172,7 +174,7 @@ def _arrival(case: Case, vertex_id: VertexId) -> str | None:
     pending = [sum(not p.is_acknowledged for p in found) for found in case.subtasks_of(vertex_id)]
     waiting = median(n for n in pending if n)
     if waiting is not None and sum(n > 0 for n in pending) * 2 >= len(pending):
-        about = "about " if len(pending) > 1 else ""
+        about = "typically " if len(pending) > 1 else ""
         return f"{about}{waiting:.0f} of the {total} subtasks of {vertex} had not acknowledged"
     reached = median(highest(p.travel_ms for p in found) for found in case.subtasks_of(vertex_id))
     return None if reached is None else f"the barrier is through to {vertex} only after {say.duration(reached)}"
@@ -184,5 +186,5 @@ def _confidence(case: Case, suspect: Suspect) -> Confidence:
     # Where nothing suffers the readings alone tell, however few checkpoints there are.
     few = Confidence.MEDIUM if case.loads[suspect.vertex_id].reading_count < 2 else Confidence.HIGH
     base = weaker(few, case.confidence) if case.is_suffering or case.apart is not None else few
-    is_clear = suspect.feeder_backpressured >= BACKPRESSURED_HIGH_RATIO
+    is_clear = suspect.feeder_backpressured >= BACKPRESSURED_HIGH_RATIO and not suspect.is_contradicted
     return base if is_clear else weaker(base, Confidence.MEDIUM)

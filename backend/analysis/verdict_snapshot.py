@@ -69,8 +69,7 @@ def long_part(case: Case) -> Verdict | None:
     part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
     if part is None:
         return None
-    vertex = case.name(part.vertex_id)
-    who = say.subtasks(part.subtasks, parallelism(case, part.vertex_id))
+    where = say.where(case.name(part.vertex_id), part.subtasks, parallelism(case, part.vertex_id))
     is_sync = part.phase is Phase.SYNC
     sizes = [] if part.size_bytes is None or is_sync else [part.size_bytes]
     return draft(
@@ -81,8 +80,8 @@ def long_part(case: Case) -> Verdict | None:
         subtasks=part.subtasks,
         phase=part.phase,
         evidence=[
-            rows.number(f"{vertex} {who}: {part.phase.value} part", part.phase.value, part.part_ms, "ms"),
-            *[rows.number(f"{vertex} {who}: bytes written, each", "checkpointed_size", s, "bytes") for s in sizes],
+            rows.number(f"{where}: {part.phase.value} part", part.phase.value, part.part_ms, "ms"),
+            *[rows.number(f"{where}: bytes written, each", "checkpointed_size", s, "bytes") for s in sizes],
             *rows.fare(case),
             *rows.travel(case, part.vertex_id),
             *rows.calm(case),
@@ -91,17 +90,16 @@ def long_part(case: Case) -> Verdict | None:
 
 
 def _long_part_text(case: Case, part: LongPart) -> str:
-    vertex = case.name(part.vertex_id)
-    who = say.subtasks(part.subtasks, parallelism(case, part.vertex_id))
+    where = say.where(case.name(part.vertex_id), part.subtasks, parallelism(case, part.vertex_id))
     is_sync = part.phase is Phase.SYNC
     many = f" in {part.checkpoint_count} of {part.considered_count} checkpoints" if part.considered_count > 1 else ""
-    text = f"the {part.phase.value} part of {vertex} {who} takes {say.duration(part.part_ms)}{many}"
+    text = f"the {part.phase.value} part of {where} takes {say.duration(part.part_ms)}{many}"
+    if part.size_bytes and not is_sync:
+        text += f" for {say.size(part.size_bytes)}{' each' if len(part.subtasks) > 1 else ''}"
     if part.siblings_ms is not None:
-        text += f", {say.duration(part.siblings_ms)} at {'its' if len(part.subtasks) == 1 else 'their'} siblings"
+        text += f", {say.duration(part.siblings_ms)} at the other subtasks"
     if is_sync:
         return f"{text}, and the task does nothing else meanwhile"
-    if part.size_bytes:
-        text += f" for {say.size(part.size_bytes)} each"
     return f"{text}: the way to the checkpoint store is slow"
 
 
@@ -136,12 +134,11 @@ def unanswered(case: Case) -> Verdict | None:
 
 
 def _unanswered_text(case: Case, found: Unanswered, *, is_read: bool) -> str:
-    vertex = case.name(found.vertex_id)
-    who = say.subtasks(found.subtasks, parallelism(case, found.vertex_id))
+    where = say.where(case.name(found.vertex_id), found.subtasks, parallelism(case, found.vertex_id))
     barrier = "" if found.first_barrier_ms is None else f", though its barrier was there at {_at(found)}"
     calm = "nothing is back-pressured" if is_read else "what stands before it was not late"
     return (
-        f"{vertex} {who} {are(found.subtasks)} pending{barrier}, while the others acknowledged within "
+        f"{where} {are(found.subtasks)} pending{barrier}, while the others acknowledged within "
         f"{say.duration(found.others_ack_ms)} and {calm}: the snapshot does not get through to the checkpoint store"
     )
 

@@ -1,0 +1,29 @@
+"""The document on diagnosis keeps in step with the rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from backend.analysis import thresholds
+from backend.domain.verdict import Health, VerdictKind
+
+DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "diagnosis.md").read_text()
+CONSTANTS = {name: getattr(thresholds, name) for name in thresholds.__annotations__}
+ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", DOCUMENT, re.M))
+
+
+def test_every_threshold_is_in_the_table_and_nothing_else_is():
+    assert ROWS.keys() == CONSTANTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(CONSTANTS))
+def test_the_table_has_the_value_that_the_rules_use(name):
+    assert float(ROWS[name]) == pytest.approx(CONSTANTS[name], abs=5e-4)
+
+
+def test_every_kind_of_verdict_and_every_health_is_explained():
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", DOCUMENT, re.M)) == {kind.value for kind in VerdictKind}
+    assert set(re.findall(r"^\| (healthy|slow|failing|too-few) \|", DOCUMENT, re.M)) == {h.value for h in Health}

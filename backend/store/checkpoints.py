@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
-    Checkpoint,
     CheckpointHeader,
     CheckpointKind,
     CheckpointStatus,
@@ -142,22 +141,41 @@ async def get_checkpoint(connection: AsyncConnection, run_id: str, checkpoint_id
     return _record(row)
 
 
-async def neighbours(connection: AsyncConnection, record: CheckpointRecord) -> tuple[int | None, int | None]:
-    """Ids of the checkpoints of the run triggered before and after this one."""
+async def list_around(
+    connection: AsyncConnection, record: CheckpointRecord, *, before: int, after: int
+) -> list[CheckpointRecord]:
+    """The checkpoint with up to so many of its run triggered before and after it, oldest first."""
     query = text(
-        "SELECT (SELECT checkpoint_id FROM checkpoints WHERE job_id = :job AND run_id = :run"
-        " AND (triggered_at, checkpoint_id) < (:at, :id) ORDER BY triggered_at DESC, checkpoint_id DESC LIMIT 1),"
-        " (SELECT checkpoint_id FROM checkpoints WHERE job_id = :job AND run_id = :run"
-        " AND (triggered_at, checkpoint_id) > (:at, :id) ORDER BY triggered_at, checkpoint_id LIMIT 1)"
+        f"SELECT * FROM (SELECT {_COLUMNS} FROM checkpoints c WHERE c.job_id = :job AND c.run_id = :run"
+        " AND (c.triggered_at, c.checkpoint_id) <= (:at, :id)"
+        " ORDER BY c.triggered_at DESC, c.checkpoint_id DESC LIMIT :before) a UNION ALL"
+        f" SELECT * FROM (SELECT {_COLUMNS} FROM checkpoints c WHERE c.job_id = :job AND c.run_id = :run"
+        " AND (c.triggered_at, c.checkpoint_id) > (:at, :id)"
+        " ORDER BY c.triggered_at, c.checkpoint_id LIMIT :after) b ORDER BY triggered_at, checkpoint_id"
     )
     values = {
         "job": record.job_id,
         "run": record.run_id,
         "at": record.header.triggered_at,
         "id": record.header.checkpoint_id,
+        "before": before + 1,
+        "after": after,
     }
-    before, after = (await connection.execute(query, values)).one()
-    return before, after
+    return [_record(row) for row in (await connection.execute(query, values)).mappings()]
+
+
+async def last_completed_before(
+    connection: AsyncConnection, record: CheckpointRecord, *, faster_than_ms: int | None = None
+) -> CheckpointRecord | None:
+    """The newest completed checkpoint of the job triggered before this one, of those that were fast enough."""
+    query = text(
+        f"SELECT {_COLUMNS} FROM checkpoints c WHERE c.job_id = :job AND c.status = 'completed'"
+        " AND (CAST(:limit AS int8) IS NULL OR c.end_to_end_duration_ms < CAST(:limit AS int8))"
+        f" AND c.triggered_at < :at {_NEWEST_FIRST} LIMIT 1"
+    )
+    values = {"job": record.job_id, "at": record.header.triggered_at, "limit": faster_than_ms}
+    row = (await connection.execute(query, values)).mappings().first()
+    return None if row is None else _record(row)
 
 
 async def recent_of_runs(
@@ -265,12 +283,6 @@ def _barriers(what: str) -> Any:
 
 def _place_values(place: Place) -> dict[str, Any]:
     return {"run": place.run_id, "id": place.checkpoint_id, "day": place.triggered_on}
-
-
-async def with_details(connection: AsyncConnection, records: Sequence[CheckpointRecord]) -> list[Checkpoint]:
-    """The checkpoints of these headers with their details; for an open one, those known so far."""
-    details = await details_of(connection, [r.place for r in records])
-    return [Checkpoint(r.header, details.get(r.place, ())) for r in records]
 
 
 def _record(row: RowMapping) -> CheckpointRecord:

@@ -22,6 +22,10 @@ _COLUMNS = "p.run_id, p.observed_at, p.vertex_id, p.subtask_count, p.asked, " + 
 )
 
 
+Readings = tuple[VertexPressure, ...]
+"""Readings of one run, oldest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class PressurePoint:
     """Means over the subtasks of one vertex at one instant; ``queued_bytes`` is the sum of both queues."""
@@ -36,7 +40,7 @@ class PressurePoint:
 
 async def readings_between(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime
-) -> Mapping[str, tuple[VertexPressure, ...]]:
+) -> Mapping[str, Readings]:
     """Readings of each run from ``since`` to ``until`` (both inclusive), oldest first."""
     query = text(
         f"SELECT {_COLUMNS} FROM pressure p WHERE p.run_id = ANY(:ids) AND p.observed_at BETWEEN :since AND :until"
@@ -45,6 +49,20 @@ async def readings_between(
     )
     found: dict[str, list[VertexPressure]] = {}
     values = {"ids": list(run_ids), "since": since, "until": until}
+    for row in (await connection.execute(query, values)).mappings():
+        found.setdefault(row["run_id"], []).append(_reading(row))
+    return {run_id: tuple(readings) for run_id, readings in found.items()}
+
+
+async def readings_since(connection: AsyncConnection, since: Mapping[str, datetime]) -> Mapping[str, Readings]:
+    """Readings of each run at or after its own instant."""
+    query = text(
+        f"SELECT {_COLUMNS} FROM unnest(CAST(:ids AS text[]), CAST(:since AS timestamptz[])) AS i(run_id, since)"
+        " CROSS JOIN LATERAL (SELECT * FROM pressure WHERE run_id = i.run_id AND observed_at >= i.since) p"
+        " ORDER BY p.observed_at, p.vertex_id"
+    )
+    found: dict[str, list[VertexPressure]] = {}
+    values = {"ids": list(since), "since": list(since.values())}
     for row in (await connection.execute(query, values)).mappings():
         found.setdefault(row["run_id"], []).append(_reading(row))
     return {run_id: tuple(readings) for run_id, readings in found.items()}

@@ -1,0 +1,239 @@
+"""Goal: whatever a target or the store does, a loop polls on time, backs off, and hands on each reading exactly once.
+
+Method: the real loop on virtual time; targets and store fail by a seeded script. Nothing sleeps.
+To replay one run: pytest tests/simulation -k "seed-17"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from backend.domain.errors import StoreUnavailableError, TargetProtocolError, TargetUnavailableError, UnknownEntityError
+from backend.domain.ids import TargetId
+from backend.domain.observation import Engine, Observation, PollCost
+from collectors.loop import LoopOptions, TargetLoop
+from tests.support.virtual_time import VirtualTime
+
+pytestmark = pytest.mark.anyio
+
+TARGET = TargetId("t1")
+UNREACHABLE = TargetUnavailableError(url="http://flink", reason="cannot connect")
+MALFORMED = TargetProtocolError(url="http://flink", reason="answers HTML")
+
+
+class ScriptedCollector:
+    """Answers by a script: an error, or a number of seconds the poll takes."""
+
+    def __init__(self, time: VirtualTime, script: Callable[[int], Exception | float] = lambda _: 0.0) -> None:
+        self._time = time
+        self._script = script
+        self.polled_at_s: list[float] = []
+        self.forgotten_count = 0
+        self.poll_within_s: float | None = None
+
+    async def collect(self, now: datetime) -> Observation:
+        n = len(self.polled_at_s)
+        self.polled_at_s.append(self._time.monotonic_s())
+        answer = self._script(n)
+        if isinstance(answer, Exception):
+            raise answer
+        self._time.pass_s(answer)
+        return Observation(TARGET, now, Engine.FLINK, "1.20.5", (), PollCost(n, 0, 0))
+
+    def forget(self) -> None:
+        self.forgotten_count += 1
+
+
+class ScriptedStore:
+    """Keeps what is written; away while ``is_away``."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.error: Exception | None = None
+        self.written: list[Observation] = []
+        self.failures: list[tuple[str, str]] = []
+
+    async def write(self, observation: Observation) -> object:
+        if self.error is not None:
+            raise self.error
+        if self.is_away:
+            raise StoreUnavailableError("connection refused")
+        self.written.append(observation)
+        return None
+
+    async def report_failure(self, target_id: TargetId, *, kind: str, reason: str, at: datetime) -> None:
+        if self.is_away:
+            raise StoreUnavailableError("connection refused")
+        self.failures.append((kind, reason))
+
+    @property
+    def numbers(self) -> list[int]:
+        return [o.cost.request_count for o in self.written]
+
+
+class Run:
+    def __init__(self, script: Callable[[int], Exception | float] = lambda _: 0.0, **options: float) -> None:
+        self.time = VirtualTime()
+        self.collector = ScriptedCollector(self.time, script)
+        self.store = ScriptedStore()
+        self.stop = asyncio.Event()
+        self.loop = TargetLoop(
+            TARGET,
+            self.collector,
+            self.store,
+            clock=self.time,
+            pause=self.time.pause,
+            random=random.Random(1).random,
+            options=LoopOptions(**options),  # type: ignore[arg-type]
+        )
+
+    async def go(self, seconds: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.loop.run(self.stop))
+            await self.time.run_for(seconds)
+            self.stop.set()
+            await self.time.run_for(0)
+
+    @property
+    def gaps_s(self) -> list[float]:
+        at = self.collector.polled_at_s
+        return [round(b - a, 6) for a, b in itertools.pairwise(at)]
+
+
+async def test_the_first_poll_is_within_one_interval_and_the_rest_follow_at_the_interval() -> None:
+    run = Run(interval_s=2.0)
+    await run.go(60)
+    assert 0 <= run.collector.polled_at_s[0] <= 2
+    assert set(run.gaps_s) == {2.0}
+    assert run.store.numbers == list(range(len(run.collector.polled_at_s)))
+
+
+async def test_the_time_a_poll_takes_counts_towards_the_interval() -> None:
+    run = Run(lambda _: 0.5, interval_s=2.0)
+    await run.go(60)
+    assert set(run.gaps_s) == {2.0}
+
+
+async def test_a_target_slower_than_the_interval_gets_a_rest() -> None:
+    run = Run(lambda _: 5.0, interval_s=2.0)
+    await run.go(60)
+    assert set(run.gaps_s) == {7.0}
+
+
+async def test_a_history_that_turns_over_fast_is_polled_in_time() -> None:
+    run = Run(interval_s=60.0)
+    run.collector.poll_within_s = 2.5
+    await run.go(120)
+    assert set(run.gaps_s) == {2.5}
+
+
+@pytest.mark.parametrize(("error", "kind"), [(UNREACHABLE, "unreachable"), (MALFORMED, "malformed")])
+async def test_failures_double_the_pause_up_to_the_bound_and_one_success_ends_it(error: Exception, kind: str) -> None:
+    run = Run(lambda n: error if n < 12 else 0.0, interval_s=2.0, backoff_max_s=60.0)
+    await run.go(1200)
+    for n, gap_s in enumerate(run.gaps_s[:12]):
+        ideal_s = min(2.0 * 2**n, 60.0)
+        assert 0.75 * ideal_s <= gap_s <= 1.25 * ideal_s, (n, gap_s)
+    assert len(set(run.gaps_s[6:12])) > 1, "no jitter"
+    assert set(run.gaps_s[12:]) == {2.0}
+    assert run.store.failures == [(kind, str(error))] * 12
+    assert run.loop.state.failures_in_a_row == 0
+    assert run.loop.state.reason is None
+
+
+async def test_a_poll_that_never_ends_is_given_up() -> None:
+    run = Run(interval_s=2.0, poll_timeout_s=0.05)
+    never = asyncio.Event()
+
+    async def hang(_: datetime) -> Observation:
+        await never.wait()
+        raise AssertionError
+
+    run.collector.collect = hang  # type: ignore[method-assign]
+    await run.loop.poll()
+    assert run.store.failures == [("unreachable", "one poll took longer than 0.05 s")]
+
+
+async def test_it_knows_when_its_data_is_old() -> None:
+    run = Run(lambda n: 0.0 if n < 5 else UNREACHABLE, interval_s=2.0)
+    assert not run.loop.is_stale()
+    await run.go(9)
+    assert not run.loop.is_stale()
+    run.time.pass_s(10)
+    assert run.loop.is_stale()
+
+
+async def test_readings_wait_for_a_store_that_is_away_and_are_written_in_order() -> None:
+    run = Run(interval_s=2.0, buffer_max=64)
+    run.store.is_away = True
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.loop.run(run.stop))
+        await run.time.run_for(60)
+        assert run.store.written == []
+        run.store.is_away = False
+        await run.time.run_for(60)
+        run.stop.set()
+        await run.time.run_for(0)
+    assert run.store.numbers == list(range(len(run.collector.polled_at_s)))
+    assert run.collector.forgotten_count == 0
+
+
+async def test_a_full_buffer_drops_its_oldest_and_has_everything_read_again() -> None:
+    run = Run(interval_s=2.0, buffer_max=4)
+    run.store.is_away = True
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.loop.run(run.stop))
+        await run.time.run_for(21)
+        run.store.is_away = False
+        await run.time.run_for(2)
+        run.stop.set()
+        await run.time.run_for(0)
+    polls = len(run.collector.polled_at_s)
+    assert run.store.numbers == list(range(polls - len(run.store.written), polls))
+    assert run.collector.forgotten_count == run.loop.state.dropped_count == polls - len(run.store.written) > 0
+
+
+async def test_what_is_unwritten_when_it_is_told_to_stop_is_tried_once_more() -> None:
+    run = Run(interval_s=2.0)
+    run.store.is_away = True
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.loop.run(run.stop))
+        await run.time.run_for(7)
+        run.store.is_away = False
+        run.stop.set()
+        await run.time.run_for(0)
+    assert run.store.numbers == list(range(len(run.collector.polled_at_s)))
+
+
+async def test_a_target_that_was_removed_meanwhile_ends_nothing() -> None:
+    run = Run(interval_s=2.0)
+    run.store.error = UnknownEntityError(kind="target", id="t1")
+    await run.go(20)
+    assert len(run.collector.polled_at_s) >= 9
+    assert run.store.written == []
+
+
+@pytest.mark.parametrize("seed", range(60), ids=lambda seed: f"seed-{seed}")
+async def test_every_reading_is_written_exactly_once_and_in_order_whatever_fails(seed: int) -> None:
+    rnd = random.Random(seed)
+    answers: list[Exception | float] = [rnd.choice([0.0, 0.3, 4.0, UNREACHABLE, MALFORMED]) for _ in range(5000)]
+    run = Run(lambda n: answers[n], interval_s=rnd.choice([0.5, 2.0, 10.0]), buffer_max=10_000)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.loop.run(run.stop))
+        for _ in range(20):
+            run.store.is_away = rnd.random() < 0.5
+            await run.time.run_for(rnd.uniform(0, 60))
+        run.store.is_away = False
+        run.stop.set()
+        await run.time.run_for(0)
+    polled = len(run.collector.polled_at_s)
+    readings = [n for n in range(polled) if not isinstance(answers[n], Exception)]
+    assert run.store.numbers == readings, f"seed={seed}"
+    assert polled > 5, f"seed={seed}"
+    assert max(run.gaps_s) <= 75 + 4, f"seed={seed}"

@@ -1,0 +1,250 @@
+"""Goal: the manager watches exactly the targets it should, and one that fails never stops another.
+
+Method: the real manager and loops on virtual time; the list of targets, leases and faults are scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pytest
+
+from backend.domain.errors import FieldProblem, InvalidInputError, StoreUnavailableError, TargetUnavailableError
+from backend.domain.ids import TargetId
+from backend.domain.observation import Engine, Observation, PollCost
+from collectors.base import Collector, TargetRow
+from collectors.loop import LoopOptions
+from collectors.manager import CollectorManager, ManagerOptions
+from tests.support.virtual_time import VirtualTime
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass(frozen=True)
+class Row:
+    id: TargetId
+    url: str = "http://flink"
+    name: str = "flink"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Targets:
+    """The list of targets and their leases."""
+
+    def __init__(self, time: VirtualTime, *names: str) -> None:
+        self._time = time
+        self.rows = {TargetId(n): Row(TargetId(n)) for n in names}
+        self.is_away = False
+        self.leases: dict[TargetId, tuple[str, float]] = {}
+
+    async def list_enabled(self) -> Sequence[TargetRow]:
+        if self.is_away:
+            raise StoreUnavailableError("connection refused")
+        return list(self.rows.values())
+
+    async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
+        if self.is_away:
+            raise StoreUnavailableError("connection refused")
+        owner, until_s = self.leases.get(target_id, (holder, 0.0))
+        if owner != holder and until_s > self._time.monotonic_s():
+            return False
+        self.leases[target_id] = (holder, self._time.monotonic_s() + ttl_s)
+        return True
+
+    async def release(self, target_id: TargetId, *, holder: str) -> None:
+        if self.leases.get(target_id, ("", 0.0))[0] == holder:
+            del self.leases[target_id]
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.written: list[TargetId] = []
+        self.failures: list[tuple[TargetId, str]] = []
+
+    async def write(self, observation: Observation) -> object:
+        self.written.append(observation.target_id)
+        return None
+
+    async def report_failure(self, target_id: TargetId, *, kind: str, reason: str, at: datetime) -> None:
+        self.failures.append((target_id, reason))
+
+
+class World:
+    def __init__(self, *names: str) -> None:
+        self.time = VirtualTime()
+        self.targets = Targets(self.time, *names)
+        self.sink = Sink()
+        self.faults: dict[TargetId, Exception] = {}
+        self.open_faults: dict[TargetId, Exception] = {}
+        self.opened: list[TargetId] = []
+        self.closed: list[TargetId] = []
+        self.reading: dict[TargetId, int] = {}
+        self.hanging: set[TargetId] = set()
+
+    def manager(self, holder: str = "one") -> CollectorManager:
+        return CollectorManager(
+            self.targets,
+            self.sink,
+            self.open,
+            holder=holder,
+            clock=self.time,
+            pause=self.time.pause,
+            random=random.Random(holder).random,
+            options=ManagerOptions(loop=LoopOptions(interval_s=2.0), stop_within_s=0.05),
+        )
+
+    @asynccontextmanager
+    async def open(self, row: TargetRow) -> AsyncIterator[Collector]:
+        if row.id in self.open_faults:
+            raise self.open_faults[row.id]
+        self.opened.append(row.id)
+        try:
+            yield Reader(self, row.id)
+        finally:
+            self.closed.append(row.id)
+
+
+class Reader:
+    poll_within_s: float | None = None
+
+    def __init__(self, world: World, target_id: TargetId) -> None:
+        self._world = world
+        self._id = target_id
+
+    async def collect(self, now: datetime) -> Observation:
+        world = self._world
+        assert world.reading.get(self._id, 0) == 0, "two read one target at the same time"
+        world.reading[self._id] = 1
+        try:
+            await asyncio.sleep(0)
+            if self._id in world.hanging:
+                await asyncio.Event().wait()
+            if self._id in world.faults:
+                raise world.faults[self._id]
+            return Observation(self._id, now, Engine.FLINK, None, (), PollCost(1, 0, 0))
+        finally:
+            world.reading[self._id] = 0
+
+    def forget(self) -> None:
+        raise AssertionError("nothing was lost")
+
+
+@asynccontextmanager
+async def running(world: World, *managers: CollectorManager) -> AsyncIterator[asyncio.Event]:
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for manager in managers:
+            group.create_task(manager.run(stop))
+        yield stop
+        stop.set()
+        await world.time.run_for(0)
+
+
+async def test_every_enabled_target_is_read_and_all_is_closed_and_given_back_at_the_end() -> None:
+    world = World("a", "b", "c")
+    async with running(world, world.manager()):
+        await world.time.run_for(60)
+    for name in ("a", "b", "c"):
+        assert 28 <= world.sink.written.count(TargetId(name)) <= 31
+    assert sorted(world.closed) == sorted(world.opened) == ["a", "b", "c"]
+    assert world.targets.leases == {}
+
+
+async def test_targets_come_and_go_while_it_runs() -> None:
+    world = World("a")
+    manager = world.manager()
+    async with running(world, manager):
+        await world.time.run_for(10)
+        world.targets.rows[TargetId("b")] = Row(TargetId("b"))
+        await world.time.run_for(10)
+        assert manager.watched == {"a", "b"}
+        del world.targets.rows[TargetId("a")]
+        await world.time.run_for(10)
+        assert manager.watched == {"b"}
+        assert world.closed == ["a"]
+        written = world.sink.written.count(TargetId("a"))
+        await world.time.run_for(60)
+    assert world.sink.written.count(TargetId("a")) == written
+
+
+async def test_a_changed_address_is_read_anew() -> None:
+    world = World("a")
+    async with running(world, world.manager()):
+        await world.time.run_for(10)
+        world.targets.rows[TargetId("a")] = Row(TargetId("a"), url="http://other")
+        await world.time.run_for(10)
+    assert world.opened == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [TargetUnavailableError(url="http://x", reason="gone"), RuntimeError("a bug"), KeyError("another")],
+    ids=["unreachable", "bug", "other-bug"],
+)
+async def test_one_failing_target_never_stops_the_others(fault: Exception) -> None:
+    world = World("bad", "good")
+    world.faults[TargetId("bad")] = fault
+    manager = world.manager()
+    async with running(world, manager):
+        await world.time.run_for(60)
+        assert world.sink.written.count(TargetId("good")) >= 28
+        assert world.sink.written.count(TargetId("bad")) == 0
+        del world.faults[TargetId("bad")]
+        await world.time.run_for(120)
+    assert world.sink.written.count(TargetId("bad")) >= 5
+    assert (manager.broken_count > 0) == (not isinstance(fault, TargetUnavailableError))
+
+
+async def test_an_address_that_is_none_is_reported_once_and_left_alone() -> None:
+    world = World("bad", "good")
+    world.open_faults[TargetId("bad")] = InvalidInputError([FieldProblem("url", "has no host", "http://...")])
+    async with running(world, world.manager()):
+        await world.time.run_for(120)
+    assert len(world.sink.failures) == 1
+    assert "has no host" in world.sink.failures[0][1]
+    assert world.sink.written.count(TargetId("good")) >= 55
+
+
+async def test_two_collectors_share_the_targets_and_one_takes_over_from_one_that_vanished() -> None:
+    world = World("a", "b", "c")
+    first, second = world.manager("first"), world.manager("second")
+    for target_id in world.targets.rows:
+        world.targets.leases[target_id] = ("vanished", 15.0)
+    async with running(world, first, second):
+        await world.time.run_for(12)
+        assert world.sink.written == []
+        await world.time.run_for(30)
+        assert first.watched | second.watched == set(world.targets.rows)
+        assert not first.watched & second.watched
+
+
+async def test_while_the_store_is_away_targets_are_read_on() -> None:
+    world = World("a")
+    manager = world.manager()
+    async with running(world, manager):
+        await world.time.run_for(10)
+        world.targets.is_away = True
+        before = len(world.sink.written)
+        await world.time.run_for(60)
+        assert len(world.sink.written) - before >= 28
+        assert manager.watched == {"a"}
+        world.targets.is_away = False
+
+
+async def test_a_poll_that_hangs_at_the_end_is_cut_off() -> None:
+    world = World("a")
+    world.hanging.add(TargetId("a"))
+    manager = world.manager()
+    stop = asyncio.Event()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(manager.run(stop))
+        await world.time.run_for(10)
+        stop.set()
+        await world.time.run_for(0)
+    assert world.closed == ["a"]
+    assert world.targets.leases == {}

@@ -166,13 +166,17 @@ def ordered(vertices: list[VertexSpec], edges: list[EdgeSpec]) -> Graph:
     """The graph with its vertices in a topological order, sources first.
 
     Raises:
-        PlanError: it has a cycle, or names what is not there.
+        PlanError: it has a cycle, two vertices of one id, or names what is not there.
 
     """
-    by_id = {v.id: v for v in vertices}
+    known: set[str] = set()
+    for vertex in vertices:
+        if vertex.id in known:
+            raise PlanError("two vertices have this id", rule="G-6", vertex=vertex.id, fix="give each its own")
+        known.add(vertex.id)
     for edge in edges:
         for end in (edge.source, edge.target):
-            if end not in by_id:
+            if end not in known:
                 raise PlanError(f"edge names {end!r}", rule="G-1", vertex=None, fix="use the id of a [[vertex]]")
     waiting = {v.id: sum(e.target == v.id for e in edges) for v in vertices}
     result: list[VertexSpec] = []
@@ -196,11 +200,10 @@ def validate(graph: Graph, config: RuntimeConfig) -> None:
         PlanError: names the rule, the vertex and what to change.
 
     """
-    seen: set[str] = set()
     if not any(v.kind.is_source for v in graph.vertices):
         raise PlanError("there is no source", rule="G-1", vertex=None, fix='add a [[vertex]] of kind "source"')
     for vertex in graph.vertices:
-        _validate_vertex(graph, vertex, seen)
+        _validate_vertex(graph, vertex)
     for edge in graph.edges:
         p, q = graph.vertex(edge.source).parallelism, graph.vertex(edge.target).parallelism
         if edge.partitioner is Partitioner.FORWARD and p != q:
@@ -221,10 +224,7 @@ def validate(graph: Graph, config: RuntimeConfig) -> None:
     del config
 
 
-def _validate_vertex(graph: Graph, vertex: VertexSpec, seen: set[str]) -> None:
-    if vertex.id in seen:
-        raise PlanError("two vertices have this id", rule="G-6", vertex=vertex.id, fix="give each its own")
-    seen.add(vertex.id)
+def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:
     if vertex.max_parallelism and vertex.parallelism > vertex.max_parallelism:
         raise PlanError(
             f"parallelism {vertex.parallelism} above its maximum {vertex.max_parallelism}",

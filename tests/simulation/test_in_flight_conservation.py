@@ -16,7 +16,7 @@ from backend.runtime.buffers import Subpartition
 from backend.runtime.channel import ChannelKey
 from backend.runtime.coordinator import Completed
 from backend.runtime.kernel import Engine
-from tests.support.runtime_jobs import small_job
+from tests.support.runtime_jobs import late_triggers, small_job
 
 
 class _Oracle:
@@ -76,7 +76,8 @@ def test_persisted_bytes_are_those_between_the_snapshots(protocol: str, monkeypa
     for seed in range(20):
         with monkeypatch.context() as patch:
             size = (60, 120, 700, 1500)[seed % 4]
-            spec = small_job(protocol, seed=seed, fuzz=seed, task_managers=1 + seed % 2, record_bytes=size)
+            plan = tuple(late_triggers()) if seed % 3 else ()
+            spec = small_job(protocol, seed=seed, fuzz=seed, task_managers=1 + seed % 2, record_bytes=size, plan=plan)
             engine = Engine(spec, keeps_rows=True)
             oracle = _Oracle(engine, patch)
             for step in range(1, 30):

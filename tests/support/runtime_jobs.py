@@ -111,6 +111,11 @@ def points_of(protocol: str) -> tuple[str, ...]:
     return (*points, *faults.TIMEOUT_POINTS) if protocol == "aligned-timeout" else points
 
 
+def late_triggers() -> list[FaultSpec]:
+    """Every second trigger reaches its source late: the barriers of a task arrive far apart."""
+    return [FaultSpec("rpc.trigger", hit=2, action="delay", delay_us=45_000) for _ in range(200)]
+
+
 # Passed a few times a run; the others dozens of times.
 _OF_A_SWITCH = ("task.output-switch", "task.input-switch", "task.mid-channel-state", "recovery.mid")
 _RARE = ("coordinator.", "recovery.", "task.output-switch", "task.input-switch", "task.mid-channel-state", "sink.")
@@ -135,6 +140,8 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
     else:
         plan.append(FaultSpec(point, hit=1 + draws.below(3 if point.startswith(_RARE) else 12)))
     plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(draws.below(3))]
+    if draws.below(2):
+        plan += late_triggers()
     # Two task managers have links, announcements and input queues; one has none of them (UC-10).
     managers = 2 if point in ("task.after-announcement", "task.input-switch") else 1 + draws.below(2)
     return small_job(

@@ -233,8 +233,8 @@ class Gatekeeper:
             commands = self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
             self._current = self._make(barrier, self._open)
         assert self._current is not None
-        commands += call(self._current)
-        return self._settled(commands)
+        # Only what the protocol itself says settles it: the commands before may give up an older checkpoint.
+        return commands + self._settled(call(self._current))
 
     def _settled(self, commands: list[Command]) -> list[Command]:
         current = self._current

@@ -1,0 +1,350 @@
+"""Every (state, event) pair of the input handlers, as in runtime.md Appendix A (T-7): commands, and what follows.
+
+One table for all protocols: a row brings a fresh gatekeeper with two channels (three where said) into a state, lets one
+event happen, and names the commands it must give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from backend.domain.failure import FailureReason
+from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.protocols.aligned import Aligned
+from backend.runtime.protocols.aligned_timeout import AlignedTimeout
+from backend.runtime.protocols.base import (
+    Began,
+    Block,
+    CheckpointProtocol,
+    Close,
+    Command,
+    Convert,
+    Ended,
+    Gatekeeper,
+    GiveUp,
+    Persist,
+    Reopen,
+    Resume,
+    SetStallTimer,
+    SetTimer,
+    Snapshot,
+    Switched,
+)
+from backend.runtime.protocols.capped import Capped, InFlight
+from backend.runtime.protocols.unaligned import Unaligned
+
+AL = Barrier(5, 1_000, Alignment.ALIGNED)
+AT = Barrier(5, 1_000, Alignment.ALIGNED, aligned_timeout_us=500)
+UC = Barrier(5, 1_000, Alignment.UNALIGNED)
+CAP = Barrier(5, 1_000, Alignment.UNALIGNED, is_capped=True)
+SUBSUMED, CANCELLED = FailureReason.DECLINED_SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION
+EARLY, AT_TIMEOUT, LATE = 1_100, 1_500, 1_501
+
+
+def _make(barrier: Barrier, channels: frozenset[int]) -> CheckpointProtocol:
+    if barrier.alignment is Alignment.UNALIGNED:
+        return Unaligned(channels)
+    return AlignedTimeout(barrier, channels) if barrier.is_timeoutable else Aligned(channels)
+
+
+Step = Callable[[Gatekeeper], list[Command]]
+
+
+def barrier(channel: int, which: Barrier, now_us: int = EARLY) -> Step:
+    return lambda keeper: keeper.barrier(channel, which, now_us)
+
+
+def announced(channel: int, which: Barrier = AT, now_us: int = EARLY) -> Step:
+    return lambda keeper: keeper.announcement(channel, which, now_us)
+
+
+def timer(now_us: int = AT_TIMEOUT, checkpoint_id: int = 5) -> Step:
+    return lambda keeper: keeper.timer(checkpoint_id, now_us)
+
+
+def end(channel: int, now_us: int = EARLY) -> Step:
+    return lambda keeper: keeper.end_of_partition(channel, now_us)
+
+
+def cancelled(checkpoint_id: int = 5) -> Step:
+    return lambda keeper: keeper.cancel(checkpoint_id)
+
+
+def aborted(checkpoint_id: int = 5) -> Step:
+    return lambda keeper: keeper.aborted(checkpoint_id)
+
+
+def newer(which: Barrier, checkpoint_id: int = 6) -> Barrier:
+    return Barrier(checkpoint_id, 2_000, which.alignment, which.aligned_timeout_us, None, which.is_capped)
+
+
+SWITCHED_AT = AT.as_unaligned()
+U_SNAPSHOT = [Persist(), Snapshot(SWITCHED_AT, input_is_aligned=False)]
+ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
+    # --- aligned ---
+    ("AL wait, Bal not last", 2, [], barrier(0, AL), [Began(AL), Block(0)]),
+    (
+        "AL wait, Bal last on one channel",
+        1,
+        [],
+        barrier(0, AL),
+        [Began(AL), Block(0), Ended(), Snapshot(AL, input_is_aligned=True), Resume(0)],
+    ),
+    (
+        "AL collecting, Bal last",
+        2,
+        [barrier(0, AL)],
+        barrier(1, AL),
+        [Block(1), Ended(), Snapshot(AL, input_is_aligned=True), Resume(0), Resume(1)],
+    ),
+    ("AL collecting, Eop not last", 3, [barrier(0, AL)], end(1), []),
+    (
+        "AL collecting, Eop last",
+        2,
+        [barrier(0, AL)],
+        end(1),
+        [Ended(), Snapshot(AL, input_is_aligned=True), Resume(0)],
+    ),
+    (
+        "AL Eop after its own barrier",
+        3,
+        [barrier(0, AL), barrier(1, AL), end(0)],
+        barrier(2, AL),
+        [Block(2), Ended(), Snapshot(AL, input_is_aligned=True), Resume(1), Resume(2)],
+    ),
+    ("AL Eop before any barrier", 2, [end(0)], barrier(1, AL), [
+        Began(AL), Block(1), Ended(), Snapshot(AL, input_is_aligned=True), Resume(1)]),
+    (
+        "AL collecting, new id",
+        2,
+        [barrier(0, AL)],
+        barrier(1, newer(AL)),
+        [Ended(), Resume(0), GiveUp(5, SUBSUMED), Began(newer(AL)), Block(1)],
+    ),
+    ("AL obsolete after completion", 2, [barrier(0, AL), barrier(1, AL)], barrier(0, AL), [Resume(0)]),
+    ("AL obsolete lower id", 2, [barrier(0, newer(AL))], barrier(1, AL), [Resume(1)]),
+    ("AL cancel while collecting", 2, [barrier(0, AL)], cancelled(), [Ended(), Resume(0), GiveUp(5, CANCELLED)]),
+    ("AL cancel of an unseen id", 2, [], cancelled(), [GiveUp(5, CANCELLED)]),
+    ("AL cancel of a done id", 2, [barrier(0, AL), barrier(1, AL)], cancelled(), []),
+    ("AL barrier after its cancel", 2, [cancelled()], barrier(0, AL), [Resume(0)]),
+    ("AL coordinator's abort while collecting", 2, [barrier(0, AL)], aborted(), [Ended(), Resume(0)]),
+    ("AL barrier after the coordinator's abort", 2, [aborted()], barrier(0, AL), [Resume(0), GiveUp(5, CANCELLED)]),
+    ("AL second barrier after the coordinator's abort", 2, [aborted(), barrier(0, AL)], barrier(1, AL), [Resume(1)]),
+    ("AL abort of a done id", 2, [barrier(0, AL), barrier(1, AL)], aborted(), []),
+    ("AL timer", 2, [barrier(0, AL)], timer(), []),
+    # --- unaligned ---
+    (
+        "UC wait, Bun not last",
+        2,
+        [],
+        barrier(0, UC),
+        [Began(UC), Persist(), Snapshot(UC, input_is_aligned=False)],
+    ),
+    ("UC collect, Bun last", 2, [barrier(0, UC)], barrier(1, UC), [Ended()]),
+    (
+        "UC collect, Bal keeps its channel blocked to the end",
+        3,
+        [barrier(0, UC), barrier(1, AL)],
+        barrier(2, UC),
+        [Ended(), Resume(1)],
+    ),
+    ("UC collect, Ann", 2, [barrier(0, UC)], announced(1), [Convert(1)]),
+    ("UC collect, Ann of an arrived channel", 2, [barrier(0, UC)], announced(0), []),
+    ("UC collect, Eop last", 2, [barrier(0, UC)], end(1), [Ended()]),
+    ("UC obsolete Bun", 2, [barrier(0, UC), barrier(1, UC)], barrier(0, UC), []),
+    ("UC obsolete Ann", 2, [barrier(0, UC), barrier(1, UC)], announced(0), []),
+    (
+        "UC collect, new id",
+        2,
+        [barrier(0, UC)],
+        barrier(0, newer(UC)),
+        [Ended(), GiveUp(5, SUBSUMED), Began(newer(UC)), Persist(), Snapshot(newer(UC), input_is_aligned=False)],
+    ),
+    ("UC cancel", 2, [barrier(0, UC)], cancelled(), [Ended(), GiveUp(5, CANCELLED)]),
+    ("UC timer", 2, [barrier(0, UC)], timer(), []),
+    # --- aligned with timeout ---
+    ("AT wait, first Ann", 2, [], announced(0), [SetTimer(1_500)]),
+    ("AT wait, second Ann", 2, [announced(0)], announced(1), []),
+    ("AT wait, Bal young", 2, [announced(0)], barrier(0, AT), [Began(AT), Block(0)]),
+    ("AT wait, Bal without announcement", 2, [], barrier(0, AT), [SetTimer(1_500), Began(AT), Block(0)]),
+    (
+        "AT wait, Bal exactly at the timeout still aligns",
+        2,
+        [announced(0)],
+        barrier(0, AT, AT_TIMEOUT),
+        [Began(AT), Block(0)],
+    ),
+    (
+        "AT wait, Bal too old",
+        2,
+        [announced(0), announced(1)],
+        barrier(0, AT, LATE),
+        [Began(AT), Block(0), Switched(), Convert(1), *U_SNAPSHOT],
+    ),
+    (
+        "AT collecting, Bal last though old",
+        2,
+        [barrier(0, AT)],
+        barrier(1, AT, LATE),
+        [Block(1), Ended(), Snapshot(AT, input_is_aligned=True), Resume(0), Resume(1)],
+    ),
+    (
+        "AT collecting, Bal not last and old",
+        3,
+        [barrier(0, AT), announced(2)],
+        barrier(1, AT, LATE),
+        [Block(1), Switched(), Convert(2), *U_SNAPSHOT],
+    ),
+    (
+        "AT collecting, Tmr",
+        2,
+        [barrier(0, AT), announced(1)],
+        timer(),
+        [Switched(), Convert(1), *U_SNAPSHOT],
+    ),
+    ("AT wait, Tmr converts and waits", 2, [announced(0), announced(1)], timer(), [Switched(), Convert(0), Convert(1)]),
+    (
+        "AT wait_u, converted Bal starts and keeps its channel blocked",
+        2,
+        [announced(0), timer()],
+        barrier(0, AT, LATE),
+        [Began(AT), Block(0), *U_SNAPSHOT],
+    ),
+    ("AT wait_u, Ann", 2, [announced(0), timer()], announced(1), [Convert(1)]),
+    ("AT wait_u, Tmr", 2, [announced(0), timer()], timer(LATE), []),
+    (
+        "AT wait, Bun switches",
+        2,
+        [announced(1)],
+        barrier(0, UC),
+        [Switched(), Convert(1), Began(UC), Persist(), Snapshot(UC, input_is_aligned=False)],
+    ),
+    (
+        "AT collecting, Bun switches",
+        3,
+        [barrier(0, AT)],
+        barrier(1, UC),
+        [Switched(), Persist(), Snapshot(UC, input_is_aligned=False)],
+    ),
+    (
+        "AT collecting, Bun last switches and ends",
+        2,
+        [barrier(0, AT)],
+        barrier(1, UC),
+        [Switched(), Persist(), Snapshot(UC, input_is_aligned=False), Ended(), Resume(0)],
+    ),
+    (
+        "AT collecting_u, channels blocked before stay so to the end",
+        3,
+        [barrier(0, AT), timer(), barrier(1, UC)],
+        barrier(2, UC),
+        [Ended(), Resume(0)],
+    ),
+    ("AT collecting_u, Eop last", 2, [barrier(0, AT), timer()], end(1), [Ended(), Resume(0)]),
+    (
+        "AT collecting, Eop last",
+        2,
+        [barrier(0, AT)],
+        end(1),
+        [Ended(), Snapshot(AT, input_is_aligned=True), Resume(0)],
+    ),
+    ("AT collecting, Eop not last and old", 3, [barrier(0, AT)], end(1, LATE), [Switched(), *U_SNAPSHOT]),
+    ("AT wait, Eop", 2, [announced(0)], end(0), []),
+    ("AT timer after completion", 2, [barrier(0, AT), barrier(1, AT)], timer(), []),
+    ("AT obsolete Bal", 2, [barrier(0, AT), barrier(1, AT)], barrier(0, AT), [Resume(0)]),
+    ("AT cancel", 2, [barrier(0, AT)], cancelled(), [Ended(), Resume(0), GiveUp(5, CANCELLED)]),
+    ("AT cancel after the switch", 2, [barrier(0, AT), timer()], cancelled(), [
+        Ended(), Resume(0), GiveUp(5, CANCELLED)]),
+    (
+        "AT new id by announcement",
+        2,
+        [barrier(0, AT)],
+        announced(1, newer(AT)),
+        [Ended(), Resume(0), GiveUp(5, SUBSUMED), SetTimer(2_500)],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("channels", "before", "event", "expected"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
+def test_each_event_in_each_state_gives_the_commands_of_the_table(
+    channels: int, before: list[Step], event: Step, expected: list[Command]
+) -> None:
+    keeper = Gatekeeper(channels, _make)
+    for step in before:
+        step(keeper)
+    assert event(keeper) == expected
+
+
+class _Room:
+    """Bytes in flight, as a test sets them."""
+
+    def __init__(self, waiting: int, overtakable: int) -> None:
+        self.now = InFlight(waiting, overtakable)
+
+    def __call__(self) -> InFlight:
+        return self.now
+
+
+def _capped(room: _Room, *, channels: int = 2, declines: bool = False) -> Gatekeeper:
+    return Gatekeeper(channels, lambda _, opened: Capped(opened, cap_bytes=100, in_flight=room, declines=declines))
+
+
+@pytest.mark.parametrize("which", [AL, AT, UC], ids=["aligned", "aligned-timeout", "unaligned"])
+def test_the_checkpoint_that_supersedes_another_is_carried_through(which: Barrier) -> None:
+    keeper = Gatekeeper(3, _make)
+    keeper.barrier(0, which, EARLY)
+    keeper.barrier(0, newer(which), EARLY)
+    assert keeper.pending_id == 6
+    commands = keeper.barrier(1, newer(which), EARLY) + keeper.barrier(2, newer(which), EARLY)
+    assert Ended() in commands
+    assert keeper.pending_id is None
+
+
+def test_a_capped_checkpoint_that_fits_starts_at_once() -> None:
+    keeper = _capped(_Room(60, 40))
+    begun = [Began(CAP), SetStallTimer(), Close(0)]
+    assert keeper.barrier(0, CAP, 0) == [*begun, Persist(), Snapshot(CAP, input_is_aligned=False), Reopen(0)]
+    assert keeper.barrier(1, CAP, 0) == [Ended()]
+
+
+def test_a_capped_checkpoint_waits_until_it_fits() -> None:
+    room = _Room(60, 41)
+    keeper = _capped(room)
+    assert keeper.barrier(0, CAP, 0) == [Began(CAP), SetStallTimer(), Close(0)]
+    assert keeper.recheck(0) == []
+    room.now = InFlight(59, 41)
+    assert keeper.recheck(0) == [Persist(), Snapshot(CAP, input_is_aligned=False), Reopen(0)]
+    assert keeper.recheck(0) == []
+
+
+def test_a_capped_checkpoint_whose_input_is_drained_goes_on_aligned() -> None:
+    room = _Room(5, 500)
+    keeper = _capped(room)
+    keeper.barrier(0, CAP, 0)
+    assert keeper.barrier(1, CAP, 0) == [Close(1)]
+    room.now = InFlight(0, 500)
+    aligned = Snapshot(CAP.as_aligned(), input_is_aligned=True)
+    assert keeper.recheck(0) == [aligned, Reopen(0), Reopen(1), Ended()]
+
+
+def test_a_capped_checkpoint_declines_where_told_to_and_when_nothing_moves() -> None:
+    given_up = GiveUp(5, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
+    assert _capped(_Room(101, 0), declines=True).barrier(0, CAP, 0)[-1] == given_up
+    keeper = _capped(_Room(101, 0))
+    keeper.barrier(0, CAP, 0)
+    assert keeper.timer(5, 0) == [Ended(), Reopen(0), given_up]
+    assert keeper.timer(5, 0) == []
+
+
+@pytest.mark.parametrize("which", [AL, AT, UC], ids=["aligned", "aligned-timeout", "unaligned"])
+def test_each_protocol_snapshots_once_ends_once_and_holds_nothing_afterwards(which: Barrier) -> None:
+    for channels in (1, 2, 5):
+        keeper = Gatekeeper(channels, _make)
+        commands = [c for channel in range(channels) for c in keeper.barrier(channel, which, EARLY)]
+        assert sum(isinstance(c, Snapshot) for c in commands) == 1
+        assert sum(isinstance(c, Ended) for c in commands) == 1
+        blocked = [c.channel for c in commands if isinstance(c, Block)]
+        assert sorted(c.channel for c in commands if isinstance(c, Resume)) == sorted(blocked)
+        assert keeper.pending_id is None

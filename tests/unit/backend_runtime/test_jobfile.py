@@ -1,0 +1,126 @@
+"""Job files: what is right is read, and each thing that is wrong is named with what would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.domain.errors import InvalidInputError, PlanError
+from backend.runtime.config import KEYS, LIVE_CONFIG_KEYS, RuntimeConfig, change, show
+from backend.runtime.demo import demo_names, demo_path
+from backend.runtime.jobfile import load_job, load_job_toml
+
+_SMALL = """
+name = "small"
+[config]
+execution.checkpointing.interval = "7 s"
+[[vertex]]
+id = "a"
+kind = "source"
+[[vertex]]
+id = "b"
+kind = "sink"
+[[edge]]
+from = "a"
+to = "b"
+partitioner = "rebalance"
+"""
+
+
+def test_a_small_job_is_read_with_its_defaults_and_dotted_keys() -> None:
+    spec = load_job_toml(_SMALL)
+    assert spec.name == "small"
+    assert spec.config == RuntimeConfig(interval_us=7_000_000)
+    assert [v.id for v in spec.graph.vertices] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", demo_names())
+def test_each_demo_job_can_be_read(name: str) -> None:
+    spec = load_job(demo_path(name))
+    assert spec.config.interval_us == 5_000_000
+    assert spec.config.tolerable_failures == -1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "allowed"),
+    [
+        ('kind = "sink"', 'kind = "sync"', "vertex[1].kind", "source, map, keyed"),
+        ('"7 s"', '"7 parsecs"', "config.execution.checkpointing.interval", "a duration"),
+        ("checkpointing.interval", "checkpointing.intervall", "config.execution.checkpointing.intervall", "interval"),
+        ('id = "b"', 'id = "b"\nparallelism = 0', "vertex[1].parallelism", "from 1 to"),
+        ('id = "b"', 'id = "b"\nparalelism = 2', "vertex[1].paralelism", "parallelism"),
+        ('id = "b"', 'id = "b"\nrecord_bytes = 3', "vertex[1].record_bytes", "from 37"),
+        ('id = "b"', 'id = "b"\nslow_subtasks = {"1" = 4}', "vertex[1].slow_subtasks", "subtasks 0 to 0"),
+        ('name = "small"', "", "name", "text"),
+        ('"rebalance"', '"rebalanced"', "edge[0].partitioner", "hash"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_is_allowed(old: str, new: str, field: str, allowed: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        load_job_toml(_SMALL.replace(old, new))
+    problem = next(p for p in raised.value.problems if p.field == field)
+    assert allowed in (problem.allowed or "")
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        load_job_toml(_SMALL.replace('"7 s"', '"x"').replace('"sink"', '"x"').replace('"rebalance"', '"x"'))
+    assert len(raised.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ('to = "b"', 'to = "c"', "G-1"),
+        ('from = "a"', 'from = "b"', "G-1"),
+        ('id = "b"', 'id = "a"', "G-6"),
+        ('[[edge]]', '[[vertex]]\nid = "b"\nkind = "sink"\n[[edge]]', "G-6"),
+        ('[[edge]]', '[[edge]]\nfrom = "b"\nto = "b"\n[[edge]]', "G-1"),
+        ('id = "b"', 'id = "b"\nparallelism = 300\nmax_parallelism = 200', "G-6"),
+        ('kind = "sink"', 'kind = "keyed+sink"', "PT-2"),
+        ('"7 s"', '"7 s"\nexecution.checkpointing.unaligned.enabled = true\n'
+         "execution.checkpointing.max-concurrent-checkpoints = 2", "G-6"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_cannot_run_is_refused_with_its_rule(old: str, new: str, rule: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        load_job_toml(_SMALL.replace(old, new))
+    assert raised.value.rule == rule
+    assert raised.value.fix
+
+
+def test_forward_with_unequal_parallelism_is_refused() -> None:
+    with pytest.raises(PlanError, match="G-6"):
+        load_job_toml(_SMALL.replace('"rebalance"', '"forward"').replace('id = "b"', 'id = "b"\nparallelism = 2'))
+
+
+@pytest.mark.parametrize("text", ["", "name = ", "[vertex]\nid='a'", "name = 3", "vertex = 3", "config = 1"])
+def test_what_is_no_job_file_is_refused_in_words(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="invalid job file"):
+        load_job_toml(text)
+
+
+def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        load_job(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInputError, match="UTF-8"):
+        load_job(tmp_path / "binary.toml")
+
+
+def test_every_setting_shows_as_text_that_it_takes_back() -> None:
+    config = RuntimeConfig()
+    shown = show(config)
+    assert set(shown) == set(KEYS)
+    assert change(config, shown) == config
+
+
+def test_a_running_job_takes_live_settings_only_and_all_or_none() -> None:
+    config = RuntimeConfig()
+    live = {"execution.checkpointing.interval": "3 s"}
+    assert change(config, live, live=True).interval_us == 3_000_000
+    with pytest.raises(InvalidInputError, match="cannot change while the job runs"):
+        change(config, live | {"taskmanager.memory.segment-size": 4096}, live=True)
+    assert "execution.checkpointing.unaligned.enabled" in LIVE_CONFIG_KEYS
+    assert "taskmanager.memory.segment-size" not in LIVE_CONFIG_KEYS

@@ -1,0 +1,74 @@
+"""Cursors of lists: where the next page begins, opaque to clients and safe to put into a URL as it is.
+
+A cursor holds the sort key of the last item that was sent, so pages neither repeat nor skip what was there all along,
+whatever is added meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import orjson
+
+from backend.domain.errors import FieldProblem, InvalidInputError
+
+LIMIT_DEFAULT = 50
+LIMIT_MAX = 500
+
+Key = tuple[str | int | datetime, ...]
+T = TypeVar("T")
+
+
+def encode_cursor(key: Key) -> str:
+    """The cursor of an item's sort key."""
+    parts = [part.isoformat() if isinstance(part, datetime) else part for part in key]
+    return base64.urlsafe_b64encode(orjson.dumps(parts)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> tuple[object, ...] | None:
+    """The sort key of a cursor, parts of these kinds; None where there is no cursor.
+
+    Raises:
+        InvalidInputError: it is none of ours.
+
+    """
+    if cursor is None:
+        return None
+    try:
+        parts = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if not isinstance(parts, list) or len(parts) != len(kinds):
+            raise ValueError(cursor)
+        return tuple(_part(part, kind) for part, kind in zip(parts, kinds, strict=True))
+    except (ValueError, TypeError, binascii.Error):
+        problem = FieldProblem("cursor", "is no cursor of this list", "the value of `next` of the page before")
+        raise InvalidInputError([problem], what="query") from None
+
+
+def page_of(items: Sequence[T], limit: int, key: Callable[[T], Key]) -> tuple[Sequence[T], str | None]:
+    """The page and its ``next``, of items of which one more than ``limit`` was asked for."""
+    if len(items) <= limit:
+        return items, None
+    page = items[:limit]
+    return page, encode_cursor(key(page[-1]))
+
+
+def _part(part: object, kind: type) -> object:
+    if kind is datetime:
+        if not isinstance(part, str):
+            raise ValueError(part)
+        instant = datetime.fromisoformat(part)
+        if instant.tzinfo is None:
+            raise ValueError(part)
+        return instant
+    # A bool is an int, and none that we wrote.
+    if not isinstance(part, kind) or isinstance(part, bool):
+        raise ValueError(part)
+    if isinstance(part, int) and abs(part) >= 2**63:
+        raise ValueError(part)
+    if isinstance(part, str) and "\0" in part:
+        raise ValueError(part)
+    return part

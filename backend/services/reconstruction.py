@@ -1,0 +1,49 @@
+"""Barrier events of an engine that reports none: what its subtasks' phases allow to tell, without channels.
+
+Each event is as well founded as the phase it comes from (views.md V3); what is not known has no event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.phases import SubtaskPhases, checkpoint_phases
+from backend.contracts import api
+from backend.domain.barriers import BarrierEventKind
+from backend.domain.checkpoint import Checkpoint, LateBarrier
+from backend.domain.ids import VertexId
+
+
+def reconstructed_events(
+    checkpoint: Checkpoint, evidence: JobEvidence, late: Sequence[LateBarrier]
+) -> list[api.BarrierEventOut]:
+    """Events in the order of their times; of one instant, in the order of the graph and then of the phases."""
+    phases = checkpoint_phases(checkpoint, evidence.config, late)
+    order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
+    found: list[tuple[int, int, int, int, BarrierEventKind, VertexId]] = []
+    for vertex_id, subtasks in phases.items():
+        is_sink = not evidence.topology.downstream(vertex_id)
+        for subtask in subtasks:
+            for step, (kind, at_ms) in enumerate(_events(subtask, is_sink=is_sink)):
+                found.append((at_ms, order.get(vertex_id, len(order)), subtask.subtask, step, kind, vertex_id))
+    found.sort(key=lambda e: e[:4])
+    return [
+        api.BarrierEventOut(kind=kind, vertex_id=vertex_id, subtask=subtask, at_ms=float(at_ms), lamport=i)
+        for i, (at_ms, _, subtask, _, kind, vertex_id) in enumerate(found)
+    ]
+
+
+def _events(phases: SubtaskPhases, *, is_sink: bool) -> Iterator[tuple[BarrierEventKind, int]]:
+    # A task passes its barrier on as its snapshot begins, before the sync part.
+    steps = (
+        (BarrierEventKind.BARRIER_RECEIVED, phases.first_barrier_ms),
+        (BarrierEventKind.BARRIER_EMITTED, None if is_sink else phases.snapshot_at_ms),
+        (BarrierEventKind.SNAPSHOT_SYNC_START, phases.snapshot_at_ms),
+        (BarrierEventKind.SNAPSHOT_SYNC_END, phases.sync_end_ms),
+        (BarrierEventKind.SNAPSHOT_ASYNC_END, phases.async_end_ms),
+        (BarrierEventKind.ACKED, phases.ack_ms),
+    )
+    for kind, at_ms in steps:
+        if at_ms is not None:
+            yield kind, at_ms

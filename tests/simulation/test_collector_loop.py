@@ -155,7 +155,7 @@ async def test_a_poll_that_never_ends_is_given_up() -> None:
         await never.wait()
         raise AssertionError
 
-    run.collector.collect = hang  # type: ignore[method-assign]
+    run.collector.collect = hang  # type: ignore[method-assign,assignment]
     await run.loop.poll()
     assert run.store.failures == [("unreachable", "one poll took longer than 0.05 s")]
 
@@ -222,7 +222,8 @@ async def test_a_target_that_was_removed_meanwhile_ends_nothing() -> None:
 @pytest.mark.parametrize("seed", range(60), ids=lambda seed: f"seed-{seed}")
 async def test_every_reading_is_written_exactly_once_and_in_order_whatever_fails(seed: int) -> None:
     rnd = random.Random(seed)
-    answers: list[Exception | float] = [rnd.choice([0.0, 0.3, 4.0, UNREACHABLE, MALFORMED]) for _ in range(5000)]
+    choices: list[Exception | float] = [0.0, 0.3, 4.0, UNREACHABLE, MALFORMED]
+    answers = rnd.choices(choices, k=5000)
     run = Run(lambda n: answers[n], interval_s=rnd.choice([0.5, 2.0, 10.0]), buffer_max=10_000)
     async with asyncio.TaskGroup() as group:
         group.create_task(run.loop.run(run.stop))

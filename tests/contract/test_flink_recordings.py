@@ -6,6 +6,7 @@ every vertex and subtask must come out as it was recorded, and what was not repo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -15,6 +16,13 @@ from backend.domain.ids import TargetId
 from backend.domain.observation import Engine, JobObservation, JobState, Observation
 from collectors.flink.collector import FlinkCollector
 from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, Recording
+from tests.support.recorded_values import (
+    expected_columns,
+    expected_header,
+    recorded_entries,
+    recorded_histories,
+    recorded_subtasks,
+)
 
 TARGET = TargetId("t0000000000000000")
 
@@ -55,65 +63,6 @@ class Replay:
         return {cid: c for cid, handed_on in self.terminal.items() for c in handed_on if c.details}
 
 
-def recorded_histories(recording: Recording) -> list[dict]:
-    return [body for _, body in recording.answers[f"/jobs/{recording.job_id}/checkpoints"]]
-
-
-def recorded_entries(recording: Recording) -> dict[int, dict]:
-    """The last entry of each checkpoint in any recorded history."""
-    return {entry["id"]: entry for body in recorded_histories(recording) for entry in body["history"]}
-
-
-def recorded_subtasks(recording: Recording) -> dict[tuple[int, str], dict]:
-    """The final answer for each checkpoint and vertex."""
-    found = {}
-    for path, answers in recording.answers.items():
-        parts = path.split("/")
-        if parts[:4] == ["", "jobs", recording.job_id, "checkpoints"] and "subtasks" in parts:
-            for status, body in answers:
-                if status == 200 and body["status"] != "IN_PROGRESS":
-                    found[int(parts[5]), parts[7]] = body
-    return found
-
-
-def expected_columns(body: dict) -> dict[str, tuple]:
-    rows = [None] * body["num_subtasks"]
-    for row in body["subtasks"]:
-        rows[row["index"]] = row if row["className"] == "completed" else None
-
-    def column(*path: str) -> tuple:
-        values = []
-        for row in rows:
-            value = row
-            for key in path:
-                value = None if value is None else value[key]
-            values.append(value)
-        return tuple(values)
-
-    return {
-        "start_delay_ms": column("start_delay"),
-        "alignment_duration_ms": column("alignment", "duration"),
-        "sync_duration_ms": column("checkpoint", "sync"),
-        "async_duration_ms": column("checkpoint", "async"),
-        "ack_delay_ms": column("end_to_end_duration"),
-        "checkpointed_size_bytes": column("checkpointed_size"),
-        "full_state_size_bytes": column("state_size"),
-        "processed_bytes": column("alignment", "processed"),
-        "persisted_bytes": column("alignment", "persisted"),
-        "unaligned": column("unaligned_checkpoint"),
-    }
-
-
-def instant(epoch_ms: int) -> datetime | None:
-    return None if epoch_ms < 0 else datetime.fromtimestamp(epoch_ms / 1000, UTC)
-
-
-def milliseconds_apart(one: datetime | None, other: datetime | None) -> float:
-    assert one is not None
-    assert other is not None
-    return abs((one - other).total_seconds()) * 1000
-
-
 @pytest.fixture(params=[(n, s) for n in NAMES for s in (1.0, 2.0, 7.3)], ids=lambda p: f"{p[0]}-every-{p[1]:g}s")
 async def replay(request: pytest.FixtureRequest, anyio_backend: str) -> Replay:
     name, step_s = request.param
@@ -146,21 +95,9 @@ async def test_every_value_of_every_subtask_is_the_recorded_one_and_missing_stay
 async def test_every_header_is_the_recorded_one(replay: Replay) -> None:
     for checkpoint_id, entry in recorded_entries(replay.recording).items():
         header = replay.terminal[checkpoint_id][-1].header
-        assert header.status.value.upper() == entry["status"]
-        assert header.is_unaligned == (entry["checkpoint_type"] == "UNALIGNED_CHECKPOINT")
-        assert milliseconds_apart(header.triggered_at, instant(entry["trigger_timestamp"])) < 1
-        assert milliseconds_apart(header.latest_ack_at, instant(entry["latest_ack_timestamp"])) < 1
-        assert header.end_to_end_duration_ms == entry["end_to_end_duration"]
-        assert header.checkpointed_size_bytes == entry["checkpointed_size"]
-        assert header.full_state_size_bytes == entry["state_size"]
-        assert header.processed_bytes == entry["processed_data"]
-        assert header.persisted_bytes == entry["persisted_data"]
-        assert header.subtask_count == entry["num_subtasks"]
-        assert header.acknowledged_count == entry["num_acknowledged_subtasks"]
-        assert header.failure_message == entry.get("failure_message")
-        assert header.external_path == entry.get("external_path")
-        # It turns true once a newer one is completed, and is handed on again then.
-        assert header.is_discarded == entry.get("discarded")
+        # ``discarded`` turns true once a newer one is completed, and the header is handed on again then.
+        for field, expected in expected_header(entry).items():
+            assert getattr(header, field) == expected, (checkpoint_id, field)
 
 
 @pytest.mark.anyio
@@ -193,7 +130,9 @@ async def test_counts_are_passed_through_with_failures_that_were_never_listed(re
 
 
 @pytest.mark.anyio
-async def test_a_poll_costs_a_target_few_requests(replay: Replay, record_property) -> None:
+async def test_a_poll_costs_a_target_few_requests(
+    replay: Replay, record_property: Callable[[str, object], None]
+) -> None:
     counts = [o.cost.request_count for o in replay.observations]
     assert sum(counts) == len(replay.flink.asked)
     vertex_count = 4 if replay.recording.folder.name == "H" else 3

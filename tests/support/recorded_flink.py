@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -26,7 +27,7 @@ from backend.domain.errors import TargetProtocolError
 RECORDINGS = Path(__file__).resolve().parent.parent / "contract" / "recordings"
 NAMES = ("A", "B2", "C2", "E", "G", "H")
 
-Answer = tuple[int, object]
+Answer = tuple[int, Any]
 
 
 class Recording:
@@ -44,7 +45,7 @@ class Recording:
                 self._add(orjson.loads(line))
         self.end_s = max(times[-1] for times in self.times.values())
 
-    def _add(self, row: dict) -> None:
+    def _add(self, row: dict[str, Any]) -> None:
         if not self.times:
             self.began_at = datetime.fromtimestamp(row["t"] - row["dt"], UTC)
             self._poll = row["poll"]
@@ -115,7 +116,7 @@ class RecordedFlink:
         found = self.recording.last(bare, self.at_s)
         return found or (404, {"errors": [f"Not found: {bare}"]})
 
-    def _cluster_settings(self) -> list[dict]:
+    def _cluster_settings(self) -> list[dict[str, str]]:
         """As ``run.json`` has them; metrics are as old as the fetch *and* the recorder's round made them."""
         settings = dict(self.recording.run["cluster_settings"])
         fetch_ms = int(settings["metrics.fetcher.update-interval"]) + 1000 * self.recording.run["poll_seconds"]

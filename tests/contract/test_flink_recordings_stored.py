@@ -1,0 +1,239 @@
+"""Six recordings of a real Flink 1.20.5, read poll by poll into a real PostgreSQL: what is stored is what was served.
+
+The recorded JSON is walked independently (``recorded_values``) and compared with rows read back by plain SQL and by
+the store's own readers. Reading it all again, from the middle or out of order, must change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.domain.checkpoint import DETAIL_ARRAYS
+from backend.domain.ids import TargetId
+from backend.domain.observation import Observation
+from backend.store.checkpoints import CheckpointFilter, CheckpointRecord, details_of, late_barriers_of, list_checkpoints
+from backend.store.engine import create_store_engine
+from backend.store.ingest import IngestWriter
+from backend.store.jobs import JobRecord, list_current
+from backend.store.targets import NewTarget, TargetRepository
+from collectors.flink.collector import FlinkCollector
+from tests.support.observations import SteppingClock
+from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, Recording
+from tests.support.recorded_values import (
+    expected_columns,
+    expected_header,
+    recorded_entries,
+    recorded_histories,
+    recorded_subtasks,
+)
+
+pytestmark = pytest.mark.anyio
+
+STEP_S = 2.0
+
+
+@dataclass
+class Stored:
+    """One recording in one database."""
+
+    engine: AsyncEngine
+    recording: Recording
+    target_id: TargetId
+    observations: list[Observation]
+    writer: IngestWriter
+
+    async def job(self) -> JobRecord:
+        async with self.engine.connect() as connection:
+            (job,) = await list_current(connection)
+        assert job.run.engine_run_id == self.recording.job_id
+        return job
+
+    async def checkpoints(self) -> list[CheckpointRecord]:
+        async with self.engine.connect() as connection:
+            job = await self.job()
+            return await list_checkpoints(connection, job.id, CheckpointFilter(), before=None, limit=1000)
+
+    async def rows(self, query: str) -> Sequence[tuple[Any, ...]]:
+        async with self.engine.connect() as connection:
+            return [tuple(row) for row in await connection.execute(text(query))]
+
+    async def contents(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Everything that readings left, in a fixed order; ``observed_at`` aside, which says when it was last read."""
+        queries = {
+            "checkpoints": "SELECT to_jsonb(c) - 'observed_at' FROM checkpoints c ORDER BY run_id, checkpoint_id",
+            "details": "SELECT to_jsonb(d) FROM checkpoint_details d ORDER BY run_id, checkpoint_id, vertex_id",
+            "pressure": "SELECT to_jsonb(p) FROM pressure p ORDER BY run_id, observed_at, vertex_id",
+            "late": "SELECT to_jsonb(l) FROM late_barriers l ORDER BY run_id, checkpoint_id, vertex_id, subtask",
+            "points": "SELECT to_jsonb(p) FROM progress_points p ORDER BY run_id, checkpoint_id, observed_at",
+            "events": "SELECT to_jsonb(e) FROM job_events e ORDER BY run_id, kind, key",
+            "runs": "SELECT failed_listed_count, failed_unlisted_past, checkpoint_count, counts FROM runs ORDER BY id",
+        }
+        return {name: list(await self.rows(query)) for name, query in queries.items()}
+
+
+@asynccontextmanager
+async def opened(database: str, name: str) -> AsyncIterator[Stored]:
+    engine = create_store_engine(database)
+    flink = RecordedFlink(RECORDINGS / name)
+    clock = SteppingClock(flink.now)
+    new = NewTarget(url=f"http://{name.lower()}:8081", name=name, origin="api")
+    target = await TargetRepository(engine).add(new, at=flink.now)
+    try:
+        yield Stored(engine, flink.recording, target.id, [], IngestWriter(engine, clock=clock))
+    finally:
+        await engine.dispose()
+
+
+async def read(stored: Stored, *, step_s: float = STEP_S, from_s: float | None = None) -> None:
+    """Poll the recording to its end and write each observation as it comes."""
+    flink = RecordedFlink(stored.recording.folder)
+    collector = FlinkCollector(flink, target_id=stored.target_id, monotonic_s=flink.monotonic_s)
+    flink.at_s = flink.recording.begins_s if from_s is None else from_s
+    while flink.at_s <= flink.recording.end_s + step_s:
+        observation = await collector.collect(flink.now)
+        await stored.writer.write(observation)
+        stored.observations.append(observation)
+        flink.at_s += step_s
+
+
+@pytest.fixture(params=NAMES)
+async def stored(request: pytest.FixtureRequest, database: str, anyio_backend: str) -> AsyncIterator[Stored]:
+    async with opened(database, request.param) as found:
+        await read(found)
+        yield found
+
+
+async def test_every_checkpoint_id_of_the_history_is_stored_once_with_every_value_of_its_header(
+    stored: Stored,
+) -> None:
+    entries = recorded_entries(stored.recording)
+    records = await stored.checkpoints()
+    assert sorted(r.header.checkpoint_id for r in records) == sorted(entries)
+    for record in records:
+        for field, expected in expected_header(entries[record.header.checkpoint_id]).items():
+            assert getattr(record.header, field) == expected, (record.header.checkpoint_id, field)
+
+
+async def test_every_value_of_every_subtask_of_every_vertex_is_stored_and_missing_stays_missing(
+    stored: Stored,
+) -> None:
+    recorded = recorded_subtasks(stored.recording)
+    records = await stored.checkpoints()
+    async with stored.engine.connect() as connection:
+        details = await details_of(connection, [r.place for r in records])
+    seen: dict[tuple[int, str], dict[str, tuple[Any, ...]]] = {}
+    for place, found in details.items():
+        for detail in found:
+            assert (place.checkpoint_id, detail.vertex_id) not in seen
+            columns = {name: getattr(detail, name) for name in DETAIL_ARRAYS}
+            seen[place.checkpoint_id, detail.vertex_id] = columns
+    assert set(seen) == set(recorded)
+    missing_count = 0
+    for key, body in recorded.items():
+        expected = expected_columns(body)
+        assert seen[key] == expected, key
+        missing_count += expected["ack_delay_ms"].count(None)
+    assert (missing_count > 0) == (stored.recording.folder.name in {"B2", "E", "G"})
+
+
+async def test_plain_sql_over_the_arrays_gives_the_recorded_values(stored: Stored) -> None:
+    """No reader of ours in between: NULL is all missing, one element the same for all, else one a subtask."""
+    recorded = recorded_subtasks(stored.recording)
+    query = (
+        "SELECT d.checkpoint_id, d.vertex_id, s.n, {columns} FROM checkpoint_details d"
+        " CROSS JOIN LATERAL generate_series(1, d.subtask_count) s(n)"
+    ).format(
+        columns=", ".join(f"CASE WHEN cardinality(d.{c}) = 1 THEN d.{c}[1] ELSE d.{c}[s.n] END" for c in DETAIL_ARRAYS)
+    )
+    rows = await stored.rows(query)
+    assert len(rows) == sum(body["num_subtasks"] for body in recorded.values())
+    for checkpoint_id, vertex_id, n, *values in rows:
+        expected = expected_columns(recorded[checkpoint_id, vertex_id])
+        assert values == [expected[c][n - 1] for c in DETAIL_ARRAYS], (checkpoint_id, vertex_id, n)
+
+
+async def test_the_surplus_of_failures_that_were_never_listed_is_kept_as_a_count(stored: Stored) -> None:
+    counts = recorded_histories(stored.recording)[-1]["counts"]
+    listed = sum(e["status"] == "FAILED" for e in recorded_entries(stored.recording).values())
+    run = (await stored.job()).run
+    assert run.counts is not None
+    assert run.counts.failed == counts["failed"]
+    assert run.failed_unlisted_count == counts["failed"] - listed
+    assert run.failed_unlisted_count == (1 if stored.recording.folder.name in {"E", "G"} else 0)
+    assert run.checkpoint_count == len(recorded_entries(stored.recording))
+
+
+async def test_what_the_target_was_asked_is_stored_as_its_cost(stored: Stored) -> None:
+    record = await TargetRepository(stored.engine).get(stored.target_id)
+    assert record.state == "ok"
+    assert (record.engine, record.engine_version) == ("flink", "1.20.5")
+    assert record.cost is not None
+    last = [o.cost for o in stored.observations[-40:]]
+    # The stored mean forgets slowly; it lies between the cheapest and the dearest of the last polls.
+    assert min(c.request_count for c in last) <= record.cost.requests_per_poll <= max(c.request_count for c in last)
+    assert min(c.response_bytes for c in last) <= record.cost.bytes_per_poll <= max(c.response_bytes for c in last)
+    assert record.cost.poll_interval_s == pytest.approx(STEP_S)
+    assert record.rejected_count == 0
+
+
+async def test_first_barriers_of_who_never_acknowledged_are_stored(stored: Stored) -> None:
+    run = (await stored.job()).run
+    handed_on = {
+        (p.checkpoint_id, b.vertex_id, b.subtask): b.start_delay_ms
+        for o in stored.observations
+        for j in o.jobs
+        for p in j.progress
+        for b in p.late_barriers
+    }
+    async with stored.engine.connect() as connection:
+        late = await late_barriers_of(connection, [run.id], run.started_at)
+    found = {
+        (cid, b.vertex_id, b.subtask): b.start_delay_ms
+        for cid, barriers in late.get(run.id, {}).items()
+        for b in barriers
+    }
+    assert found == handed_on
+    if stored.recording.folder.name == "E":
+        assert len(found) >= 40
+
+
+async def test_reading_it_all_again_changes_nothing(stored: Stored) -> None:
+    before = await stored.contents()
+    assert all(before[name] for name in ("checkpoints", "details", "pressure", "runs"))
+    # As after a failed poll or a lost acknowledgement: the same observations, newest first, and the same in order.
+    for observation in (*reversed(stored.observations), *stored.observations):
+        await stored.writer.write(observation)
+    assert await stored.contents() == before
+    # Another collector takes over in the middle: what is listed is read again, and is there already.
+    half_s = stored.recording.begins_s + (stored.recording.last_running_s - stored.recording.begins_s) / 2
+    await read(stored, from_s=half_s)
+    after = await stored.contents()
+    for name in ("checkpoints", "details", "events", "runs"):
+        assert after[name] == before[name], name
+
+
+@pytest.mark.parametrize("name", ["B2", "E", "G"])
+async def test_a_collector_killed_after_every_poll_loses_and_doubles_nothing(database: str, name: str) -> None:
+    """Each poll by a collector that remembers nothing, as if the one before had been killed once it had written."""
+    async with opened(database, name) as stored:
+        flink = RecordedFlink(stored.recording.folder)
+        flink.at_s = flink.recording.begins_s
+        while flink.at_s <= flink.recording.end_s + STEP_S:
+            collector = FlinkCollector(flink, target_id=stored.target_id, monotonic_s=flink.monotonic_s)
+            await stored.writer.write(await collector.collect(flink.now))
+            flink.at_s += STEP_S
+        entries = recorded_entries(stored.recording)
+        records = await stored.checkpoints()
+        assert sorted(r.header.checkpoint_id for r in records) == sorted(entries)
+        (count,) = (await stored.rows("SELECT count(*) FROM checkpoint_details"))[0]
+        assert count == len(recorded_subtasks(stored.recording))
+        listed = sum(e["status"] == "FAILED" for e in entries.values())
+        counted = recorded_histories(stored.recording)[-1]["counts"]["failed"]
+        assert (await stored.job()).run.failed_unlisted_count == counted - listed

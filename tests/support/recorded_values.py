@@ -1,0 +1,93 @@
+"""What a recording says, walked without any code of the collectors: the other side of a comparison.
+
+Values are as Flink printed them, a negative timestamp or a pending subtask being None; nothing is computed.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from tests.support.recorded_flink import Recording
+
+Document: TypeAlias = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def recorded_histories(recording: Recording) -> list[Document]:
+    """Every answer of ``/checkpoints``, oldest first."""
+    return [body for _, body in recording.answers[f"/jobs/{recording.job_id}/checkpoints"]]
+
+
+def recorded_entries(recording: Recording) -> dict[int, Document]:
+    """The last entry of each checkpoint in any recorded history."""
+    return {entry["id"]: entry for body in recorded_histories(recording) for entry in body["history"]}
+
+
+def recorded_subtasks(recording: Recording) -> dict[tuple[int, str], Document]:
+    """The final answer for each checkpoint and vertex."""
+    found: dict[tuple[int, str], Document] = {}
+    for path, answers in recording.answers.items():
+        parts = path.split("/")
+        if parts[:4] == ["", "jobs", recording.job_id, "checkpoints"] and "subtasks" in parts:
+            for status, body in answers:
+                if status == 200 and body["status"] != "IN_PROGRESS":
+                    found[int(parts[5]), parts[7]] = body
+    return found
+
+
+def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
+    """One answer of ``/details/:cid/subtasks/:vid`` by the names of ``VertexDetail``."""
+    rows: list[Document | None] = [None] * body["num_subtasks"]
+    for row in body["subtasks"]:
+        rows[row["index"]] = row if row["className"] == "completed" else None
+
+    def column(*path: str) -> tuple[Any, ...]:
+        values = []
+        for row in rows:
+            value: Any = row
+            for key in path:
+                value = None if value is None else value[key]
+            values.append(value)
+        return tuple(values)
+
+    return {
+        "start_delay_ms": column("start_delay"),
+        "alignment_duration_ms": column("alignment", "duration"),
+        "sync_duration_ms": column("checkpoint", "sync"),
+        "async_duration_ms": column("checkpoint", "async"),
+        "ack_delay_ms": column("end_to_end_duration"),
+        "checkpointed_size_bytes": column("checkpointed_size"),
+        "full_state_size_bytes": column("state_size"),
+        "processed_bytes": column("alignment", "processed"),
+        "persisted_bytes": column("alignment", "persisted"),
+        "unaligned": column("unaligned_checkpoint"),
+    }
+
+
+def expected_header(entry: Document) -> dict[str, object]:
+    """One entry of a history by the names of ``CheckpointHeader``."""
+    return {
+        "checkpoint_id": entry["id"],
+        "status": entry["status"].lower().replace("_", "-"),
+        "is_unaligned": entry["checkpoint_type"] == "UNALIGNED_CHECKPOINT",
+        "triggered_at": instant(entry["trigger_timestamp"]),
+        "latest_ack_at": instant(entry["latest_ack_timestamp"]),
+        "end_to_end_duration_ms": entry["end_to_end_duration"],
+        "checkpointed_size_bytes": entry["checkpointed_size"],
+        "full_state_size_bytes": entry["state_size"],
+        "processed_bytes": entry["processed_data"],
+        "persisted_bytes": entry["persisted_data"],
+        "subtask_count": entry["num_subtasks"],
+        "acknowledged_count": entry["num_acknowledged_subtasks"],
+        "failure_message": entry.get("failure_message"),
+        "failed_at": instant(entry.get("failure_timestamp", -1)),
+        "external_path": entry.get("external_path"),
+        "is_discarded": entry.get("discarded"),
+    }
+
+
+def instant(epoch_ms: int) -> datetime | None:
+    """To the millisecond; None for the sentinel."""
+    return None if epoch_ms < 0 else _EPOCH + timedelta(milliseconds=epoch_ms)

@@ -46,7 +46,10 @@ _STATES: Mapping[State, CheckpointState] = {
 
 def build_live_engine(spec: JobSpec, *, seed: int | None = None) -> RuntimeEngine:
     """An engine for one job, at virtual time 0."""
-    return RuntimeEngine(Engine(spec, seed=seed))
+    engine = Engine(spec, seed=seed)
+    # Deployed: a request may come before the driver's first slice, and every vertex has subtasks to show.
+    engine.run_until(0)
+    return RuntimeEngine(engine)
 
 
 def job_run_id(name: str, origin_epoch_ms: int) -> str:

@@ -234,8 +234,9 @@ def exceptions(view: JobView) -> Object:
                     "exceptionName": e.name,
                     "stacktrace": f"{e.name}: {e.message}",
                     "timestamp": view.epoch_ms(e.at_us),
-                    "taskName": e.task,
                     "failureLabels": {},
+                    # Flink leaves it out where no task is to blame.
+                    **({} if e.task is None else {"taskName": e.task}),
                     "concurrentExceptions": [],
                 }
                 for e in sorted(view.exceptions, key=lambda e: -e.at_us)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backend.cli.listening import bind, serve, stop_event
+from backend.cli.listening import bind, is_loopback, serve, stop_event
 from backend.cli.options import ReportFormat, seconds
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.errors import FieldProblem, HostError, InvalidInputError
@@ -69,7 +69,7 @@ def api(
     url = _database_url(database_url, settings)
     host, port = host or settings.host, port or settings.port
     token = listening_token(host, settings)
-    from backend.api import server  # type: ignore[attr-defined]
+    from backend.api import server
 
     with bind(host, port, option="--port") as server_socket:
         app = server.build(
@@ -77,11 +77,12 @@ def api(
             host=host,
             port=port,
             token=token,
+            trusts_every_target=is_loopback(host),
             allowed_targets=tuple(t.strip() for t in settings.allowed_targets.split(",") if t.strip()),
-            poll_interval_s=settings.poll_interval_s,
             retention_max_age_days=settings.retention_max_age_days,
             retention_max_size_mib=settings.retention_max_size_mib,
             create_dashboard=load_role("dashboard"),
+            probe=load_role("probe"),
         )
         asyncio.run(serve(app, server_socket))
 
@@ -175,8 +176,6 @@ def listening_token(host: str, settings: Settings) -> str | None:
         InvalidInputError: others can reach that address, and there is no token.
 
     """
-    from backend.cli.listening import is_loopback
-
     token = settings.api_token
     if token is None and not is_loopback(host):
         problem = "others can reach it, so every request has to carry a token"

@@ -86,8 +86,9 @@ class StatusOut(Model):
     version: str
     as_of: datetime
     store: Literal["ok", "unreachable"]
-    targets_total: int
-    targets_unhealthy: int
+    targets_total: int | None
+    """Null while the store does not answer."""
+    targets_unhealthy: int | None
     newest_observation_at: datetime | None
     roles: dict[str, str] = {}
 

@@ -95,9 +95,11 @@ def _footer() -> html.Footer:
 def service_state(value: StatusOut) -> list[Component | str]:
     """The footer's line about the service itself."""
     unhealthy = f", {value.targets_unhealthy} not well" if value.targets_unhealthy else ""
+    # Not known while the store is away.
+    targets = [] if value.targets_total is None else [f"{value.targets_total} targets{unhealthy}"]
     parts: list[Component | str] = [
         f"Barrierscope {value.version}",
-        f"{value.targets_total} targets{unhealthy}",
+        *targets,
         cards.age("newest reading", value.newest_observation_at),
     ]
     if value.store != "ok":

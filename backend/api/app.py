@@ -1,0 +1,120 @@
+"""The API application: routes, problem documents, the OpenAPI description, and what runs as long as it does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backend.api import examples
+from backend.api.deps import Services
+from backend.api.problems import MEDIA_TYPE, add_problem_handlers, problem
+from backend.api.routes import checkpoints, jobs, status, targets
+from backend.contracts.api import Problem
+from backend.services.presenting import API_ROOT
+
+_BODY_MAX_BYTES = 256 * 1024
+_DESCRIPTION = (
+    "Checkpoints of stream processors under backpressure: who holds the barrier, in which phase, and why. "
+    "Instants are RFC 3339 in UTC, durations are milliseconds, `null` is *not reported*. Lists are read page by page: "
+    "pass `next` as `cursor`. Every error is a problem document (RFC 9457)."
+)
+_PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
+    "default": {
+        "description": "A problem document",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AppDeps:
+    """What the application is made of. ``running`` is entered while it serves."""
+
+    services: Services
+    version: str
+    running: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+
+
+def create_app(deps: AppDeps) -> FastAPI:
+    """The API under ``/api/v1``; every answer to an unknown path or a bad request is a problem document."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with deps.running():
+            yield
+
+    app = FastAPI(
+        title="Barrierscope",
+        version=deps.version,
+        description=_DESCRIPTION,
+        openapi_url=f"{API_ROOT}/openapi.json",
+        # Their pages fetch scripts from elsewhere, which a closed network does not have.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        responses=_PROBLEM,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.services = deps.services
+    for router in (status.router, targets.router, jobs.router, checkpoints.router):
+        app.include_router(router, prefix=API_ROOT)
+    add_problem_handlers(app)
+    app.add_middleware(BoundedBody)
+    _describe_problems(app)
+    return app
+
+
+class BoundedBody:
+    """ASGI middleware: a body larger than any request of ours is refused, however it announces itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, send)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            if len(body) > _BODY_MAX_BYTES:
+                detail = f"the body is larger than {_BODY_MAX_BYTES} bytes"
+                await problem(413, "body-too-large", detail, instance=scope["path"])(scope, receive, send)
+                return
+            if not message.get("more_body", False):
+                break
+        pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return pending.pop() if pending else await receive()
+
+        await self._app(scope, replay, send)
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _describe_problems(app: FastAPI) -> None:
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = described()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        if "Problem" not in schemas:
+            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas["Problem"] = schema | {"example": examples.PROBLEM}
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,73 @@
+"""What the routes are given: the services of this process, and the parameters that several routes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, cast
+
+from fastapi import Depends, Path, Query, Request
+from pydantic import AwareDatetime
+
+from backend.services.checkpoints import CheckpointKey, CheckpointService
+from backend.services.fleet import FleetService
+from backend.services.jobs import JobService, TimeRange
+from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
+from backend.services.progress import ProgressService
+from backend.services.status import StatusService
+from backend.services.targets import TargetService
+
+# What PostgreSQL and the services can reckon with.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_INT8_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Every service; one of each for the life of a process."""
+
+    status: StatusService
+    targets: TargetService
+    fleet: FleetService
+    jobs: JobService
+    checkpoints: CheckpointService
+    progress: ProgressService
+
+
+def _services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+Given = Annotated[Services, Depends(_services)]
+# An id is compared and never parsed; NUL is the one character PostgreSQL cannot compare.
+_ID = r"^[^\x00]*$"
+JobId = Annotated[str, Path(max_length=100, pattern=_ID, description="Id of a job.", examples=["j0f3a9c2d1e4b5a67"])]
+RunId = Annotated[str, Path(max_length=100, pattern=_ID, description="Id of a run.", examples=["r5b1d2c3e4f5a6b78"])]
+TargetId = Annotated[
+    str, Path(max_length=100, pattern=_ID, description="Id of a target.", examples=["t9c8b7a6d5e4f3021"])
+]
+CheckpointId = Annotated[int, Path(ge=0, le=_INT8_MAX, description="The engine's checkpoint id.", examples=[412])]
+Cursor = Annotated[
+    str | None, Query(max_length=500, description="`next` of the page before; absent for the first page.")
+]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items per page.")]
+Instant = Annotated[AwareDatetime, Query(ge=_EARLIEST, le=_LATEST)]
+LIMIT = LIMIT_DEFAULT
+
+
+def _checkpoint_key(job: JobId, run: RunId, checkpoint: CheckpointId) -> CheckpointKey:
+    return CheckpointKey(job, run, checkpoint)
+
+
+Key = Annotated[CheckpointKey, Depends(_checkpoint_key)]
+
+
+def _time_range(
+    since: Annotated[Instant | None, Query(alias="from", description="Inclusive, RFC 3339 with an offset.")] = None,
+    until: Annotated[Instant | None, Query(alias="to", description="Exclusive, RFC 3339 with an offset.")] = None,
+) -> TimeRange:
+    return TimeRange(since, until)
+
+
+Range = Annotated[TimeRange, Depends(_time_range)]

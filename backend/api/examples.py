@@ -1,0 +1,271 @@
+"""Examples for the OpenAPI document: one small job in trouble, as values of the contract, so they cannot go stale."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from backend.contracts import api
+from backend.domain.barriers import BarrierEventKind
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.observation import Engine, JobState
+from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
+
+_AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+_TRIGGERED = _AT - timedelta(minutes=1)
+_TARGET, _JOB, _RUN = "t9c8b7a6d5e4f3021", "j0f3a9c2d1e4b5a67", "r5b1d2c3e4f5a6b78"
+_SOURCE, _SINK = "bc764cd8ddf7a0cff126f51c16239658", "59fa767824610e31f4a11d6125e09bf4"
+_SINK_NAME = "enrich -> sink: Writer"
+_CHECKPOINT_ID = 412
+_TIMEOUT_MS = 60_000
+
+TARGET_IN: Final = {"url": "http://my-flink:8081", "name": "production", "labels": {"environment": "prod"}}
+
+STATUS: Final = api.StatusOut(
+    version="0.1.0",
+    as_of=_AT,
+    store="ok",
+    targets_total=2,
+    targets_unhealthy=0,
+    newest_observation_at=_AT,
+    roles={"api": "ok", "collect": "ok"},
+)
+TARGET: Final = api.TargetOut(
+    id=_TARGET,
+    name="production",
+    url="http://my-flink:8081",
+    engine=Engine.FLINK,
+    engine_version="1.20.1",
+    labels={"environment": "prod"},
+    origin="api",
+    is_enabled=True,
+    health=api.TargetHealthOut(state="ok", since=_TRIGGERED, last_success_at=_AT, last_attempt_at=_AT),
+    cost=api.PollCostOut(requests_per_poll=4.2, bytes_per_poll=9_300, poll_duration_ms=21, poll_interval_s=2),
+    added_at=_AT - timedelta(days=1),
+)
+TARGET_TEST: Final = api.TargetTestOut(
+    is_ok=True, engine=Engine.FLINK, engine_version="1.20.1", running_jobs=["orders-enrichment"], duration_ms=38
+)
+VERDICT: Final = api.VerdictOut(
+    kind=VerdictKind.CAPACITY,
+    vertex=_SINK_NAME,
+    vertex_id=_SINK,
+    subtasks=[0, 1],
+    hosts=["worker-3"],
+    phase=Phase.START_DELAY,
+    sentence=f"{_SINK_NAME} is at capacity: every subtask is busy 100 % of the time, and barriers queue before it.",
+    evidence=[
+        api.EvidenceOut(
+            statement="both subtasks are busy all the time",
+            metric="busyTimeMsPerSecond",
+            basis=Basis.MEASURED,
+            value=1.0,
+            unit="ratio",
+        )
+    ],
+    confidence=Confidence.HIGH,
+)
+DIAGNOSIS: Final = api.DiagnosisOut(
+    job="orders-enrichment", job_id=_JOB, health=Health.FAILING, verdict=VERDICT, as_of=_AT, checkpoints_considered=10
+)
+JOB: Final = api.JobOut(
+    id=_JOB,
+    name="orders-enrichment",
+    target_id=_TARGET,
+    target_name="production",
+    target_state="ok",
+    engine=Engine.FLINK,
+    state=JobState.RUNNING,
+    run_id=_RUN,
+    mode="aligned",
+    health=Health.FAILING,
+    verdict=VERDICT,
+    interval_ms=10_000,
+    timeout_ms=_TIMEOUT_MS,
+    last_completed_at=_TRIGGERED,
+    last_completed_age_intervals=6.0,
+    completed_24h_count=911,
+    failed_24h_count=37,
+    success_24h_ratio=911 / 948,
+    duration_p50_ms=41_200,
+    duration_p99_ms=59_100,
+    dominant_phase=Phase.START_DELAY,
+    backpressured_max_ratio=0.97,
+    in_progress_checkpoint_id=_CHECKPOINT_ID + 1,
+    sparkline=[api.SparkPointOut(at=_TRIGGERED, duration_ms=_TIMEOUT_MS, status=CheckpointStatus.FAILED)],
+    observed_at=_AT,
+)
+RUN: Final = api.RunOut(
+    id=_RUN,
+    engine_run_id="a1b2c3d4e5f60718293a4b5c6d7e8f90",
+    target_id=_TARGET,
+    started_at=_AT - timedelta(hours=3),
+    ended_at=None,
+    state=JobState.RUNNING,
+    engine_state="RUNNING",
+    restart_count=1,
+    checkpoint_count=_CHECKPOINT_ID,
+)
+JOB_DETAIL: Final = api.JobDetailOut(
+    **{name: getattr(JOB, name) for name in api.JobOut.model_fields},
+    run=RUN,
+    vertices=[
+        api.VertexOut(id=_SOURCE, name="Source: orders", parallelism=2, layer=0, row=0),
+        api.VertexOut(id=_SINK, name=_SINK_NAME, parallelism=2, layer=1, row=0, hosts=["worker-3", "worker-3"]),
+    ],
+    edges=[api.EdgeOut(source=_SOURCE, target=_SINK, ship_strategy="HASH")],
+    config=api.CheckpointConfigOut(
+        mode="exactly_once", interval_ms=10_000, timeout_ms=_TIMEOUT_MS, is_unaligned_enabled=False
+    ),
+    counts=api.CountsOut(restored=1, total=412, in_progress=1, completed=374, failed=37, failed_unlisted=0),
+)
+JOB_EVENT: Final = api.JobEventOut(at=_TRIGGERED, kind="restarted", run_id=_RUN, text="restarted for the 1st time")
+CHECKPOINT: Final = api.CheckpointOut(
+    job_id=_JOB,
+    run_id=_RUN,
+    checkpoint_id=_CHECKPOINT_ID,
+    kind=CheckpointKind.CHECKPOINT,
+    status=CheckpointStatus.FAILED,
+    mode="aligned",
+    triggered_at=_TRIGGERED,
+    latest_ack_at=_TRIGGERED + timedelta(milliseconds=31),
+    end_to_end_duration_ms=_TIMEOUT_MS,
+    checkpointed_size_bytes=None,
+    full_state_size_bytes=None,
+    processed_bytes=None,
+    persisted_bytes=None,
+    subtask_count=4,
+    acknowledged_count=2,
+    failure_reason=FailureReason.EXPIRED,
+    failure_message="Checkpoint expired before completing.",
+    failed_at=_AT,
+    start_delay_max_ms=4,
+    alignment_max_ms=0,
+    sync_max_ms=3,
+    async_max_ms=21,
+    link=f"/api/v1/jobs/{_JOB}/runs/{_RUN}/checkpoints/{_CHECKPOINT_ID}",
+)
+
+
+def _subtask(index: int, ack_ms: int | None) -> api.SubtaskPhasesOut:
+    is_in = ack_ms is not None
+    return api.SubtaskPhasesOut(
+        subtask=index,
+        is_acknowledged=is_in,
+        first_barrier_ms=4 if is_in else None,
+        first_barrier_basis=Basis.MEASURED if is_in else None,
+        alignment_end_ms=4 if is_in else None,
+        snapshot_at_ms=4 if is_in else None,
+        sync_end_ms=7 if is_in else None,
+        async_end_ms=28 if is_in else None,
+        ack_ms=ack_ms,
+        start_delay_ms=4 if is_in else None,
+        alignment_duration_ms=0 if is_in else None,
+        sync_duration_ms=3 if is_in else None,
+        async_duration_ms=21 if is_in else None,
+        ack_wait_ms=3 if is_in else None,
+    )
+
+
+CHECKPOINT_DETAIL: Final = api.CheckpointDetailOut(
+    **{name: getattr(CHECKPOINT, name) for name in api.CheckpointOut.model_fields},
+    job="orders-enrichment",
+    timeout_ms=_TIMEOUT_MS,
+    aligned_timeout_ms=None,
+    vertices=[
+        api.VertexPhasesOut(
+            vertex_id=_SOURCE,
+            vertex="Source: orders",
+            acknowledged_count=2,
+            subtask_count=2,
+            slowest_subtask=1,
+            subtasks=[_subtask(0, 30), _subtask(1, 31)],
+        ),
+        api.VertexPhasesOut(
+            vertex_id=_SINK,
+            vertex=_SINK_NAME,
+            acknowledged_count=0,
+            subtask_count=2,
+            slowest_subtask=None,
+            subtasks=[_subtask(0, None), _subtask(1, None)],
+        ),
+    ],
+    critical_path=None,
+    verdict=VERDICT,
+    has_barriers=False,
+    previous_id=_CHECKPOINT_ID - 1,
+    next_id=_CHECKPOINT_ID + 1,
+    observed_at=_AT,
+)
+PROGRESS: Final = api.ProgressOut(
+    job_id=_JOB,
+    run_id=_RUN,
+    checkpoint_id=_CHECKPOINT_ID + 1,
+    status=CheckpointStatus.IN_PROGRESS,
+    triggered_at=_AT - timedelta(seconds=9),
+    elapsed_ms=9_000,
+    timeout_ms=_TIMEOUT_MS,
+    remaining_ms=51_000,
+    acknowledged=2,
+    total=4,
+    judgement="progressing",
+    judgement_rule="2 of 4 acknowledged after 9 s, within 62 s: what the last 10 checkpoints took, with allowance",
+    waiting_on=[
+        api.PendingOut(
+            vertex_id=_SINK,
+            vertex=_SINK_NAME,
+            acknowledged=0,
+            total=2,
+            pending=[0, 1],
+            first_barrier_ms=[None, None],
+            aligning_ms=[None, None],
+            hosts=["worker-3", "worker-3"],
+            queued_bytes=6_291_456,
+        )
+    ],
+    acks=[api.AckPointOut(elapsed_ms=30, acknowledged=1), api.AckPointOut(elapsed_ms=31, acknowledged=2)],
+    typical_duration_ms=41_200,
+    queued_bytes=6_291_456,
+    as_of=_AT,
+)
+BARRIERS: Final = api.BarriersOut(
+    basis=Basis.RECONSTRUCTED,
+    events=[
+        api.BarrierEventOut(kind=BarrierEventKind.BARRIER_RECEIVED, vertex_id=_SOURCE, subtask=0, at_ms=4.0, lamport=0)
+    ],
+    note="reconstructed from what this engine's REST reports of each subtask",
+)
+BACKPRESSURE: Final = api.BackpressureOut(
+    vertices=[
+        api.VertexPressureOut(
+            vertex_id=_SINK,
+            vertex=_SINK_NAME,
+            observed_at=_AT,
+            busy_ratio=[1.0, 0.998],
+            backpressured_ratio=[0.0, 0.0],
+            idle_ratio=[0.0, 0.002],
+            records_per_s=[401.5, 398.0],
+        )
+    ],
+    as_of=_AT,
+)
+PROBLEM: Final = {
+    "type": "urn:barrierscope:problem:unknown-job",
+    "title": "Not Found",
+    "status": 404,
+    "detail": "no job 'j0000000000000000'",
+    "instance": "/api/v1/jobs/j0000000000000000",
+    "errors": [],
+}
+
+
+def of(example: api.Model, *, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers like this."""
+    return {status: {"content": {"application/json": {"example": example.model_dump(mode="json")}}}}
+
+
+def page_of(example: api.Model) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers pages of such items."""
+    page = {"items": [example.model_dump(mode="json")], "next": None, "as_of": _AT.isoformat()}
+    return {200: {"content": {"application/json": {"example": page}}}}

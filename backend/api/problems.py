@@ -1,0 +1,142 @@
+"""Errors as RFC 9457 problem documents, translated here and nowhere else.
+
+The branch of the error tree decides the status: what the caller can mend is 4xx, what may pass is 503. Nothing of an
+unforeseen error but a reference leaves the process; its traceback goes to the log under the same reference.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backend.contracts.api import Problem, ProblemField
+from backend.domain.errors import (
+    BarrierscopeError,
+    ConflictError,
+    InvalidInputError,
+    StoreUnavailableError,
+    UnknownEntityError,
+    UpstreamError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE_ROOT = "urn:barrierscope:problem:"
+_RETRY_AFTER_S = "5"
+
+_log = structlog.get_logger(__name__)
+
+
+def problem(
+    status: int,
+    slug: str,
+    detail: str,
+    *,
+    instance: str | None = None,
+    errors: Sequence[ProblemField] = (),
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """A problem document as a response. ``slug`` names the kind of problem and stays the same over versions."""
+    document = Problem(
+        type=_TYPE_ROOT + slug,
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        instance=instance,
+        errors=list(errors),
+    )
+    return Response(document.model_dump_json(), status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Every error that reaches the app becomes a problem document."""
+    app.add_exception_handler(BarrierscopeError, _own)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_middleware(_Unforeseen)
+
+
+async def _own(request: Request, error: Exception) -> Response:
+    where = request.url.path
+    match error:
+        case InvalidInputError():
+            fields = [ProblemField(pointer=f.field, detail=f.problem, allowed=f.allowed) for f in error.problems]
+            return problem(422, "invalid-input", f"the {error.what} is invalid", instance=where, errors=fields)
+        case UnknownEntityError():
+            return problem(404, f"unknown-{error.kind}", str(error), instance=where)
+        case ConflictError():
+            return problem(409, error.kind, str(error), instance=where)
+        case StoreUnavailableError():
+            _log.warning("the store does not answer", reason=error.reason)
+            headers = {"Retry-After": _RETRY_AFTER_S}
+            detail = "the store does not answer; nothing is lost, ask again"
+            return problem(503, "store-unavailable", detail, instance=where, headers=headers)
+        case UpstreamError():
+            return problem(503, "upstream", str(error), instance=where, headers={"Retry-After": _RETRY_AFTER_S})
+    return problem(400, "refused", str(error), instance=where)
+
+
+async def _malformed(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    fields = [_field(tuple(e["loc"]), str(e["msg"]), dict(e.get("ctx") or {})) for e in error.errors()]
+    detail = "the request is malformed: " + "; ".join(f"{f.pointer}: {f.detail}" for f in fields[:3])
+    return problem(422, "invalid-input", detail, instance=request.url.path, errors=fields)
+
+
+def _field(loc: tuple[int | str, ...], message: str, context: dict[str, object]) -> ProblemField:
+    place, *path = [str(part) for part in loc]
+    if place == "body":
+        pointer = "#/" + "/".join(p.replace("~", "~0").replace("/", "~1") for p in path)
+    else:
+        pointer = ".".join(path) or place
+    allowed = context.get("expected")
+    return ProblemField(pointer=pointer, detail=message, allowed=str(allowed) if allowed is not None else None)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    where = request.url.path
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        return problem(404, "unknown-path", f"there is nothing at {where}", instance=where)
+    if error.status_code == 405:
+        detail = f"{request.method} is not for {where}; allowed: {headers.get('allow') or headers.get('Allow', '')}"
+        return problem(405, "method-not-allowed", detail, instance=where, headers=headers)
+    return problem(error.status_code, "http", str(error.detail), instance=where, headers=headers)
+
+
+class _Unforeseen:
+    """ASGI middleware, the outermost: an error nobody foresaw is logged with its traceback and answered without."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_started = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_started
+            has_started = has_started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception:  # the top of a request: an error nobody foresaw must not end the service
+            reference = secrets.token_hex(6)
+            _log.exception("unforeseen error", reference=reference, method=scope["method"], path=scope["path"])
+            if has_started:
+                raise
+            detail = f"an error nobody foresaw; the log of the api role has it under {reference}"
+            await problem(500, "unforeseen", detail, instance=scope["path"])(scope, receive, send)

@@ -1,0 +1,63 @@
+"""Checkpoints. Parse, call, serialise; decide nothing here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from backend.api import examples
+from backend.api.deps import LIMIT, Cursor, Given, JobId, Key, Limit, Range
+from backend.contracts import api
+from backend.domain.checkpoint import CheckpointStatus
+from backend.store.checkpoints import CheckpointFilter
+
+router = APIRouter(prefix="/jobs/{job}", tags=["checkpoints"])
+_ONE = "/runs/{run}/checkpoints/{checkpoint}"
+
+RunFilter = Annotated[str | None, Query(max_length=100, pattern=r"^[^\x00]*$", description="Of this run only.")]
+
+
+@router.get("/checkpoints", responses=examples.page_of(examples.CHECKPOINT))
+async def list_checkpoints(
+    job: JobId,
+    services: Given,
+    wanted: Range,
+    status: CheckpointStatus | None = None,
+    run: RunFilter = None,
+    cursor: Cursor = None,
+    limit: Limit = LIMIT,
+) -> api.Page[api.CheckpointOut]:
+    """Checkpoints over all runs of the job, newest first; ``from`` and ``to`` bound the trigger."""
+    chosen = CheckpointFilter(status, wanted.since, wanted.until, run)
+    return await services.checkpoints.page(job, chosen, cursor=cursor, limit=limit)
+
+
+@router.get("/checkpoints/latest", responses=examples.of(examples.CHECKPOINT))
+async def read_latest(job: JobId, services: Given, status: CheckpointStatus | None = None) -> api.CheckpointOut:
+    """The newest checkpoint, or the newest of one status."""
+    return await services.checkpoints.latest(job, status)
+
+
+@router.get(_ONE, responses=examples.of(examples.CHECKPOINT_DETAIL))
+async def read_checkpoint(key: Key, services: Given) -> api.CheckpointDetailOut:
+    """One checkpoint down to its subtasks, with critical path and verdict."""
+    return await services.checkpoints.detail(key)
+
+
+@router.get(_ONE + "/progress", responses=examples.of(examples.PROGRESS))
+async def read_progress(key: Key, services: Given) -> api.ProgressOut:
+    """How far it has come, whom it waits for, and whether it progresses, is slow or is stuck."""
+    return await services.progress.of(key)
+
+
+@router.get(_ONE + "/barriers", responses=examples.of(examples.BARRIERS))
+async def read_barriers(key: Key, services: Given) -> api.BarriersOut:
+    """Its barrier events: measured per channel where the engine tells, else reconstructed per subtask."""
+    return await services.checkpoints.barriers(key)
+
+
+@router.get(_ONE + "/verdict", responses=examples.of(examples.VERDICT))
+async def read_checkpoint_verdict(key: Key, services: Given) -> api.VerdictOut:
+    """Who held this one checkpoint, in which phase and why."""
+    return await services.checkpoints.verdict(key)

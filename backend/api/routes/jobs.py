@@ -1,0 +1,63 @@
+"""Jobs. Parse, call, serialise; decide nothing here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from backend.api import examples
+from backend.api.deps import LIMIT, Cursor, Given, JobId, Limit, Range
+from backend.contracts import api
+from backend.domain.verdict import Health
+from backend.services.fleet import JobFilter
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+TargetFilter = Annotated[
+    str | None, Query(max_length=100, pattern=r"^[^\x00]*$", description="Jobs of this target only.")
+]
+
+
+@router.get("", responses=examples.page_of(examples.JOB))
+async def list_jobs(
+    services: Given,
+    target: TargetFilter = None,
+    health: Health | None = None,
+    cursor: Cursor = None,
+    limit: Limit = LIMIT,
+) -> api.Page[api.JobOut]:
+    """The fleet: every watched job in one row, most urgent first."""
+    return await services.fleet.page(JobFilter(target, health), cursor=cursor, limit=limit)
+
+
+@router.get("/{job}", responses=examples.of(examples.JOB_DETAIL))
+async def read_job(job: JobId, services: Given) -> api.JobDetailOut:
+    """One job with its graph, checkpoint settings and counters."""
+    return await services.jobs.detail(job)
+
+
+@router.get("/{job}/verdict", responses=examples.of(examples.DIAGNOSIS))
+async def read_job_verdict(job: JobId, services: Given) -> api.DiagnosisOut:
+    """Who holds this job's barriers and why: what ``barrierscope diagnose`` would say."""
+    return await services.jobs.verdict(job)
+
+
+@router.get("/{job}/runs", responses=examples.page_of(examples.RUN))
+async def list_runs(job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.RunOut]:
+    """Its lives at the engine, newest first."""
+    return await services.jobs.runs(job, cursor=cursor, limit=limit)
+
+
+@router.get("/{job}/events", responses=examples.page_of(examples.JOB_EVENT))
+async def list_events(
+    job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT
+) -> api.Page[api.JobEventOut]:
+    """What happened to it, newest first: starts, ends, restarts, changed settings, exceptions."""
+    return await services.jobs.events(job, cursor=cursor, limit=limit)
+
+
+@router.get("/{job}/backpressure", responses=examples.of(examples.BACKPRESSURE))
+async def read_backpressure(job: JobId, services: Given, wanted: Range) -> api.BackpressureOut:
+    """The latest reading of each vertex; with ``from`` or ``to``, means along that range as well."""
+    return await services.jobs.backpressure(job, wanted)

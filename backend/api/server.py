@@ -1,0 +1,116 @@
+"""Composes the ``api`` role: store, services, API, pages, the gate before both, and retention beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from importlib import metadata
+
+import httpx
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.types import ASGIApp
+
+from backend.api.access import Access, AccessRules
+from backend.api.app import AppDeps, create_app
+from backend.api.deps import Services
+from backend.api.splitter import Splitter
+from backend.domain.clock import Clock
+from backend.domain.errors import StoreUnavailableError
+from backend.services.checkpoints import CheckpointService
+from backend.services.evidence import EvidenceReader
+from backend.services.fleet import FleetService
+from backend.services.jobs import JobService
+from backend.services.progress import ProgressService
+from backend.services.status import StatusService
+from backend.services.targets import Probe, TargetRules, TargetService
+from backend.store.engine import create_store_engine
+from backend.store.partitions import Retention
+from backend.store.retention import apply_retention
+from backend.store.wall_clock import WallClock
+
+_RETENTION_EVERY_S = 1800.0
+_RETENTION_RETRY_S = 60.0
+
+_log = structlog.get_logger(__name__)
+
+DashboardFactory = Callable[..., ASGIApp]
+
+
+def build(
+    *,
+    database_url: str,
+    host: str,
+    port: int,
+    token: str | None,
+    trusts_every_target: bool,
+    allowed_targets: tuple[str, ...],
+    retention_max_age_days: float,
+    retention_max_size_mib: int,
+    create_dashboard: DashboardFactory,
+    probe: Probe,
+) -> ASGIApp:
+    """The whole service as one ASGI application.
+
+    ``token`` None: no login, for only this machine can reach ``host``. ``trusts_every_target``: any address may be
+    watched, not only those of ``allowed_targets``. ``create_dashboard`` and ``probe`` are what the
+    entry points ``dashboard`` and ``probe`` offer.
+
+    Raises:
+        InvalidInputError: ``database_url`` is no PostgreSQL URL.
+
+    """
+    engine = create_store_engine(database_url)
+    clock = WallClock()
+    version = metadata.version("barrierscope")
+    retention = Retention(timedelta(days=retention_max_age_days), retention_max_size_mib * 2**20)
+    rules = TargetRules(is_everything_allowed=trusts_every_target, allowed=allowed_targets)
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeper = group.create_task(_keep(engine, retention, clock))
+                yield
+                keeper.cancel()
+        finally:
+            await engine.dispose()
+
+    services = build_services(engine, clock, rules, probe, version)
+    api = create_app(AppDeps(services, version, running))
+    # In one process: no socket, and no gate, which the page's own request has passed.
+    transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
+    pages = create_dashboard(transport=transport, api_base_url=f"http://127.0.0.1:{port}", token=token)
+    return Access(Splitter(api=api, pages=pages), AccessRules(token, frozenset({host.lower()})))
+
+
+def build_services(engine: AsyncEngine, clock: Clock, rules: TargetRules, probe: Probe, version: str) -> Services:
+    """Every service over one store."""
+    evidence = EvidenceReader(clock)
+    fleet = FleetService(engine, clock, evidence)
+    checkpoints = CheckpointService(engine, clock, evidence)
+    return Services(
+        status=StatusService(engine, clock, version),
+        targets=TargetService(engine, clock, rules, probe),
+        fleet=fleet,
+        jobs=JobService(engine, clock, evidence, fleet),
+        checkpoints=checkpoints,
+        progress=ProgressService(engine, clock, checkpoints),
+    )
+
+
+async def _keep(engine: AsyncEngine, retention: Retention, clock: Clock) -> None:
+    """Apply retention again and again; a store that is away is tried again soon."""
+    while True:
+        pause_s = _RETENTION_EVERY_S
+        try:
+            await apply_retention(engine, retention, clock.now())
+        except StoreUnavailableError as error:
+            _log.warning("retention waits for the store", reason=error.reason)
+            pause_s = _RETENTION_RETRY_S
+        except Exception:  # noqa: BLE001  the top of a task: what nobody foresaw must not end retention for good
+            _log.exception("retention failed")
+            pause_s = _RETENTION_RETRY_S
+        await asyncio.sleep(pause_s)

@@ -1,0 +1,86 @@
+"""One ASGI application out of two: ``/ui`` is the pages', ``/`` leads there, everything else is the API's.
+
+Dash cannot share an application with an API that wants JSON for unknown paths, nor be mounted in one. Invariant: both
+applications go through their own lifespan; one that fails to start ends the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PAGES = "/ui"
+
+
+class Splitter:
+    """Routes requests, and drives the lifespan of both."""
+
+    def __init__(self, *, api: ASGIApp, pages: ASGIApp) -> None:
+        self._api = api
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _run_lifespans((self._api, self._pages), scope, receive, send)
+            return
+        path = scope["path"]
+        if path in ("/", PAGES) and scope.get("method") in ("GET", "HEAD"):
+            await RedirectResponse(PAGES + "/", 307)(scope, receive, send)
+        elif path.startswith(PAGES + "/"):
+            await self._pages(scope, receive, send)
+        else:
+            await self._api(scope, receive, send)
+
+
+class _Lifespan:
+    """The lifespan of one child, spoken to step by step."""
+
+    def __init__(self, app: ASGIApp, scope: Scope, group: asyncio.TaskGroup) -> None:
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._outbox: asyncio.Queue[Message] = asyncio.Queue()
+        # The state of one child is none of the other's.
+        self._task = group.create_task(self._run(app, {**scope, "state": {}}))
+
+    async def _run(self, app: ASGIApp, scope: Scope) -> None:
+        message = "ended without an answer"
+        try:
+            await app(scope, self._inbox.get, self._outbox.put)
+        except Exception as error:  # noqa: BLE001  the top of a task: told by the answer, and the other child goes on
+            message = f"{type(error).__name__}: {error}"
+        await self._outbox.put({"type": "lifespan.failed", "message": message})
+
+    async def step(self, name: str) -> str | None:
+        """Say ``lifespan.<name>`` and wait for the answer: None where it went well, else why not."""
+        await self._inbox.put({"type": f"lifespan.{name}"})
+        answer = await self._outbox.get()
+        return None if answer["type"] == f"lifespan.{name}.complete" else str(answer.get("message", ""))
+
+    def end(self) -> None:
+        """Let the child go."""
+        self._task.cancel()
+
+
+async def _run_lifespans(apps: Sequence[ASGIApp], scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    async with asyncio.TaskGroup() as group:
+        started: list[_Lifespan] = []
+        try:
+            for app in apps:
+                started.append(_Lifespan(app, scope, group))
+                failure = await started[-1].step("startup")
+                if failure is not None:
+                    await send({"type": "lifespan.startup.failed", "message": failure})
+                    return
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            failures = [failure for child in reversed(started) if (failure := await child.step("shutdown")) is not None]
+            if failures:
+                await send({"type": "lifespan.shutdown.failed", "message": "; ".join(failures)})
+            else:
+                await send({"type": "lifespan.shutdown.complete"})
+        finally:
+            for child in started:
+                child.end()

@@ -1,0 +1,53 @@
+"""Is the service itself well, and how old is what it shows? Answers also while the store is away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.contracts import api
+from backend.domain.clock import Clock
+from backend.domain.errors import StoreUnavailableError
+from backend.store.engine import reading
+from backend.store.targets import TargetRecord, TargetRepository
+
+_UNWELL = ("unreachable", "malformed")
+
+
+class StatusService:
+    """Answers for the service itself."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, version: str) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._version = version
+
+    async def status(self) -> api.StatusOut:
+        """Never raises for a store that is away: it says so, and counts are null then."""
+        try:
+            targets = await TargetRepository(self._engine).list_all()
+            roles = await self._roles()
+        except StoreUnavailableError:
+            return self._out(None, {"api": "ok"})
+        return self._out(targets, roles)
+
+    def _out(self, targets: list[TargetRecord] | None, roles: Mapping[str, str]) -> api.StatusOut:
+        successes = [t.last_success_at for t in targets or [] if t.last_success_at is not None]
+        return api.StatusOut(
+            version=self._version,
+            as_of=self._clock.now(),
+            store="ok" if targets is not None else "unreachable",
+            targets_total=len(targets) if targets is not None else None,
+            targets_unhealthy=sum(t.state in _UNWELL for t in targets) if targets is not None else None,
+            newest_observation_at=max(successes, default=None),
+            roles=dict(roles),
+        )
+
+    async def _roles(self) -> Mapping[str, str]:
+        # A collector holds a lease on each target it reads, and renews it as long as it lives.
+        query = text("SELECT bool_or(expires_at > now()) FROM target_leases")
+        async with reading(self._engine) as connection:
+            is_collecting = (await connection.execute(query)).scalar_one()
+        return {"api": "ok", "collect": "ok" if is_collecting else "silent"}

@@ -6,7 +6,6 @@ The number of subtasks is stored beside, so nothing is lost. Invariant: ``expand
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -15,6 +14,8 @@ T = TypeVar("T", int, float)
 INT2_MAX = 2**15 - 1
 INT4_MAX = 2**31 - 1
 INT8_MAX = 2**63 - 1
+# The largest float32: a gauge beyond it cannot be packed, and is no ratio.
+_FLOAT4_MAX = 3.4028234e38
 # float32 holds 7 significant digits; ratios come with fewer.
 _RATIO_DIGITS = 6
 
@@ -26,7 +27,8 @@ def compact(values: Sequence[int | None], limit: int = INT8_MAX) -> list[int | N
 
 def compact_ratios(values: Sequence[float | None]) -> list[float | None] | None:
     """The stored form of ratios; not-a-number is missing."""
-    return _compact([v if v is not None and math.isfinite(v) else None for v in values])
+    # A comparison with not-a-number is false.
+    return _compact([v if v is not None and -_FLOAT4_MAX <= v <= _FLOAT4_MAX else None for v in values])
 
 
 def expand(stored: Sequence[int | None] | None, count: int) -> tuple[int | None, ...]:

@@ -259,11 +259,11 @@ def _int8(value: int | None) -> int | None:
 async def _write_details(cursor: Cursor, key: RunKey, checkpoints: Sequence[Checkpoint]) -> int:
     if not checkpoints:
         return 0
-    days = {c.header.checkpoint_id: day_of(c.header.triggered_at) for c in checkpoints}
+    keys = {(c.header.checkpoint_id, day_of(c.header.triggered_at)) for c in checkpoints}
     await cursor.execute(
         "SELECT checkpoint_id, triggered_on, vertex_id FROM checkpoint_details"
         " WHERE run_id = %s AND checkpoint_id = ANY(%s) AND triggered_on = ANY(%s)",
-        (key.run_id, list(days), list(set(days.values()))),
+        (key.run_id, list({c for c, _ in keys}), list({day for _, day in keys})),
     )
     known = set(await cursor.fetchall())
     rows = []

@@ -3,7 +3,8 @@
 It decides where the server keeps its files, as whom it runs and how it is reached; it may not touch anything outside
 its folder. The wheel's own server class is not used: as root it opens the mode of every folder above its data.
 
-Layout of the folder: ``data`` (the cluster), ``password``, ``server.log`` and, only where needed, ``server-<version>``.
+Layout of the folder: ``data`` (the cluster), ``password``, ``server.log``, ``lock`` (held while a server of ours runs)
+and, only where needed, ``server-<version>``.
 
 As root the server runs as ``nobody``, since PostgreSQL refuses to run as root. Two things could then be out of reach:
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import importlib.util
 import os
 import pwd
@@ -29,15 +31,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TextIO, TypedDict
 from urllib.parse import quote
 
 import psycopg
 
 from backend.domain.errors import HostError
+from backend.store.leftovers import end_leftovers
 
 MAJOR_VERSION = 18
 _USER = _DATABASE = "barrierscope"
@@ -46,6 +49,7 @@ _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _START_TIMEOUT_S = 300.0
 _STOP_TIMEOUT_S = 30.0
 _LOG_MAX_BYTES = 8 * 2**20
+_PORT_ATTEMPTS = 3
 _ANOTHER_FOLDER = "pass another folder with --data-dir"
 
 _CONFIGURATION = {
@@ -67,6 +71,14 @@ _CONFIGURATION = {
     "log_timezone": "UTC",
     "log_checkpoints": "off",
 }
+
+
+# What the server says last when the port was taken.
+_NO_SOCKET = "could not create any TCP/IP sockets"
+
+
+class _PortTakenError(HostError):
+    """Another program listens on the port that was free a moment ago."""
 
 
 class _Identity(TypedDict, total=False):
@@ -106,6 +118,7 @@ class EmbeddedPostgres:
         self._account = _account()
         self._process: subprocess.Popen[bytes] | None = None
         self._url: str | None = None
+        self._lock: TextIO | None = None
 
     @property
     def is_running(self) -> bool:
@@ -123,40 +136,55 @@ class EmbeddedPostgres:
         What an instance that was killed left running in this folder is ended first.
 
         Raises:
-            HostError: the folder cannot be written or holds another major version, or the server does not start.
+            HostError: the folder cannot be written, is in use or holds another major version, or the server does not
+                start.
 
         """
         if self.is_running and self._url is not None:
             return self._url
         self._prepare_folder()
+        self._take_lock()
+        try:
+            self._url = self._start()
+        except OSError as error:
+            self.stop()
+            what = f"PostgreSQL cannot be started in {self._folder} ({error.strerror or error})"
+            raise HostError(what, fix=_ANOTHER_FOLDER) from error
+        except BaseException:
+            self.stop()
+            raise
+        return self._url
+
+    def _start(self) -> str:
         self._check_version()
         end_leftovers(self._data)
         binaries = self._binaries()
         password = self._password()
         if not (self._data / "PG_VERSION").exists():
             self._make_cluster(binaries)
-        port = _free_port()
-        self._process = self._launch(binaries, port)
-        url = f"postgresql://{_USER}:{quote(password)}@127.0.0.1:{port}"
-        try:
-            self._await_ready(f"{url}/postgres")
-        except BaseException:
-            self.stop()
-            raise
-        self._url = f"{url}/{_DATABASE}"
-        return self._url
+        for attempt in range(_PORT_ATTEMPTS):
+            port = _free_port()
+            log_size_bytes = self._turn_log()
+            self._process = self._launch(binaries, port)
+            url = f"postgresql://{_USER}:{quote(password)}@127.0.0.1:{port}"
+            try:
+                self._await_ready(f"{url}/postgres", log_size_bytes)
+            except _PortTakenError:
+                # Somebody took it between our look and the server's.
+                if attempt + 1 == _PORT_ATTEMPTS:
+                    raise
+            else:
+                break
+        return f"{url}/{_DATABASE}"
 
     def stop(self) -> None:
         """Stop the server in order (open transactions are rolled back); force it where that takes too long."""
         process, self._process, self._url = self._process, None, None
-        if process is None or process.poll() is not None:
-            return
-        # SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one.
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
-            process.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_TIMEOUT_S)
-                return
+        if process is not None:
+            _end(process)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     # --- the folder -----------------------------------------------------------------------------------------------
 
@@ -172,6 +200,19 @@ class EmbeddedPostgres:
         except OSError as error:
             what = f"the folder {self._folder} cannot be written ({error.strerror})"
             raise HostError(what, fix=_ANOTHER_FOLDER) from None
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            return
+        # The file lock is gone the moment its holder is dead, however that came; children do not inherit it.
+        lock = (self._folder / "lock").open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            what = f"the folder {self._folder} is in use by another instance"
+            raise HostError(what, fix=f"stop that one, or {_ANOTHER_FOLDER}") from None
+        self._lock = lock
 
     def _check_version(self) -> None:
         try:
@@ -246,7 +287,9 @@ class EmbeddedPostgres:
         self._account.own(draft, 0o700)
         command = [
             str(binaries / "initdb"),
-            *("-D", _here(draft), "-U", _USER, "-E", "UTF8", "--locale=C.UTF-8", "--data-checksums"),
+            *("-D", _here(draft), "-U", _USER, "-E", "UTF8", "--data-checksums"),
+            # PostgreSQL's own locale: this machine need not have one for UTF-8.
+            *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
             *("--auth=scram-sha-256", f"--pwfile={_here(draft)}/../password"),
         ]
         done = subprocess.run(  # noqa: S603
@@ -261,11 +304,7 @@ class EmbeddedPostgres:
 
     def _launch(self, binaries: Path, port: int) -> subprocess.Popen[bytes]:
         options = [o for name, value in _CONFIGURATION.items() for o in ("-c", f"{name}={value}")]
-        log = self._log_path
-        with contextlib.suppress(OSError):
-            if log.stat().st_size > _LOG_MAX_BYTES:
-                log.replace(log.with_suffix(".log.1"))
-        with log.open("ab") as output:
+        with self._log_path.open("ab") as output:
             return subprocess.Popen(  # noqa: S603
                 [binaries / "postgres", "-D", _here(self._data), "-p", str(port), *options],
                 cwd=self._data,
@@ -279,16 +318,29 @@ class EmbeddedPostgres:
                 **self._account.identity(),
             )
 
+    def _turn_log(self) -> int:
+        """Put a long log aside; return the size of the one that goes on."""
+        log = self._log_path
+        try:
+            size_bytes = log.stat().st_size
+        except FileNotFoundError:
+            return 0
+        if size_bytes <= _LOG_MAX_BYTES:
+            return size_bytes
+        log.replace(log.with_suffix(".log.1"))
+        return 0
+
     @property
     def _log_path(self) -> Path:
         return self._folder / "server.log"
 
-    def _await_ready(self, url: str) -> None:
+    def _await_ready(self, url: str, log_size_bytes: int) -> None:
         deadline_s = time.monotonic() + _START_TIMEOUT_S
         while True:
             if not self.is_running:
-                words = _last_line(self._log_path.read_text(errors="replace"))
-                raise HostError(f"PostgreSQL did not start ({words})", fix=f"see {self._log_path}")
+                words = _reason(self._log_path, log_size_bytes)
+                kind = _PortTakenError if _NO_SOCKET in words else HostError
+                raise kind(f"PostgreSQL did not start ({words})", fix=f"see {self._log_path}")
             try:
                 with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
                     _make_database(connection)
@@ -298,53 +350,6 @@ class EmbeddedPostgres:
                     what = f"PostgreSQL is not ready after {_START_TIMEOUT_S:.0f} s ({_last_line(str(error))})"
                     raise HostError(what, fix=f"see {self._log_path}") from None
             time.sleep(0.05)
-
-
-def end_leftovers(data: Path, *, grace_s: float = 10.0) -> int:
-    """End the server processes that work in the cluster ``data``; return how many there were.
-
-    A stale ``postmaster.pid`` whose number now belongs to another program is removed, since PostgreSQL would take
-    that program for a server. It is recognised by its working folder, so no stranger is ever ended.
-    """
-    left = list(_server_processes(data))
-    count = len(left)
-    # SIGINT ends a server in order; backends whose postmaster was killed end by themselves, or by force.
-    for number, wait_s in ((signal.SIGINT, grace_s), (signal.SIGQUIT, grace_s), (signal.SIGKILL, grace_s)):
-        if not left:
-            break
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        deadline_s = time.monotonic() + wait_s
-        while (left := list(_server_processes(data))) and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-    if not left and Path("/proc/self/cwd").exists():
-        (data / "postmaster.pid").unlink(missing_ok=True)
-    return count
-
-
-def _server_processes(data: Path) -> Iterator[int]:
-    if not Path("/proc/self/cwd").exists():
-        yield from _server_by_pid_file(data)
-        return
-    here = os.path.realpath(data)
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            # A zombie has no working folder, so it is not seen here.
-            if os.readlink(entry / "cwd") == here and os.readlink(entry / "exe").rpartition("/")[2] == "postgres":
-                yield int(entry.name)
-
-
-def _server_by_pid_file(data: Path) -> Iterator[int]:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        pid = int((data / "postmaster.pid").read_text().split("\n")[0])
-        words = subprocess.run(  # noqa: S603  the pid is an int
-            ["/bin/ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-        if "postgres" in words and str(data) in words:
-            yield pid
 
 
 def _here(folder: Path) -> str:
@@ -377,7 +382,7 @@ def _installed_binaries() -> Path:
 
 def _environment() -> dict[str, str]:
     # Nothing of ours: PG* variables of the caller would change what the server does.
-    return {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
 def _die_with_parent() -> Callable[[], None] | None:
@@ -402,6 +407,26 @@ def _make_database(connection: psycopg.Connection) -> None:
     found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (_DATABASE,)).fetchone()
     if found is None:
         connection.execute(f'CREATE DATABASE "{_DATABASE}"')
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    # SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_TIMEOUT_S)
+            return
+
+
+def _reason(log: Path, skip_bytes: int) -> str:
+    """Why a server ended: the last fatal line it wrote since it was started, else its last line."""
+    with log.open("rb") as written:
+        written.seek(skip_bytes)
+        text = written.read().decode(errors="replace")
+    fatal = [line for line in text.splitlines() if "FATAL:" in line or "PANIC:" in line]
+    return _last_line(fatal[-1] if fatal else text)
 
 
 def _last_line(text: str) -> str:

@@ -33,7 +33,7 @@ def store_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except exc.ArgumentError:
+    except (exc.ArgumentError, ValueError):
         parsed = None
     if parsed is None or parsed.get_backend_name() not in ("postgresql", "postgres"):
         problem = FieldProblem(
@@ -43,14 +43,20 @@ def store_url(url: str) -> URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
-def create_store_engine(url: str, *, pool_size: int = _POOL_SIZE) -> AsyncEngine:
+def create_store_engine(
+    url: str,
+    *,
+    pool_size: int = _POOL_SIZE,
+    pool_overflow: int = _POOL_OVERFLOW,
+    pool_timeout_s: float = _POOL_TIMEOUT_S,
+) -> AsyncEngine:
     """A pool of connections to the database at ``url`` (``postgresql://...``); the caller disposes of it."""
     options = f"-c statement_timeout={_STATEMENT_TIMEOUT_MS} -c lock_timeout={_LOCK_TIMEOUT_MS} -c timezone=UTC"
     return create_async_engine(
         store_url(url),
         pool_size=pool_size,
-        max_overflow=_POOL_OVERFLOW,
-        pool_timeout=_POOL_TIMEOUT_S,
+        max_overflow=pool_overflow,
+        pool_timeout=pool_timeout_s,
         pool_pre_ping=True,
         hide_parameters=True,
         connect_args={
@@ -96,7 +102,9 @@ async def _translated() -> AsyncIterator[None]:
         yield
     except (exc.OperationalError, exc.InterfaceError) as error:
         raise StoreUnavailableError(_first_line(error.orig or error)) from error
-    except (exc.TimeoutError, psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+    except exc.TimeoutError as error:
+        raise StoreUnavailableError("every connection of this process is in use") from error
+    except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
         raise StoreUnavailableError(_first_line(error)) from error
 
 

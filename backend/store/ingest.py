@@ -123,8 +123,9 @@ class IngestWriter:
             target = await _target(cursor, observation)
             total = CheckpointTally()
             pressure_count = 0
-            # In one order over all writers, so that none waits for another who waits for it.
-            for job in sorted(observation.jobs, key=lambda j: (j.engine_run_id, j.started_at)):
+            # In one order over all writers, so that none waits for another who waits for it. Names come first: two
+            # targets of one deployment make the same jobs.
+            for job in sorted(observation.jobs, key=lambda j: (j.name, j.engine_run_id, j.started_at)):
                 tally, readings = await _write_job(cursor, target, job, observation.observed_at)
                 pressure_count += readings
                 total.new += tally.new

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backend.domain.checkpoint import Checkpoint, LateBarrier, Progress
 from backend.domain.pressure import VertexPressure
-from backend.store.arrays import INT8_MAX, compact, compact_ratios
+from backend.store.arrays import INT4_MAX, INT8_MAX, compact, compact_ratios
 from backend.store.copying import Cursor, copy_rows
 from backend.store.documents import clean, dump, progress_document
 from backend.store.partitions import day_of
@@ -61,7 +61,7 @@ async def write_progress(
         else:
             continue
         document = dump(progress_document(seen, checkpoint.details if checkpoint is not None else ()))
-        rows.append((run_id, checkpoint_id, at, *counts, document))
+        rows.append((run_id, checkpoint_id, at, *(min(c, INT4_MAX) for c in counts), document))
     if not rows:
         return
     await cursor.executemany(

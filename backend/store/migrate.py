@@ -14,6 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg import errors
 from sqlalchemy import Connection, create_engine, exc, pool, text
 
 from backend.domain.errors import HostError, StoreUnavailableError
@@ -115,8 +116,17 @@ def _exclusive(url: str) -> Iterator[Connection]:
             connection.execute(text("SELECT set_config('lock_timeout', :t, false)"), {"t": _LOCK_TIMEOUT})
             connection.commit()
             yield connection
+    except exc.ProgrammingError as error:
+        if not isinstance(error.orig, errors.InsufficientPrivilege):
+            raise
+        what = f"the database refuses what its schema needs ({_first_line(error)})"
+        raise HostError(what, fix="connect as the owner of the database, or grant CREATE on it") from error
     except (exc.OperationalError, exc.InterfaceError) as error:
-        reason = str(error.orig or error).strip().splitlines()
-        raise StoreUnavailableError(reason[0] if reason else "it gave no reason") from error
+        raise StoreUnavailableError(_first_line(error)) from error
     finally:
         engine.dispose()
+
+
+def _first_line(error: exc.DBAPIError) -> str:
+    lines = str(error.orig or error).strip().splitlines()
+    return lines[0] if lines else "it gave no reason"

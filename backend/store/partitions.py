@@ -81,16 +81,20 @@ class Partitions:
 
     async def _make(self, table: str, day: date) -> None:
         name = partition_name(table, day)
-        # Each in a transaction of its own: it locks its parent against everyone, so never two parents at once.
+        exists = text("SELECT to_regclass(:name) IS NOT NULL")
         async with writing(self._engine) as connection:
-            exists = text("SELECT to_regclass(:name) IS NOT NULL")
             if (await connection.execute(exists, {"name": name})).scalar_one():
                 return
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK_KEY})
+            # Another may have made it while this one waited for its turn.
+            if (await connection.execute(exists, {"name": name})).scalar_one():
+                return
+            # Attached and not created as a partition: that would lock out whoever reads or writes the table meanwhile.
             # Names and days are made here and hold nothing a caller wrote.
+            await connection.execute(text(f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL)"))
             await connection.execute(
                 text(
-                    f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table}"
+                    f"ALTER TABLE {table} ATTACH PARTITION {name}"
                     f" FOR VALUES FROM ('{day}') TO ('{day + timedelta(days=1)}')"
                 )
             )

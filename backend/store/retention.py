@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import structlog
-from sqlalchemy import text
+from psycopg.errors import LockNotAvailable
+from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.domain.errors import StoreUnavailableError
 from backend.store.engine import writing
 from backend.store.partitions import (
     PARTITION_LOCK_KEY,
@@ -33,7 +35,9 @@ _log = structlog.get_logger(__name__)
 # What is seen of open checkpoints is of use while they are open, and a while after.
 _LIVE_KEPT = timedelta(days=1)
 _PRESSURE_WHOLE = timedelta(hours=1)
-_PRESSURE_EVERY_S = 60
+_PRESSURE_THINNED = timedelta(hours=3)
+# A partition is dropped between two queries, or at the next pass: who waits for its lock holds up all new readers.
+_DROP_LOCK_TIMEOUT = "2s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +49,26 @@ class RetentionReport:
 
 
 async def apply_retention(engine: AsyncEngine, retention: Retention, now: datetime) -> RetentionReport:
-    """Make partitions ahead, drop what is too old or too much, and tidy what hangs on it."""
+    """Make partitions ahead, drop what is too old or too much, and tidy what hangs on it. For once an hour.
+
+    Days that somebody reads meanwhile are left for the next pass.
+
+    Raises:
+        StoreUnavailableError: PostgreSQL is away.
+
+    """
     await Partitions(engine).ensure_ahead(now)
     days = days_to_drop(await list_partitions(engine), retention, now)
+    dropped: list[date] = []
     for day in days:
-        await _drop_day(engine, day)
+        if not await _drop_day(engine, day):
+            _log.warning("days not dropped yet: a long query reads them", days=[str(d) for d in days[len(dropped) :]])
+            break
+        dropped.append(day)
     runs = await _tidy(engine, retention, now)
-    if days:
-        _log.info("days dropped", days=[str(d) for d in days])
-    return RetentionReport(tuple(days), runs)
+    if dropped:
+        _log.info("days dropped", days=[str(d) for d in dropped])
+    return RetentionReport(tuple(dropped), runs)
 
 
 def days_to_drop(partitions: Sequence[PartitionSize], retention: Retention, now: datetime) -> list[date]:
@@ -72,16 +87,29 @@ def days_to_drop(partitions: Sequence[PartitionSize], retention: Retention, now:
     return dropped
 
 
-async def _drop_day(engine: AsyncEngine, day: date) -> None:
+async def _drop_day(engine: AsyncEngine, day: date) -> bool:
+    """Drop the partitions of ``day``; False where one is in use for longer than the wait for its lock."""
     for table in PARTITIONED:
         # Each in a transaction of its own: it locks its parent against everyone, so never two parents at once.
-        async with writing(engine) as connection:
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK_KEY})
-            await connection.execute(text(f"DROP TABLE IF EXISTS {partition_name(table, day)}"))
+        try:
+            async with writing(engine) as connection:
+                await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK_KEY})
+                await connection.execute(text(f"SET LOCAL lock_timeout = '{_DROP_LOCK_TIMEOUT}'"))
+                await connection.execute(text(f"DROP TABLE IF EXISTS {partition_name(table, day)}"))
+        except StoreUnavailableError as error:
+            if _is_lock_timeout(error):
+                return False
+            raise
+    return True
+
+
+def _is_lock_timeout(error: StoreUnavailableError) -> bool:
+    return isinstance(error.__cause__, exc.OperationalError) and isinstance(error.__cause__.orig, LockNotAvailable)
 
 
 async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int:
-    oldest = now - retention.max_age
+    # From the first instant of the oldest day that is kept on: what hangs on its checkpoints stays with them.
+    oldest = datetime.combine(retention.oldest_day(now), time.min, UTC)
     statements = (
         ("DELETE FROM progress_points WHERE observed_at < :at", now - _LIVE_KEPT),
         ("DELETE FROM live_progress WHERE observed_at < :at", now - _LIVE_KEPT),
@@ -92,25 +120,28 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
             " n.run_id = v.run_id AND n.kind = v.kind AND n.since > v.since AND n.since < :at)",
             oldest,
         ),
-        # Of the older readings the first of each minute stays.
-        (
-            "DELETE FROM pressure p USING pressure q WHERE p.observed_at < :at AND q.run_id = p.run_id"
-            " AND q.vertex_id = p.vertex_id AND q.observed_on = p.observed_on AND q.observed_at < p.observed_at"
-            f" AND floor(extract(epoch FROM q.observed_at) / {_PRESSURE_EVERY_S})"
-            f" = floor(extract(epoch FROM p.observed_at) / {_PRESSURE_EVERY_S})"
-            " AND q.observed_at >= p.observed_at - make_interval(secs => :every)"
-            " AND p.observed_at >= :newest_thinned",
-            now - _PRESSURE_WHOLE,
-        ),
     )
     for statement, at in statements:
-        values: dict[str, object] = {"at": at}
-        if ":every" in statement:
-            # A pass an hour at least: what is older was thinned before.
-            values |= {"every": _PRESSURE_EVERY_S, "newest_thinned": at - 3 * _PRESSURE_WHOLE}
         async with writing(engine) as connection:
-            await connection.execute(text(statement), values)
+            await connection.execute(text(statement), {"at": at})
+    await _thin_pressure(engine, now)
     return await _drop_runs(engine, oldest)
+
+
+async def _thin_pressure(engine: AsyncEngine, now: datetime) -> None:
+    # Of older readings the first of each minute stays. What is older than the window was thinned by earlier passes.
+    until = (now - _PRESSURE_WHOLE).replace(second=0, microsecond=0)
+    since = until - _PRESSURE_THINNED
+    in_days = "observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date"
+    statement = text(
+        "DELETE FROM pressure p USING (SELECT run_id, vertex_id, observed_on, observed_at, row_number() OVER"
+        " (PARTITION BY run_id, vertex_id, date_trunc('minute', observed_at) ORDER BY observed_at) AS number"
+        f" FROM pressure WHERE observed_at >= :since AND observed_at < :until AND {in_days}) q"
+        " WHERE q.number > 1 AND p.run_id = q.run_id AND p.vertex_id = q.vertex_id AND p.observed_at = q.observed_at"
+        f" AND p.observed_on = q.observed_on AND p.{in_days}"
+    )
+    async with writing(engine) as connection:
+        await connection.execute(statement, {"since": since, "until": until})
 
 
 async def _drop_runs(engine: AsyncEngine, oldest: datetime) -> int:

@@ -18,6 +18,7 @@ import orjson
 from backend.domain.clock import to_epoch_ms
 from backend.domain.ids import TargetId, job_id, run_id
 from backend.domain.observation import Engine, JobObservation, JobState
+from backend.store.arrays import INT4_MAX
 from backend.store.checkpoint_writer import CheckpointTally, RunKey
 from backend.store.copying import Cursor
 from backend.store.documents import clean, config_document, dump, topology_document
@@ -101,7 +102,7 @@ async def _write_newest(
         " counts = COALESCE(%s, counts), failed_listed_base = %s, failed_unlisted_past = %s,"
         " placements = COALESCE(%s, placements), problems = %s, observed_at = %s WHERE id = %s",
         (
-            *(job.ended_at, job.state.value, clean(job.engine_state), job.restart_count),
+            *(job.ended_at, job.state.value, clean(job.engine_state), _int4(job.restart_count)),
             *(dump(job.counts) if job.counts is not None else None, base, past),
             *(dump(job.placements) if job.placements else None, dump([clean(p) for p in job.problems])),
             *(observed_at, run.key.run_id),
@@ -111,6 +112,11 @@ async def _write_newest(
         await _write_version(cursor, run, "topology", topology_document(job.topology), job, observed_at)
     if job.config is not None:
         await _write_version(cursor, run, "config", config_document(job.config), job, observed_at)
+
+
+def _int4(value: int | None) -> int | None:
+    # No run was restarted that often; a gauge that says so is broken.
+    return value if value is not None and abs(value) <= INT4_MAX else None
 
 
 def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tuple[int, int]:

@@ -170,7 +170,9 @@ class TargetRepository:
         }
         async with writing(self._engine) as connection:
             if (await connection.execute(statement, values)).first() is None:
-                raise ConflictError(f"{new.url} is watched already, as target {new.id}", kind="target-exists")
+                # What stands before the @ may be a password.
+                shown = new.url.rpartition("@")[2]
+                raise ConflictError(f"{shown} is watched already, as target {new.id}", kind="target-exists")
             return await _get(connection, new.id)
 
     async def change(

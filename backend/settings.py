@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -19,6 +19,11 @@ PREFIX = "BARRIERSCOPE_"
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _none_if_empty(value: object) -> object:
+    # Path("") would be the current folder.
+    return None if value == "" else value
 
 
 class Settings(BaseSettings):
@@ -36,7 +41,7 @@ class Settings(BaseSettings):
     """Bearer token of the API; needed to listen on, or to reach, an address that is not loopback."""
     database_url: SecretStr | None = None
     """PostgreSQL of the roles run one by one; ``up`` brings its own."""
-    data_dir: Path | None = None
+    data_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """Folder of ``up``: database, logs, run files."""
     runtime_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address of the live runtime's REST."""

@@ -73,7 +73,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = app(arguments, prog_name="barrierscope", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
-        return _complain(error.format_message(), _EXIT_USAGE)
+        return _complain(_usage(error), _EXIT_USAGE)
     except BarrierscopeError as error:
         return _complain(str(error), _EXIT_USAGE if isinstance(error, DomainError) else _EXIT_FAILED)
     except KeyboardInterrupt:
@@ -86,6 +86,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _end_unread()
         raise
     return code if isinstance(code, int) else 0
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What was wrong with the command line, and which help says what is allowed."""
+    context = getattr(error, "ctx", None)
+    command = "barrierscope" if context is None else context.command_path
+    return f"{error.format_message()} (see `{command} --help`)"
 
 
 def _end_unread() -> int:

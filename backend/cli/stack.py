@@ -88,7 +88,13 @@ class Stack:
             HostError: something of this machine is in the way; what was started is stopped again.
 
         """
+        left = self._instance.leftovers()
+        end_processes(left)
+        # Before a word is said: where a port is taken, one line tells of it and nothing else.
+        self._check_ports()
         print(f"Barrierscope {metadata.version('barrierscope')}, data in {self._plan.folder}", flush=True)
+        if left:
+            self._say(f"ended {len(left)} processes that a killed instance had left")
         try:
             self._start()
             while not self._stop.wait(_WATCH_INTERVAL_S):
@@ -99,11 +105,6 @@ class Stack:
             self._end()
 
     def _start(self) -> None:
-        left = self._instance.leftovers()
-        if left:
-            end_processes(left)
-            self._say(f"ended {len(left)} processes that a killed instance had left")
-        self._check_ports()
         if self._plan.runtime_port is not None:
             self._say("starting the demo jobs of the live runtime")
             self._supervisor.start(self._role("runtime", runtime_port=str(self._plan.runtime_port)))

@@ -29,7 +29,7 @@ Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pa
 Host = Annotated[
     str | None, typer.Option(help="Address to listen on [127.0.0.1]; beyond loopback a token is demanded.")
 ]
-Folder = Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Database, logs and run files.")]
+Folder = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Database, logs and run files.")]
 Demo = Annotated[bool, typer.Option(help="Run the live demo jobs of the embedded runtime.")]
 RuntimePort = Annotated[
     int | None, typer.Option(min=1, max=65535, help="Port of the demo jobs' REST [that of the pages + 10000].")
@@ -54,7 +54,7 @@ def up(
     if poll_interval is not None:
         interval_s = seconds(poll_interval, option="--poll-interval", least=0.2, most=3600)
     plan = Plan(
-        folder=settings.data_dir_or_default() if folder is None else folder.expanduser().absolute(),
+        folder=settings.data_dir_or_default() if folder is None else _folder(folder),
         host=host or settings.host,
         port=chosen,
         runtime_port=(runtime_port or _runtime_port(chosen)) if demo else None,
@@ -69,6 +69,13 @@ def up(
         raise InvalidInputError([problem], what="option")
     with _asked_to_stop() as stop, Instance(plan.folder) as instance:
         Stack(plan, instance, stop).run()
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        # A variable of the shell that is not set, most likely; Path("") would be the current folder.
+        raise InvalidInputError([FieldProblem("--data-dir", "it is empty", "a folder")], what="option")
+    return Path(text).expanduser().absolute()
 
 
 def _runtime_port(port: int) -> int:

@@ -58,9 +58,12 @@ def load_job(path: Path) -> JobSpec:
 
     """
     try:
-        if path.stat().st_size > _FILE_BYTES_MAX:
+        # Read no further than a job file reaches: a device or a pipe has no size, and may have no end.
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+        if len(content) > _FILE_BYTES_MAX:
             raise _problem("file", f"{path} is larger than {_FILE_BYTES_MAX} bytes", "a job file")
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except OSError as error:
         raise _problem("file", f"cannot read {path}: {error.strerror or error}", "a job file (TOML)") from None
     except UnicodeDecodeError:

@@ -165,6 +165,8 @@ def _refused(*arguments: str, **environment: str) -> str:
     )
     assert done.returncode == 1, done
     (line,) = done.stderr.splitlines()
+    # What is seen before anything is started is all that is said.
+    assert done.stdout == "" or "starting" in done.stdout
     assert line.startswith("barrierscope: ")
     return line
 

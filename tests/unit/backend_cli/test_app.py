@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import typer.main
 
 from backend.cli.app import app, run
+from backend.runtime.demo import demo_path
 from backend.settings import PREFIX, Settings
 
 
@@ -77,7 +79,9 @@ def test_the_version_is_told_as_text_and_as_json(capsys):
 
 
 _REFUSED = [
-    (["nonsense"], "nonsense"),
+    (["nonsense"], "'nonsense'. (see `barrierscope --help`)"),
+    (["targets", "ad", "x"], "'ad'. Did you mean 'add'? (see `barrierscope targets --help`)"),
+    (["up", "--data-dir", ""], "--data-dir: it is empty"),
     (["up", "--port", "0"], "--port"),
     (["up", "--port", "http"], "--port"),
     (["up", "--poll-interval", "5"], "--poll-interval: '5' is not a duration"),
@@ -150,6 +154,26 @@ def test_an_api_that_does_not_run_is_one_line_and_a_failure(capsys):
     error = capsys.readouterr().err
     assert "is `barrierscope up` running?" in error
     assert error.count("\n") == 1
+
+
+def test_a_job_file_without_an_end_is_one_line(capsys):
+    assert run(["simulate", "/dev/zero"]) == 2
+
+    assert capsys.readouterr().err == (
+        "barrierscope: invalid job file: file: /dev/zero is larger than 1048576 bytes (allowed: a job file)\n"
+    )
+
+
+def test_a_job_file_that_is_a_pipe_is_read(capsys, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = demo_path("healthy").read_text()
+    with ThreadPoolExecutor(1) as writer:
+        written = writer.submit(pipe.write_text, text)
+        assert run(["simulate", str(pipe), "--duration", "1s"]) == 0
+        written.result(10)
+
+    assert capsys.readouterr().out.startswith("orders-healthy: 1.000 s")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

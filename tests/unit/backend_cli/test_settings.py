@@ -89,3 +89,9 @@ def test_the_data_folder_of_a_user_is_under_the_data_home(monkeypatch, tmp_path)
     # The standard says a relative one is invalid and must be ignored.
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert load_settings().data_dir_or_default() == tmp_path / ".local" / "share" / "barrierscope"
+
+
+def test_an_empty_data_folder_is_none_and_not_the_current_folder(monkeypatch):
+    monkeypatch.setenv(PREFIX + "DATA_DIR", "")
+
+    assert load_settings().data_dir is None

@@ -29,6 +29,8 @@ _TEST_TIMEOUT_S = 30.0
 _KEPT_MAX = 32
 # Short, for an expired checkpoint gains late barriers for one more timeout.
 _KEPT_S = 3.0
+# The parts of a page ask for an open checkpoint within one refresh and shall show the same.
+_KEPT_OPEN_S = 0.8
 _LIST_LIMIT = 200
 
 
@@ -135,13 +137,14 @@ class ApiClient:
 
     async def _kept_get(self, path: str, model: type[M]) -> M:
         found = self._kept.get(path)
-        if found is not None and self._monotonic() - found[0] < _KEPT_S and isinstance(found[1], model):
+        if found is not None and self._monotonic() < found[0] and isinstance(found[1], model):
             return found[1]
         value = await self._get(path, model)
-        if not (isinstance(value, api.CheckpointDetailOut) and not value.status.is_terminal):
-            self._kept[path] = (self._monotonic(), value)
-            if len(self._kept) > _KEPT_MAX:
-                self._kept.popitem(last=False)
+        is_open = isinstance(value, api.CheckpointDetailOut) and not value.status.is_terminal
+        self._kept[path] = (self._monotonic() + (_KEPT_OPEN_S if is_open else _KEPT_S), value)
+        self._kept.move_to_end(path)
+        if len(self._kept) > _KEPT_MAX:
+            self._kept.popitem(last=False)
         return value
 
     async def _get(self, path: str, model: type[M]) -> M:

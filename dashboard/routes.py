@@ -5,7 +5,7 @@ Identifiers are opaque: they are quoted on the way out and unquoted on the way i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 BASE = "/ui/"
@@ -15,8 +15,8 @@ BASE = "/ui/"
 class Selection:
     """What of a checkpoint page is opened, sorted and pointed at."""
 
-    opened: tuple[str, ...] = ()
-    """Vertex ids whose subtasks are shown."""
+    opened: tuple[str, ...] | None = None
+    """Vertex ids whose subtasks are shown; None is the page's choice, the vertex that the verdict names."""
     sort: str = "topology"
     at_ms: int | None = None
     """Position of the scrubber."""
@@ -59,17 +59,17 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
 
 
 def _selection(search: str | None) -> Selection:
-    query = parse_qs((search or "").lstrip("?"))
+    query = parse_qs((search or "").lstrip("?"), keep_blank_values=True)
 
     def first(key: str) -> str | None:
         return query.get(key, [None])[0]
 
     sort, at = first("sort"), first("t")
     return Selection(
-        opened=tuple(query.get("open", [])),
+        opened=tuple(v for v in query["open"] if v) if "open" in query else None,
         sort=sort if sort in SORTS else "topology",
         at_ms=int(at) if at and at.isascii() and at.isdecimal() and len(at) < 12 else None,
-        picked=first("pick"),
+        picked=first("pick") or None,
     )
 
 
@@ -95,7 +95,9 @@ def checkpoint(job_id: str, run_id: str, checkpoint_id: int) -> str:
 
 def query(selection: Selection) -> str:
     """The query string of a selection, empty where everything is at its default."""
-    pairs: list[tuple[str, str]] = [("open", v) for v in selection.opened]
+    opened = selection.opened
+    # An empty ``open`` says that nothing is, where the page would open one by itself.
+    pairs: list[tuple[str, str]] = [] if opened is None else [("open", v) for v in opened or ("",)]
     if selection.sort != "topology":
         pairs.append(("sort", selection.sort))
     if selection.at_ms is not None:
@@ -114,12 +116,6 @@ def from_api_link(link: str | None) -> str | None:
     if route.page != "checkpoint" or route.job is None or route.run is None or route.checkpoint is None:
         return None
     return checkpoint(route.job, route.run, route.checkpoint)
-
-
-def with_opened(selection: Selection, vertex_id: str) -> Selection:
-    """The selection with a vertex opened, or closed where it was open."""
-    rest = tuple(v for v in selection.opened if v != vertex_id)
-    return replace(selection, opened=rest if len(rest) < len(selection.opened) else (*rest, vertex_id))
 
 
 def _quote(part: str) -> str:

@@ -127,6 +127,7 @@
 
     let scrubTimer = null;
     let scrubValue = null;
+    let scrubSent = [];
 
     window.dash_clientside = Object.assign({}, window.dash_clientside, {
         bs: {
@@ -200,7 +201,12 @@
                 if (scrubTimer === null && value !== undefined && value !== null) {
                     scrubTimer = window.setTimeout(function () {
                         scrubTimer = null;
-                        window.dash_clientside.set_props("front-at", { data: scrubValue });
+                        const sent = [window.location.pathname, scrubValue];
+                        // The server moving the slider to the end is nobody's wish.
+                        if (sent[0] !== scrubSent[0] ? scrubValue !== null : scrubValue !== scrubSent[1]) {
+                            window.dash_clientside.set_props("front-at", { data: scrubValue });
+                        }
+                        scrubSent = sent;
                     }, 90);
                 }
                 return NO();
@@ -220,7 +226,7 @@
             },
             permalink: function (opened, sort, at, picked) {
                 const query = new URLSearchParams();
-                (opened || []).forEach(function (vertex) { query.append("open", vertex); });
+                if (opened) { (opened.length ? opened : [""]).forEach(function (vertex) { query.append("open", vertex); }); }
                 if (sort && sort !== "topology") { query.set("sort", sort); }
                 if (typeof at === "number") { query.set("t", String(Math.round(at))); }
                 if (picked) { query.set("pick", picked); }
@@ -248,7 +254,7 @@
     cells.BsBadge = function (props) {
         const cell = props.data[props.colDef.field + "_badge"];
         if (!cell) {
-            return h("span", { className: "missing" }, "–");
+            return h("div", { className: "cell-mid" }, h("span", { className: "missing" }, "–"));
         }
         return h("div", { className: "cell-mid" },
             h("span", { className: "badge tone-" + cell.tone, title: cell.hint },
@@ -258,7 +264,7 @@
     cells.BsChip = function (props) {
         const cell = props.data[props.colDef.field + "_chip"];
         if (!cell) {
-            return h("span", { className: "missing", title: "not reported" }, "–");
+            return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: "not reported" }, "–"));
         }
         return h("div", { className: "cell-mid" },
             h("span", { className: "chip", title: cell.hint },
@@ -268,13 +274,13 @@
     cells.BsText = function (props) {
         const text = props.data[props.colDef.field + "_text"];
         const isMissing = text === "–" || text === undefined;
-        return h("span", { className: isMissing ? "missing" : "number", title: props.data[props.colDef.field + "_hint"] || (isMissing ? "not reported" : undefined) }, isMissing ? "–" : text);
+        return h("div", { className: "cell-mid cell-right" }, h("span", { className: isMissing ? "missing" : "number", title: props.data[props.colDef.field + "_hint"] || (isMissing ? "not reported" : undefined) }, isMissing ? "–" : text));
     };
 
     cells.BsShare = function (props) {
         const value = props.value;
         if (value === null || value === undefined) {
-            return h("span", { className: "missing", title: "not reported" }, "–");
+            return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: "not reported" }, "–"));
         }
         const text = props.data[props.colDef.field + "_text"];
         return h("div", { className: "cell-mid" },
@@ -285,7 +291,7 @@
     cells.BsSpark = function (props) {
         const points = props.data.spark || [];
         if (!points.length) {
-            return h("span", { className: "missing", title: "no finished checkpoint yet" }, "–");
+            return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: "no finished checkpoint yet" }, "–"));
         }
         const width = 120, height = 30, pad = 4;
         const highest = Math.max.apply(null, points.map(function (p) { return p[0] || 0; })) || 1;

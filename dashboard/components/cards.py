@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import dash_ag_grid as dag
@@ -80,12 +81,23 @@ def source_line(parts: Sequence[Component | str]) -> html.P:
     return html.P(joined, className="source-line")
 
 
-def age(label: str, at: Any) -> html.Span:
-    """``label`` and how long ago ``at`` was; the browser keeps counting, also when no answer comes any more."""
+def age(label: str, at: datetime | None, *, is_alarming: bool = True) -> html.Span:
+    """``label`` and how long ago ``at`` was; the browser keeps counting, also when no answer comes any more.
+
+    Where a new reading is due, an old one stands out (``is_alarming``).
+    """
     if at is None:
         return html.Span([label, " ", html.Span(text.MISSING, title="nothing was read yet")])
     return html.Span(
-        [label, " ", html.Span(className="age", title=text.instant_utc(at), **attrs({"data-instant": at.isoformat()}))]
+        [
+            label,
+            " ",
+            html.Span(
+                className="age is-due" if is_alarming else "age",
+                title=text.instant_utc(at),
+                **attrs({"data-instant": at.isoformat()}),
+            ),
+        ]
     )
 
 
@@ -143,7 +155,7 @@ def chart(
     ]
     graph = dcc.Graph(
         id=f"{name}-graph",
-        figure={"data": [], "layout": {"height": height_px, "xaxis": {"visible": False}, "yaxis": {"visible": False}}},
+        figure=_blank(height_px),
         config=_GRAPH_CONFIG,
     )
     figure = html.Figure(
@@ -169,6 +181,14 @@ def chart(
     )
     store = dcc.Store(id=f"{name}-data")
     return card(title, [before, figure, grid, store, after], tools=own_tools, hint=hint)
+
+
+def _blank(height_px: int) -> dict[str, object]:
+    """What stands where the first answer will: nothing, in any theme."""
+    hidden = {"visible": False}
+    clear = "rgba(0,0,0,0)"
+    layout = {"height": height_px, "xaxis": hidden, "yaxis": hidden, "paper_bgcolor": clear, "plot_bgcolor": clear}
+    return {"data": [], "layout": layout}
 
 
 def table_data(name: str, table: Table) -> dict[str, object]:

@@ -24,7 +24,8 @@ def panel(page: str) -> html.Div:
         [
             cards.chart(
                 f"{page}-acks",
-                "Checkpoint in progress",
+                "In progress",
+                hint="the newest checkpoint" if page == "job" else None,
                 before=html.Div(id=f"{page}-progress-head", className="progress-head"),
                 after=html.Div(id=f"{page}-progress-waiting"),
                 height_px=210,
@@ -80,10 +81,10 @@ def _countdown(progress: ProgressOut) -> html.Div:
 def waiting(progress: ProgressOut) -> Component:
     """Whom the checkpoint waits for, most guilty first."""
     if not progress.waiting_on:
-        word = "It is over." if progress.status.is_terminal else "Every subtask has acknowledged."
-        return html.P(word, className="hint")
+        return html.P("Every subtask has acknowledged.", className="hint")
+    who = "Never acknowledged" if progress.status.is_terminal else "Waiting on"
     head_row = html.Thead(
-        html.Tr([html.Th("Waiting on"), html.Th("Acked", className="right"), html.Th("Subtasks"), html.Th("Barrier")])
+        html.Tr([html.Th(who), html.Th("Acked", className="right"), html.Th("Subtasks"), html.Th("Barrier")])
     )
     return html.Table([head_row, html.Tbody([_row(p) for p in progress.waiting_on])], className="plain-table waiting")
 
@@ -114,5 +115,5 @@ def _barrier(pending: PendingOut) -> str:
         )
     unknown = len(pending.pending) - len(firsts)
     if unknown and not aligning:
-        parts.append(f"{unknown} not reached or not told")
+        parts.append(f"{unknown} not reached, or not reported")
     return "; ".join(parts) or text.MISSING

@@ -76,9 +76,9 @@ def effects(path: CriticalPathOut | None, duration_ms: int | None) -> list[Compo
         found.append(
             html.Span(
                 [
-                    f"Without {who} {text.duration(duration_ms)} would be ",
+                    f"Without {who}: ",
                     html.B(text.duration(path.without_last_ms)),
-                    " (reconstructed)",
+                    f" instead of {text.duration(duration_ms)} (reconstructed)",
                 ]
             )
         )

@@ -1,23 +1,21 @@
 """V5, the barrier front on the job graph at one instant of a checkpoint.
 
-``build`` turns a checkpoint, its graph and its barrier events into times; ``draw`` shows their state at one instant.
-A vertex is a ring of its subtasks' states (not reached, aligning, snapshotting, acknowledged); an opened vertex is a
-column of its subtasks. An edge is its channels: before, in transit, through. The reference runtime reports channels and
-they are drawn as measured; Flink does not, so there an edge is dotted, its state follows from what sender and receiver
-reported, and its label gives the interval between them, never an instant.
+``front_times.build`` turns a checkpoint, its graph and its barrier events into times; ``draw`` shows their state at one
+instant. A vertex is a ring of its subtasks' states (not reached, aligning, snapshotting, acknowledged); an opened
+vertex is a column of its subtasks. An edge is its channels: before, in transit, through. The reference runtime reports
+channels and they are drawn as measured; Flink does not, so there an edge is dotted, its state follows from what sender
+and receiver reported, and its label gives the interval between them, never an instant.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from backend.contracts.api import BarriersOut, CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
-from backend.domain.barriers import BarrierEventKind as Kind
-from backend.domain.verdict import Basis, Phase, VerdictKind
+from backend.domain.verdict import Phase
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, empty, layout, note
+from dashboard.figures.front_times import STATES, Front, FrontEdge, FrontVertex, SubtaskTimes, held_by
 from dashboard.palette import ACKED, IN_TRANSIT, PHASE_COLORS, UNALIGNED, Theme
 
 _LAYER = 260.0
@@ -26,187 +24,11 @@ _RADIUS = 34.0
 _DOT = 26.0
 _DOTS_MAX = 16
 _CHANNELS_DRAWN_MAX = 256
-_HEIGHT_MIN_PX = 250
-_HEIGHT_MAX_PX = 560
-
-STATES = ("not reached", "aligning", "snapshotting", "acknowledged")
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskTimes:
-    """When a subtask changed its state, in ms since the trigger; None is *not reported* or *not yet*."""
-
-    subtask: int
-    first_ms: float | None
-    snapshot_ms: float | None
-    ack_ms: float | None
-    host: str | None = None
-
-    def state(self, at_ms: float) -> str:
-        """One of ``STATES``."""
-        if self.ack_ms is not None and at_ms >= self.ack_ms:
-            return "acknowledged"
-        if self.snapshot_ms is not None and at_ms >= self.snapshot_ms:
-            return "snapshotting"
-        return "aligning" if self.first_ms is not None and at_ms >= self.first_ms else "not reached"
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelTimes:
-    """When a barrier entered and left one channel."""
-
-    source_subtask: int
-    target_subtask: int
-    emitted_ms: float | None
-    received_ms: float | None
-    overtook_bytes: int | None = None
-
-    def state(self, at_ms: float) -> str:
-        """before, in or after."""
-        if self.received_ms is not None and at_ms >= self.received_ms:
-            return "after"
-        return "in" if self.emitted_ms is not None and at_ms >= self.emitted_ms else "before"
-
-
-@dataclass(frozen=True, slots=True)
-class FrontVertex:
-    """A vertex in its place with the times of its subtasks, by index."""
-
-    vertex_id: str
-    name: str
-    layer: int
-    row: int
-    subtasks: tuple[SubtaskTimes, ...]
-    is_guilty: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FrontEdge:
-    """An edge; ``channels`` is empty where the engine does not report them."""
-
-    source: str
-    target: str
-    channels: tuple[ChannelTimes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Front:
-    """Everything the drawing needs, independent of the instant."""
-
-    vertices: tuple[FrontVertex, ...]
-    edges: tuple[FrontEdge, ...]
-    steps_ms: tuple[float, ...]
-    """Instants at which something changed, ascending: where the keyboard stops."""
-    end_ms: float
-    basis: Basis
-
-
-# --- build --------------------------------------------------------------------------------------------------------
-
-
-def build(
-    checkpoint: CheckpointDetailOut,
-    vertices: Sequence[VertexOut],
-    edges: Sequence[EdgeOut],
-    barriers: BarriersOut | None,
-    *,
-    elapsed_ms: int | None = None,
-) -> Front:
-    """The times of one checkpoint on the graph of its job.
-
-    A vertex of the checkpoint that the graph no longer has (the job was redeployed) gets a layer of its own.
-    """
-    is_measured = barriers is not None and barriers.basis is Basis.MEASURED
-    seen = _subtask_events(barriers) if barriers is not None and is_measured else {}
-    places = {v.id: (v.layer, v.row) for v in vertices}
-    guilty = checkpoint.verdict.vertex_id if checkpoint.verdict.kind is not VerdictKind.NONE else None
-    placed = []
-    for index, v in enumerate(checkpoint.vertices):
-        layer, row = places.get(v.vertex_id, (index, 0))
-        times = tuple(_times(s, seen.get((v.vertex_id, s.subtask), {})) for s in v.subtasks)
-        placed.append(FrontVertex(v.vertex_id, v.vertex, layer, row, times, v.vertex_id == guilty))
-    channels = _channels(barriers) if barriers is not None and is_measured else {}
-    known = {v.vertex_id for v in placed}
-    drawn = tuple(
-        FrontEdge(e.source, e.target, channels.get((e.source, e.target), ()))
-        for e in edges
-        if e.source in known and e.target in known
-    )
-    steps = _steps(placed, drawn)
-    end_ms = max([*steps, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0), 1.0])
-    return Front(tuple(placed), drawn, steps, end_ms, Basis.MEASURED if is_measured else Basis.RECONSTRUCTED)
-
-
-_Seen = dict[tuple[str, int], dict[str, float]]
-
-
-def _subtask_events(barriers: BarriersOut) -> _Seen:
-    seen: _Seen = {}
-    for event in barriers.events:
-        own = seen.setdefault((event.vertex_id, event.subtask), {})
-        match event.kind:
-            case Kind.BARRIER_RECEIVED:
-                own["first"] = min(event.at_ms, own.get("first", event.at_ms))
-            case Kind.SNAPSHOT_SYNC_START:
-                own.setdefault("snapshot", event.at_ms)
-            case Kind.ACKED:
-                own.setdefault("ack", event.at_ms)
-            case _:
-                pass
-    for own in seen.values():
-        # A source has no input channels: its snapshot is where the barrier begins.
-        if "first" not in own and "snapshot" in own:
-            own["first"] = own["snapshot"]
-    return seen
-
-
-def _times(subtask: SubtaskPhasesOut, seen: dict[str, float]) -> SubtaskTimes:
-    def reported(key: str, value: int | None) -> float | None:
-        return seen.get(key, None if value is None else float(value))
-
-    return SubtaskTimes(
-        subtask.subtask,
-        first_ms=reported("first", subtask.first_barrier_ms),
-        snapshot_ms=reported("snapshot", subtask.snapshot_at_ms),
-        ack_ms=reported("ack", subtask.ack_ms),
-        host=subtask.host,
-    )
-
-
-def _channels(barriers: BarriersOut) -> dict[tuple[str, str], tuple[ChannelTimes, ...]]:
-    emitted: dict[tuple[str, str, int, int], float] = {}
-    received: dict[tuple[str, str, int, int], float] = {}
-    overtook: dict[tuple[str, str, int, int], int] = {}
-    for event in barriers.events:
-        if event.channel is None:
-            continue
-        c = event.channel
-        key = (c.source, c.target, c.source_subtask, c.target_subtask)
-        if event.kind is Kind.BARRIER_EMITTED:
-            emitted.setdefault(key, event.at_ms)
-        elif event.kind is Kind.BARRIER_RECEIVED:
-            received.setdefault(key, event.at_ms)
-        elif event.kind is Kind.OVERTOOK:
-            overtook[key] = overtook.get(key, 0) + (event.size_bytes or 0)
-    found: dict[tuple[str, str], list[ChannelTimes]] = {}
-    for key in sorted(emitted.keys() | received.keys()):
-        times = ChannelTimes(key[2], key[3], emitted.get(key), received.get(key), overtook.get(key))
-        found.setdefault((key[0], key[1]), []).append(times)
-    return {edge: tuple(channels) for edge, channels in found.items()}
-
-
-def _steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[float, ...]:
-    steps = {0.0}
-    for vertex in vertices:
-        for s in vertex.subtasks:
-            steps.update(round(v, 1) for v in (s.first_ms, s.snapshot_ms, s.ack_ms) if v is not None and v >= 0)
-    for edge in edges:
-        for c in edge.channels:
-            steps.update(round(v, 1) for v in (c.emitted_ms, c.received_ms) if v is not None and v >= 0)
-    return tuple(sorted(steps))
-
-
-# --- draw ---------------------------------------------------------------------------------------------------------
+_HEIGHT_MIN_PX = 190
+_HEIGHT_MAX_PX = 620
+# What a card of a laptop's screen leaves for the drawing, and how far a small graph is enlarged there.
+_WIDTH_PX = 1250
+_SCALE_MAX = 1.25
 
 
 def draw(
@@ -230,13 +52,15 @@ def draw(
     notes: list[dict[str, object]] = []
     for edge in front.edges:
         traces += _edge(edge, by_id, places, open_ids, at_ms, theme, (queued_bytes or {}).get(edge.target))
-        notes.append(_edge_label(edge, by_id, places, at_ms, theme))
+        notes.append(_edge_label(edge, by_id, places, at_ms, theme, open_ids))
     traces += _rings([v for v in front.vertices if v.vertex_id not in open_ids], places, at_ms, theme)
-    traces += _columns([v for v in front.vertices if v.vertex_id in open_ids], places, at_ms, theme)
+    held = {v.vertex_id: held_by(v, front) for v in front.vertices if v.vertex_id in open_ids}
+    traces += _columns([v for v in front.vertices if v.vertex_id in open_ids], places, at_ms, theme, held)
     for v in front.vertices:
         notes += _labels(v, places[v.vertex_id], at_ms, theme, is_open=v.vertex_id in open_ids)
     xs, ys = _extent(front, places, open_ids)
-    height_px = int(min(_HEIGHT_MAX_PX, max(_HEIGHT_MIN_PX, ys[1] - ys[0])))
+    scale = min(_SCALE_MAX, _WIDTH_PX / (xs[1] - xs[0]))
+    height_px = int(min(_HEIGHT_MAX_PX, max(_HEIGHT_MIN_PX, scale * (ys[1] - ys[0]))))
     hidden: dict[str, object] = {"visible": False, "fixedrange": True}
     figure = {
         "data": traces,
@@ -365,7 +189,11 @@ def _dot_places(vertex: FrontVertex, place: tuple[float, float]) -> dict[int, tu
 
 
 def _columns(
-    vertices: Sequence[FrontVertex], places: Mapping[str, tuple[float, float]], at_ms: float, theme: Theme
+    vertices: Sequence[FrontVertex],
+    places: Mapping[str, tuple[float, float]],
+    at_ms: float,
+    theme: Theme,
+    held: Mapping[str, Mapping[int, str]],
 ) -> list[Trace]:
     shades = colors(theme)
     traces: list[Trace] = []
@@ -387,7 +215,7 @@ def _columns(
                     "line": {"color": theme.outline, "width": 1},
                 },
                 "customdata": [[v.vertex_id, s.subtask] for s in shown],
-                "hovertext": [_subtask_hover(v, s, at_ms) for s in shown],
+                "hovertext": [_subtask_hover(v, s, at_ms, held[v.vertex_id].get(s.subtask)) for s in shown],
                 "hovertemplate": "%{hovertext}<extra></extra>",
             }
         )
@@ -400,17 +228,16 @@ def _ink(state: str, theme: Theme) -> str:
     return "#ffffff" if state == "acknowledged" else "#10151d"
 
 
-def _subtask_hover(vertex: FrontVertex, s: SubtaskTimes, at_ms: float) -> str:
+def _subtask_hover(vertex: FrontVertex, s: SubtaskTimes, at_ms: float, held: str | None) -> str:
     host = f" on {text.plain(s.host)}" if s.host else ""
-    return "<br>".join(
-        [
-            f"<b>{text.plain(vertex.name)}</b> subtask {s.subtask}{host}",
-            f"now {s.state(at_ms)}",
-            f"first barrier at {text.duration(s.first_ms)}",
-            f"snapshot from {text.duration(s.snapshot_ms)}",
-            f"acknowledged at {text.duration(s.ack_ms)}",
-        ]
-    )
+    lines = [
+        f"<b>{text.plain(vertex.name)}</b> subtask {s.subtask}{host}",
+        f"now {s.state(at_ms)}",
+        f"first barrier at {text.duration(s.first_ms)}, last at {text.duration(s.last_ms)}",
+        f"snapshot from {text.duration(s.snapshot_ms)}",
+        f"acknowledged at {text.duration(s.ack_ms)}",
+    ]
+    return "<br>".join([*lines, *([text.plain(held)] if held else [])])
 
 
 # --- edges --------------------------------------------------------------------------------------------------------
@@ -428,6 +255,8 @@ def _edge(
     source, target = by_id[edge.source], by_id[edge.target]
     if edge.channels and edge.target in open_ids and len(edge.channels) <= _CHANNELS_DRAWN_MAX:
         return _channel_lines(edge, source, target, places, open_ids, at_ms, theme)
+    if not edge.is_measured and edge.target in open_ids:
+        return _receiver_lines(source, target, places, open_ids, at_ms, theme)
     state = _edge_state(edge, source, target, at_ms)
     (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
     gap0 = 14.0 if edge.source in open_ids else _RADIUS + 4
@@ -456,7 +285,7 @@ def _edge(
 
 
 def _dash(edge: FrontEdge) -> str:
-    if not edge.channels:
+    if not edge.is_measured:
         return "dot"
     return "dash" if any(c.overtook_bytes for c in edge.channels) else "solid"
 
@@ -495,12 +324,42 @@ def _channel_lines(
     ]  # fmt: skip
 
 
+def _receiver_lines(
+    source: FrontVertex,
+    target: FrontVertex,
+    places: Mapping[str, tuple[float, float]],
+    open_ids: set[str],
+    at_ms: float,
+    theme: Theme,
+) -> list[Trace]:
+    """One dotted line a receiver, from the vertex as a whole: which sender is not known."""
+    x, y = places[source.vertex_id]
+    ends = _dot_places(target, places[target.vertex_id])
+    is_sent = any(s.snapshot_ms is not None and at_ms >= s.snapshot_ms for s in source.subtasks)
+    groups: dict[str, tuple[list[float | None], list[float | None]]] = {}
+    for s in shown_subtasks(target):
+        is_through = s.last_ms is not None and at_ms >= s.last_ms
+        xs, ys = groups.setdefault("after" if is_through else "in" if is_sent else "before", ([], []))
+        end = ends[s.subtask]
+        xs += [x + (14.0 if source.vertex_id in open_ids else _RADIUS + 4), end[0] - 13, None]
+        ys += [y, end[1], None]
+    return [
+        {
+            "type": "scatter", "mode": "lines", "x": xs, "y": ys, "hoverinfo": "skip",
+            "line": {"color": _edge_color(state, theme), "width": 1.8, "dash": "dot"},
+        }
+        for state, (xs, ys) in groups.items()
+    ]  # fmt: skip
+
+
 def _edge_state(edge: FrontEdge, source: FrontVertex, target: FrontVertex, at_ms: float) -> str:
     if edge.channels:
         states = {c.state(at_ms) for c in edge.channels}
         if states == {"after"}:
             return "after"
         return "before" if states == {"before"} else "in"
+    if edge.is_measured:
+        return "before"
     # Without channels: a barrier leaves a sender when its snapshot begins, and is at a receiver with its first.
     sent = [s.snapshot_ms for s in source.subtasks]
     got = [s.first_ms for s in target.subtasks]
@@ -519,6 +378,7 @@ def _edge_label(
     places: Mapping[str, tuple[float, float]],
     at_ms: float,
     theme: Theme,
+    open_ids: set[str],
 ) -> dict[str, object]:
     (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
     if edge.channels:
@@ -528,11 +388,14 @@ def _edge_label(
         overtaken = sum(c.overtook_bytes or 0 for c in edge.channels if c.state(at_ms) == "after")
         if overtaken:
             label += f"<br>overtook {text.size(overtaken)}"
+    elif edge.is_measured:
+        label = "no barrier yet"
     else:
         label = _interval(by_id[edge.source], by_id[edge.target])
-    # Between two layers the label stands clear of the line; the background keeps it legible over channels.
+    # Above the line between two layers; where lines fan out to subtasks, where they are still close together.
+    along = 0.36 if edge.target in open_ids else 0.5
     return note(
-        theme, label, (x0 + x1) / 2, (y0 + y1) / 2, yshift=20, bgcolor=theme.surface, opacity=0.92,
+        theme, label, x0 + along * (x1 - x0), y0 + along * (y1 - y0), yshift=20, bgcolor=theme.surface, opacity=0.92,
         font={"size": 10, "color": theme.muted},
     )  # fmt: skip
 
@@ -542,8 +405,12 @@ def _interval(source: FrontVertex, target: FrontVertex) -> str:
     got = [s.first_ms for s in target.subtasks if s.first_ms is not None]
     if not sent or not got:
         return "not reported"
-    when_sent = f"sent {text.duration(min(sent))} to {text.duration(max(sent))}"
-    return f"{when_sent}<br>first at {text.duration(min(got))} to {text.duration(max(got))}"
+    return f"sent {_range(sent)}<br>first barrier {_range(got)}"
+
+
+def _range(times: Sequence[float]) -> str:
+    first, last = text.duration(round(min(times))), text.duration(round(max(times)))
+    return f"at {first}" if first == last else f"{first} to {last}"
 
 
 # --- labels, table ------------------------------------------------------------------------------------------------
@@ -593,9 +460,15 @@ def _extent(
 
 def _table(front: Front, at_ms: float) -> Table:
     rows = tuple(
-        (v.name, s.subtask, s.host, s.state(at_ms), s.first_ms, s.snapshot_ms, s.ack_ms)
-        for v in front.vertices
+        (
+            v.name, s.subtask, s.host, s.state(at_ms), s.first_ms, s.last_ms, s.snapshot_ms, s.ack_ms,
+            front.basis.value, held.get(s.subtask),
+        )
+        for v, held in ((v, held_by(v, front)) for v in front.vertices)
         for s in v.subtasks
-    )
-    columns = ("vertex", "subtask", "host", f"state at {at_ms:g} ms", "first barrier (ms)", "snapshot (ms)", "ack (ms)")
+    )  # fmt: skip
+    columns = (
+        "vertex", "subtask", "host", f"state at {at_ms:g} ms", "first barrier (ms)", "last barrier (ms)",
+        "snapshot (ms)", "ack (ms)", "basis", "last barrier from",
+    )  # fmt: skip
     return Table(columns, rows)

@@ -21,6 +21,7 @@ from dashboard.palette import PHASE_COLORS, PHASE_WORDS, UNALIGNED, Theme
 
 _ROW_PX = 22
 _ROWS_MAX = 600
+_ROWS_SHOWN = 24
 _LABELS_PX = 236
 _COLUMNS = (
     "vertex",
@@ -80,9 +81,11 @@ def gantt(
     if not rows:
         return empty(theme, "The engine no longer had the subtasks of this checkpoint when it was read.")
     end_ms = _end(checkpoint, rows, elapsed_ms)
-    height_px = 70 + _ROW_PX * len(rows)
+    # Past a screenful the page scrolls the rows, and the axis belongs where they begin.
+    is_long = len(rows) > _ROWS_SHOWN
+    height_px = (108 if is_long else 70) + _ROW_PX * len(rows)
     values, labels = ticks_ms(end_ms)
-    shapes, notes = _marks(checkpoint, end_ms, theme)
+    shapes, notes = _marks(checkpoint, end_ms, theme, shift_px=40 if is_long else 0)
     figure = {
         "data": [
             _envelopes(rows, theme),
@@ -98,8 +101,15 @@ def gantt(
             height_px=height_px,
             revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}",
             barmode="overlay",
-            margin={"l": _LABELS_PX, "r": 20, "t": 22, "b": 40},
-            xaxis=axis(theme, "since trigger", tickvals=values, ticktext=labels, range=[0, end_ms * 1.02]),
+            margin={"l": _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 40},
+            xaxis=axis(
+                theme,
+                "since trigger",
+                tickvals=values,
+                ticktext=labels,
+                range=[0, end_ms * 1.02],
+                side="top" if is_long else "bottom",
+            ),
             yaxis=axis(
                 theme,
                 tickvals=list(range(len(rows))),
@@ -371,7 +381,7 @@ def _end(checkpoint: CheckpointDetailOut, rows: Sequence[Row], elapsed_ms: int |
 
 
 def _marks(
-    checkpoint: CheckpointDetailOut, end_ms: float, theme: Theme
+    checkpoint: CheckpointDetailOut, end_ms: float, theme: Theme, *, shift_px: int
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     shapes, notes = [], []
     marks: list[tuple[float | None, str, str]] = [
@@ -395,7 +405,7 @@ def _marks(
         notes.append(
             note(
                 theme, f"{word} {text.duration(at_ms)}", at_ms, 1, yref="paper", yanchor="bottom", xanchor=anchor,
-                font={"size": 11, "color": color},
+                font={"size": 11, "color": color}, yshift=shift_px,
             )
         )  # fmt: skip
     return shapes, notes
@@ -469,7 +479,15 @@ def _summary(checkpoint: CheckpointDetailOut) -> str:
             f"{vertex.vertex}: {vertex.acknowledged_count} of {vertex.subtask_count} acknowledged, the last "
             f"after {text.duration(max(acks, default=None))}{slowest}"
         )
-    return "Phases since the trigger. " + "; ".join(parts) + "."
+    path = checkpoint.critical_path
+    steps = path.steps if path is not None else []
+    said = ", then ".join(
+        f"{s.vertex} subtask {s.subtask} {PHASE_WORDS[s.phase]} {text.duration(s.end_ms - s.start_ms)} "
+        f"({s.basis.value})"
+        for s in steps
+    )
+    end = f" Critical path: {said}." if said else ""
+    return "Phases since the trigger. " + "; ".join(parts) + "." + end
 
 
 def _table(checkpoint: CheckpointDetailOut) -> Table:

@@ -17,7 +17,7 @@ from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout, note, ticks_ms
 from dashboard.palette import ALIGNED, STATUS_WORDS, UNALIGNED, Theme
 
-HEIGHT_PX = 330
+HEIGHT_PX = 380
 _COLUMNS = (
     "checkpoint",
     "run",
@@ -82,7 +82,7 @@ def timeline(
             theme,
             height_px=HEIGHT_PX,
             revision=f"{revision}{is_log}",
-            showlegend=True,
+            margin={"l": 64, "r": 16, "t": 18, "b": 44},
             xaxis=axis(theme, f"triggered at ({where})", type="date"),
             yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
             shapes=[*lines[0], *rules],
@@ -133,7 +133,9 @@ def _marks(
             "symbol": _SYMBOLS[shape],
             "color": color,
             "size": [_size(c) for c in members],
-            "line": {"width": 2, "color": color} if is_open else {"width": 0.5, "color": theme.outline},
+            # Plotly fades marks of differing sizes unless told not to.
+            "opacity": 1,
+            "line": {"width": 2, "color": color} if is_open else {"width": 0.5, "color": theme.surface},
         },
     }
 

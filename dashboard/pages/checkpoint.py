@@ -9,22 +9,24 @@ import asyncio
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import BarriersOut, CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.errors import ApiRefusedError
-from backend.domain.verdict import Basis, Health, Phase
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.domain.verdict import Basis, Health, Phase, VerdictKind
 from dashboard import routes, text
 from dashboard.client import ApiClient
 from dashboard.components import cards, progress, status, verdict
 from dashboard.components.attributes import attrs
-from dashboard.figures import front, gantt
+from dashboard.figures import front, front_times, gantt
 from dashboard.live import Look, digest, guarded, look
 from dashboard.palette import PHASE_WORDS
 
+# More rows than a screen holds are opened only when asked for.
+_OPENED_MAX = 32
 _SORT_WORDS = {
     "topology": "index",
     "finish": "finish",
@@ -43,7 +45,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="cp-route", data={"job": route.job, "run": route.run, "checkpoint": route.checkpoint}),
             dcc.Store(id="cp-digest"),
             dcc.Store(id="cp-title"),
-            dcc.Store(id="cp-opened", data=list(selection.opened)),
+            dcc.Store(id="cp-opened", data=None if selection.opened is None else list(selection.opened)),
             dcc.Store(id="cp-picked", data=selection.picked),
             dcc.Store(id="front-at", data=selection.at_ms),
             dcc.Store(id="front-steps"),
@@ -55,15 +57,15 @@ def layout(route: routes.Route) -> Component:
             cards.chart(
                 "gantt",
                 "Phases",
-                hint="since the trigger; click a vertex to open its subtasks",
+                hint="times since the trigger; a closed vertex shows its slowest subtask",
                 tools=_gantt_tools(selection.sort),
-                before=_gantt_legend(),
+                before=html.Div([_gantt_legend(), html.Div(id="cp-vertices", className="vertices")]),
                 after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
             ),
             cards.chart(
                 "front",
                 "Barrier front",
-                hint="click a vertex to open its subtasks",
+                hint="where the barrier was, at the time of the slider",
                 before=_front_legend(),
                 after=_scrubber(selection.at_ms),
             ),
@@ -152,6 +154,7 @@ def _scrubber(at_ms: int | None) -> Component:
                 step=1,
                 value=at_ms,
                 label=None,
+                thumbLabel="time since the trigger in milliseconds",
                 updatemode="drag",
                 size="sm",
                 color="blue",
@@ -186,6 +189,7 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
         Output("gantt-graph", "figure"),
         Output("gantt-summary", "children"),
         Output("gantt-data", "data"),
+        Output("cp-vertices", "children"),
         Output("cp-evidence", "children"),
         Output("cp-source", "children"),
         Output("cp-title", "data"),
@@ -205,7 +209,7 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
     )
     @guarded(len(outputs))
     async def refresh(
-        tick: int | None, look_data: object, sort: str, path: str, opened: list[str], route: Any, before: Any
+        tick: int | None, look_data: object, sort: str, path: str, chosen: list[str] | None, route: Any, before: Any
     ) -> Any:
         view = look(look_data)
         is_tick = ctx.triggered_id == "tick"
@@ -213,7 +217,9 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
         if is_tick and before and before["is_settled"] and (tick or 0) % 5:
             raise PreventUpdate
         found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
+        opened = opened_of(chosen, found)
         drawn = digest(found, view.theme.name, str(view.where), sort, path, opened)
+        buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
         is_open = not found.status.is_terminal
         if before and drawn == before["drawn"] and not is_open:
             raise PreventUpdate
@@ -231,11 +237,18 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
             {"display": "block"} if is_open else {"display": "none"},
             route if is_open else None,
             *cards.chart_values("gantt", chart),
+            _vertices(found, opened) if not before or before["vertices"] != buttons else no_update,
             _evidence(found),
             _source(found),
             f"{found.kind.value} {found.checkpoint_id} of {found.job}",
             # ``data`` differs only where the data does: it is what the barrier front waits for.
-            {"drawn": drawn, "is_settled": not is_open, "data": digest(found)},
+            {
+                "drawn": drawn,
+                "is_settled": not is_open,
+                "data": digest(found),
+                "vertices": buttons,
+                "elapsed_ms": elapsed,
+            },
         )
 
 
@@ -260,11 +273,12 @@ def _register_front(app: Dash, client: ApiClient) -> None:
         Input("cp-digest", "data"),
         State("cp-route", "data"),
         State("front-slider", "max"),
+        State("front-slider", "value"),
         prevent_initial_call="initial_duplicate",
     )
     @guarded(len(outputs))
     async def redraw(
-        at_ms: float | None, look_data: object, opened: list[str], loaded: Any, route: Any, slider_max: float
+        at_ms: float | None, look_data: object, chosen: Any, loaded: Any, route: Any, slider_max: Any, slider: Any
     ) -> Any:
         view = look(look_data)
         if not loaded:
@@ -273,10 +287,11 @@ def _register_front(app: Dash, client: ApiClient) -> None:
         found, job, barriers = await asyncio.gather(
             client.checkpoint(*key), client.graph(key[0]), _barriers(client, key)
         )
-        model = front.build(found, job.vertices, job.edges, barriers)
+        elapsed = loaded["elapsed_ms"] if not found.status.is_terminal else None
+        model = front_times.build(found, job.vertices, job.edges, barriers, elapsed_ms=elapsed)
         # Nobody has moved the scrubber: show how it ended, or how it stands.
         shown_ms = model.end_ms if at_ms is None else min(float(at_ms), model.end_ms)
-        chart = front.draw(model, shown_ms, theme=view.theme, opened=opened)
+        chart = front.draw(model, shown_ms, theme=view.theme, opened=opened_of(chosen, found))
         end = round(model.end_ms + 0.5)
         return (
             None,
@@ -284,8 +299,8 @@ def _register_front(app: Dash, client: ApiClient) -> None:
             text.duration(round(shown_ms)),
             _front_basis(model, barriers),
             no_update if end == slider_max else end,
-            end if at_ms is None and ctx.triggered_id != "front-at" else no_update,
-            list(model.steps_ms) if ctx.triggered_id != "front-at" else no_update,
+            end if at_ms is None and slider != end else no_update,
+            list(model.steps_ms),
         )
 
     app.clientside_callback(
@@ -320,25 +335,34 @@ def _register_selection(app: Dash, client: ApiClient) -> None:
         Input("gantt-graph", "clickData"),
         Input("front-graph", "clickData"),
         Input("gantt-open-all", "n_clicks"),
+        Input({"type": "vertex-toggle", "vertex": ALL}, "n_clicks"),
         State("cp-opened", "data"),
         State("cp-route", "data"),
         prevent_initial_call=True,
     )
-    async def select(in_gantt: Any, in_front: Any, _all: int | None, opened: list[str], route: Any) -> Any:
-        if ctx.triggered_id == "gantt-open-all":
-            if opened:
-                return [], no_update
-            found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
-            return [v.vertex_id for v in found.vertices], no_update
+    async def select(
+        in_gantt: Any, in_front: Any, _all: Any, toggles: list[int | None], chosen: Any, route: Any
+    ) -> Any:
+        by = ctx.triggered_id
+        if isinstance(by, dict) and not any(toggles):
+            # The buttons were drawn anew; nobody pressed one.
+            raise PreventUpdate
         try:
-            vertex, subtask = (in_gantt if ctx.triggered_id == "gantt-graph" else in_front)["points"][0]["customdata"]
+            found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
+        except (ApiRefusedError, ApiUnavailableError):
+            raise PreventUpdate from None
+        opened = opened_of(chosen, found)
+        if by == "gantt-open-all":
+            every = [v.vertex_id for v in found.vertices]
+            return ([] if len(opened) == len(every) else every), no_update
+        if isinstance(by, dict):
+            return _toggled(opened, by["vertex"]), no_update
+        try:
+            vertex, subtask = (in_gantt if by == "gantt-graph" else in_front)["points"][0]["customdata"]
         except (TypeError, KeyError, IndexError, ValueError):
             raise PreventUpdate from None
-        if subtask is not None and vertex in opened:
-            return no_update, f"{vertex}:{subtask}"
-        rest = [v for v in opened if v != vertex]
         picked = no_update if subtask is None else f"{vertex}:{subtask}"
-        return (rest if len(rest) < len(opened) else [*rest, vertex]), picked
+        return (no_update if subtask is not None and vertex in opened else _toggled(opened, vertex)), picked
 
     @app.callback(
         Output("cp-picked-panel", "children"),
@@ -352,7 +376,7 @@ def _register_selection(app: Dash, client: ApiClient) -> None:
         key = (route["job"], route["run"], route["checkpoint"])
         try:
             found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
-        except ApiRefusedError:
+        except (ApiRefusedError, ApiUnavailableError):
             raise PreventUpdate from None
         return picked_panel(found, job, picked)
 
@@ -368,6 +392,19 @@ def _register_selection(app: Dash, client: ApiClient) -> None:
         Input("cp-picked", "data"),
         prevent_initial_call=True,
     )
+
+
+def opened_of(chosen: list[str] | None, found: CheckpointDetailOut) -> list[str]:
+    """The opened vertices: what the viewer chose, or else the one that the verdict names."""
+    if chosen is not None:
+        return chosen
+    named = found.verdict.vertex_id if found.verdict.kind is not VerdictKind.NONE else None
+    return [v.vertex_id for v in found.vertices if v.vertex_id == named and len(v.subtasks) <= _OPENED_MAX]
+
+
+def _toggled(opened: list[str], vertex: str) -> list[str]:
+    rest = [v for v in opened if v != vertex]
+    return rest if len(rest) < len(opened) else [*rest, vertex]
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
@@ -416,6 +453,23 @@ def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
                 ),
             ],
             className="head-tools",
+        ),
+    ]
+
+
+def _vertices(found: CheckpointDetailOut, opened: list[str]) -> list[Component]:
+    """The keyboard's way to open a vertex."""
+    return [
+        html.Span("Subtasks of", className="hint"),
+        *(
+            html.Button(
+                [html.Span(text.short(v.vertex, 24)), html.Span(f"{v.acknowledged_count}/{v.subtask_count}")],
+                id={"type": "vertex-toggle", "vertex": v.vertex_id},
+                className="button",
+                title=f"{v.vertex}: {v.acknowledged_count} of {v.subtask_count} acknowledged; show or hide subtasks",
+                **attrs({"aria-pressed": "true" if v.vertex_id in opened else "false"}),
+            )
+            for v in found.vertices
         ),
     ]
 
@@ -517,7 +571,7 @@ def _copy(word: str, value: str | None) -> Component:
     )
 
 
-def _front_basis(model: front.Front, barriers: BarriersOut | None) -> list[Component | str]:
+def _front_basis(model: front_times.Front, barriers: BarriersOut | None) -> list[Component | str]:
     if model.basis is Basis.MEASURED:
         return [status.basis(Basis.MEASURED), " per channel"]
     note = (
@@ -530,7 +584,7 @@ def _source(found: CheckpointDetailOut) -> Component:
     return cards.source_line(
         [
             "Source: reference runtime" if found.has_barriers else "Source: REST of the cluster",
-            cards.age("read", found.observed_at),
+            cards.age("read", found.observed_at, is_alarming=not found.status.is_terminal),
             f"run {found.run_id}",
         ]
     )

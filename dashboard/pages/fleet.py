@@ -77,7 +77,8 @@ def layout() -> Component:
                         [
                             html.H1("Fleet"),
                             html.P(
-                                "Most urgent first. Open a job for its checkpoints and what holds them.",
+                                "Most urgent first. Numbers are measured, over 24 hours; "
+                                "open a job for its checkpoints and what holds them.",
                                 className="hint",
                             ),
                         ]

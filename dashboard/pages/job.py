@@ -52,8 +52,10 @@ def layout(route: routes.Route) -> Component:
             ),
             html.Div(
                 [
-                    cards.chart("pressure", "Where the pressure is", hint="now, mean over the subtasks of a vertex"),
-                    cards.card("Settings and counts", html.Div(id="job-facts"), hint="as the engine reports them"),
+                    cards.chart(
+                        "pressure", "Where the pressure is", hint="now; measured, mean over the subtasks of a vertex"
+                    ),
+                    cards.card("Settings and counts", html.Div(id="job-facts"), hint="measured: the engine's own"),
                 ],
                 className="columns",
             ),
@@ -225,8 +227,8 @@ def _facts(job: JobDetailOut, reading: BackpressureOut) -> Component:
             ("Restored", text.count(counts.restored)),
         ]
     rows.append(("Restarts", text.count(job.run.restart_count)))
-    body = html.Tbody([html.Tr([html.Td(k, className="hint"), html.Td(v, className="right number")]) for k, v in rows])
-    parts: list[Component] = [html.Table(body, className="plain-table")]
+    pairs = [html.Div([html.Dt(k, className="hint"), html.Dd(v, className="number")]) for k, v in rows]
+    parts: list[Component] = [html.Dl(pairs, className="settings")]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
     return html.Div(parts)

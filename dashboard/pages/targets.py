@@ -18,6 +18,7 @@ from dashboard.components.attributes import attrs
 from dashboard.live import digest, guarded, look
 
 _ABOUT = "What is watched. Reading uses the monitoring REST only; nothing is installed there."
+_ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in"}
 
 
 def layout() -> Component:
@@ -28,10 +29,7 @@ def layout() -> Component:
                 html.Div(
                     [
                         html.H1("Targets"),
-                        html.P(
-                            "What is watched. Reading uses the monitoring REST only; nothing is installed there.",
-                            className="hint",
-                        ),
+                        html.P(_ABOUT, className="hint"),
                     ]
                 ),
                 className="page-head",
@@ -228,7 +226,7 @@ def _answer(is_ok: bool, words: str) -> Component:
 def _table(targets: list[TargetOut]) -> Component:
     if not targets:
         return html.P("Nothing is watched yet.", className="empty-state")
-    heads = ("Target", "Engine", "Health", "Last read", "Cost of a poll", "Origin", "")
+    heads = ("Target", "Engine", "Health", "Last read", "Cost of a poll (measured)", "Origin", "")
     head = html.Thead(html.Tr([html.Th(h) for h in heads]))
     return html.Table([head, html.Tbody([_row(t) for t in targets])], className="plain-table targets-table")
 
@@ -246,7 +244,7 @@ def _row(target: TargetOut) -> html.Tr:
             html.Td(health),
             html.Td(cards.age("", target.health.last_success_at)),
             html.Td(_cost(target)),
-            html.Td(target.origin),
+            html.Td(_ORIGINS[target.origin]),
             html.Td(_actions(target)),
         ]
     )
@@ -282,7 +280,7 @@ def _actions(target: TargetOut) -> Component:
                 id={"type": "target-remove", "target": target.id},
                 className="button danger",
                 disabled=target.origin != "api",
-                title="comes from configuration" if target.origin == "configuration" else None,
+                title=None if target.origin == "api" else f"{_ORIGINS[target.origin]}: pause it instead",
                 **attrs({"aria-label": f"Remove {target.name}"}),
             ),
         ],

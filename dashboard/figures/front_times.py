@@ -1,0 +1,247 @@
+"""The times of a checkpoint on the graph of its job: what the barrier front (V5) is drawn from, whatever the instant.
+
+Where the engine reports channels, its events are the times. Elsewhere a subtask's first barrier, snapshot and
+acknowledgement are its phases', channels are unknown, and what is said of them is an interval, never an instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from backend.contracts.api import BarriersOut, CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
+from backend.domain.barriers import BarrierEventKind as Kind
+from backend.domain.verdict import Basis, VerdictKind
+from dashboard import text
+
+STATES = ("not reached", "aligning", "snapshotting", "acknowledged")
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskTimes:
+    """When a subtask changed its state, in ms since the trigger; None is *not reported* or *not yet*."""
+
+    subtask: int
+    first_ms: float | None
+    snapshot_ms: float | None
+    ack_ms: float | None
+    last_ms: float | None = None
+    """The last barrier: the end of the alignment."""
+    host: str | None = None
+
+    def state(self, at_ms: float) -> str:
+        """One of ``STATES``."""
+        if self.ack_ms is not None and at_ms >= self.ack_ms:
+            return "acknowledged"
+        if self.snapshot_ms is not None and at_ms >= self.snapshot_ms:
+            return "snapshotting"
+        return "aligning" if self.first_ms is not None and at_ms >= self.first_ms else "not reached"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTimes:
+    """When a barrier entered and left one channel."""
+
+    source_subtask: int
+    target_subtask: int
+    emitted_ms: float | None
+    received_ms: float | None
+    overtook_bytes: int | None = None
+
+    def state(self, at_ms: float) -> str:
+        """before, in or after."""
+        if self.received_ms is not None and at_ms >= self.received_ms:
+            return "after"
+        return "in" if self.emitted_ms is not None and at_ms >= self.emitted_ms else "before"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontVertex:
+    """A vertex in its place with the times of its subtasks, by index."""
+
+    vertex_id: str
+    name: str
+    layer: int
+    row: int
+    subtasks: tuple[SubtaskTimes, ...]
+    is_guilty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEdge:
+    """An edge; ``channels`` is empty where the engine does not report them."""
+
+    source: str
+    target: str
+    channels: tuple[ChannelTimes, ...]
+    is_measured: bool
+    """Whether the engine reports channels: none of them then means that no barrier has entered one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Everything the drawing needs, independent of the instant."""
+
+    vertices: tuple[FrontVertex, ...]
+    edges: tuple[FrontEdge, ...]
+    steps_ms: tuple[float, ...]
+    """Instants at which something changed, ascending: where the keyboard stops."""
+    end_ms: float
+    basis: Basis
+
+
+# --- build --------------------------------------------------------------------------------------------------------
+
+
+def build(
+    checkpoint: CheckpointDetailOut,
+    vertices: Sequence[VertexOut],
+    edges: Sequence[EdgeOut],
+    barriers: BarriersOut | None,
+    *,
+    elapsed_ms: int | None = None,
+) -> Front:
+    """The times of one checkpoint on the graph of its job.
+
+    A vertex of the checkpoint that the graph no longer has (the job was redeployed) gets a layer of its own.
+    """
+    is_measured = barriers is not None and barriers.basis is Basis.MEASURED
+    seen = _subtask_events(barriers) if barriers is not None and is_measured else {}
+    places = {v.id: (v.layer, v.row) for v in vertices}
+    guilty = checkpoint.verdict.vertex_id if checkpoint.verdict.kind is not VerdictKind.NONE else None
+    placed = []
+    for index, v in enumerate(checkpoint.vertices):
+        layer, row = places.get(v.vertex_id, (index, 0))
+        times = tuple(_times(s, seen.get((v.vertex_id, s.subtask), {})) for s in v.subtasks)
+        placed.append(FrontVertex(v.vertex_id, v.vertex, layer, row, times, v.vertex_id == guilty))
+    channels = _channels(barriers) if barriers is not None and is_measured else {}
+    known = {v.vertex_id for v in placed}
+    drawn = tuple(
+        FrontEdge(e.source, e.target, channels.get((e.source, e.target), ()), is_measured)
+        for e in edges
+        if e.source in known and e.target in known
+    )
+    steps = _steps(placed, drawn)
+    end_ms = max([*steps, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0), 1.0])
+    return Front(tuple(placed), drawn, steps, end_ms, Basis.MEASURED if is_measured else Basis.RECONSTRUCTED)
+
+
+_Seen = dict[tuple[str, int], dict[str, float]]
+
+
+def _subtask_events(barriers: BarriersOut) -> _Seen:
+    seen: _Seen = {}
+    for event in barriers.events:
+        own = seen.setdefault((event.vertex_id, event.subtask), {})
+        match event.kind:
+            case Kind.BARRIER_RECEIVED:
+                own["first"] = min(event.at_ms, own.get("first", event.at_ms))
+                own["last"] = max(event.at_ms, own.get("last", event.at_ms))
+            case Kind.SNAPSHOT_SYNC_START:
+                own.setdefault("snapshot", event.at_ms)
+            case Kind.ACKED:
+                own.setdefault("ack", event.at_ms)
+            case _:
+                pass
+    for own in seen.values():
+        # A source has no input channels: its snapshot is where the barrier begins.
+        if "first" not in own and "snapshot" in own:
+            own["first"] = own["snapshot"]
+    return seen
+
+
+def _times(subtask: SubtaskPhasesOut, seen: dict[str, float]) -> SubtaskTimes:
+    def reported(key: str, value: int | None) -> float | None:
+        return seen.get(key, None if value is None else float(value))
+
+    return SubtaskTimes(
+        subtask.subtask,
+        first_ms=reported("first", subtask.first_barrier_ms),
+        snapshot_ms=reported("snapshot", subtask.snapshot_at_ms),
+        ack_ms=reported("ack", subtask.ack_ms),
+        # While channels are still awaited, the last event seen is not the last barrier.
+        last_ms=reported("last", subtask.alignment_end_ms) if subtask.is_acknowledged else None,
+        host=subtask.host,
+    )
+
+
+def _channels(barriers: BarriersOut) -> dict[tuple[str, str], tuple[ChannelTimes, ...]]:
+    emitted: dict[tuple[str, str, int, int], float] = {}
+    received: dict[tuple[str, str, int, int], float] = {}
+    overtook: dict[tuple[str, str, int, int], int] = {}
+    for event in barriers.events:
+        if event.channel is None:
+            continue
+        c = event.channel
+        key = (c.source, c.target, c.source_subtask, c.target_subtask)
+        if event.kind is Kind.BARRIER_EMITTED:
+            emitted.setdefault(key, event.at_ms)
+        elif event.kind is Kind.BARRIER_RECEIVED:
+            received.setdefault(key, event.at_ms)
+        elif event.kind is Kind.OVERTOOK:
+            overtook[key] = overtook.get(key, 0) + (event.size_bytes or 0)
+    found: dict[tuple[str, str], list[ChannelTimes]] = {}
+    for key in sorted(emitted.keys() | received.keys()):
+        times = ChannelTimes(key[2], key[3], emitted.get(key), received.get(key), overtook.get(key))
+        found.setdefault((key[0], key[1]), []).append(times)
+    return {edge: tuple(channels) for edge, channels in found.items()}
+
+
+def _steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[float, ...]:
+    steps = {0.0}
+    for vertex in vertices:
+        for s in vertex.subtasks:
+            steps.update(round(v, 1) for v in (s.first_ms, s.snapshot_ms, s.ack_ms) if v is not None and v >= 0)
+    for edge in edges:
+        for c in edge.channels:
+            steps.update(round(v, 1) for v in (c.emitted_ms, c.received_ms) if v is not None and v >= 0)
+    return tuple(sorted(steps))
+
+
+# --- who sent the last barrier --------------------------------------------------------------------------------------
+
+
+def held_by(vertex: FrontVertex, front: Front) -> dict[int, str]:
+    """For each subtask: between when its last barrier was on the way, and who most likely sent it.
+
+    Measured channels name the sender. Without them the sender that forwarded last is the likely one, and the
+    interval runs from its snapshot to the receiver's last barrier; no instant is made up.
+    """
+    by_id = {v.vertex_id: v for v in front.vertices}
+    edges = [e for e in front.edges if e.target == vertex.vertex_id]
+    if any(e.is_measured for e in edges):
+        return _senders(edges, by_id)
+    sent = [
+        (s.snapshot_ms, by_id[e.source].name, s.subtask)
+        for e in edges
+        for s in by_id[e.source].subtasks
+        if s.snapshot_ms is not None
+    ]
+    if not sent:
+        return {}
+    at_ms, name, subtask = max(sent)
+    return {s.subtask: _likely(s, at_ms, f"{name} subtask {subtask}") for s in vertex.subtasks}
+
+
+def _senders(edges: Sequence[FrontEdge], by_id: Mapping[str, FrontVertex]) -> dict[int, str]:
+    last: dict[int, tuple[float, str, ChannelTimes]] = {}
+    for edge in edges:
+        for c in edge.channels:
+            if c.received_ms is not None and c.received_ms > last.get(c.target_subtask, (-1.0,))[0]:
+                last[c.target_subtask] = (c.received_ms, by_id[edge.source].name, c)
+    return {
+        target: f"last barrier from {name} subtask {c.source_subtask}, "
+        f"sent at {text.duration(_ms(c.emitted_ms))} (measured)"
+        for target, (_, name, c) in last.items()
+    }
+
+
+def _likely(s: SubtaskTimes, sent_ms: float, sender: str) -> str:
+    way = f"after {text.duration(_ms(sent_ms))}"
+    if s.last_ms is not None:
+        way = f"between {text.duration(_ms(min(sent_ms, s.last_ms)))} and {text.duration(_ms(s.last_ms))}"
+    return f"last barrier on its way {way}, most likely from {sender} (reconstructed)"
+
+
+def _ms(value: float | None) -> int | None:
+    return None if value is None else round(value)

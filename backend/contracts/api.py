@@ -337,6 +337,8 @@ class CheckpointOut(Model):
     latest_ack_at: datetime | None
     end_to_end_duration_ms: int | None
     """Trigger to latest acknowledgement (completed) or to the failure (failed); null in progress."""
+    is_lost: bool = False
+    """In progress for ever: its run ended, or reports it no more, and how it ended was not seen."""
     checkpointed_size_bytes: int | None
     full_state_size_bytes: int | None
     processed_bytes: int | None

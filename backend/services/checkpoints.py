@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -19,7 +20,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.verdict import Basis, Verdict
-from backend.services.evidence import EvidenceReader
+from backend.services.evidence import EvidenceReader, is_lost
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, path_out, phases_out, verdict_out
 from backend.services.reconstruction import reconstructed_events
@@ -92,8 +93,8 @@ class CheckpointService:
         async with reading(self._engine) as connection:
             await get_job(connection, job_id)
             records = await list_checkpoints(connection, job_id, wanted, before=before, limit=limit + 1)
-        items, following = page_of(records, limit, lambda r: r.cursor)
-        found = [checkpoint_out(r) for r in items]
+            items, following = page_of(records, limit, lambda r: r.cursor)
+            found = await _shown(connection, items)
         return api.Page[api.CheckpointOut](items=found, next=following, as_of=self._clock.now())
 
     async def latest(self, job_id: str, status: CheckpointStatus | None) -> api.CheckpointOut:
@@ -106,9 +107,9 @@ class CheckpointService:
         async with reading(self._engine) as connection:
             await get_job(connection, job_id)
             records = await list_checkpoints(connection, job_id, CheckpointFilter(status), before=None, limit=1)
-        if not records:
-            raise UnknownEntityError(kind="checkpoint", id=f"latest {status.value}" if status else "latest")
-        return checkpoint_out(records[0])
+            if not records:
+                raise UnknownEntityError(kind="checkpoint", id=f"latest {status.value}" if status else "latest")
+            return (await _shown(connection, records))[0]
 
     async def detail(self, key: CheckpointKey) -> api.CheckpointDetailOut:
         """One checkpoint down to its subtasks.
@@ -131,7 +132,7 @@ class CheckpointService:
         at = next(i for i, r in enumerate(around) if r.place == opened.record.place)
         phases = checkpoint_phases(opened.checkpoint, config, opened.late)
         return api.CheckpointDetailOut(
-            **dict(checkpoint_out(opened.record)),
+            **dict(checkpoint_out(opened.record, is_lost=is_lost(opened.record, opened.run))),
             job=opened.job.name,
             timeout_ms=config.timeout_ms if config is not None else None,
             aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
@@ -206,6 +207,13 @@ class CheckpointService:
         if not record.header.status.is_terminal and not own.details and live is not None:
             own = Checkpoint(record.header, live.details)
         return Opened(job, run, record, own, live, evidence)
+
+
+async def _shown(connection: AsyncConnection, records: Sequence[CheckpointRecord]) -> list[api.CheckpointOut]:
+    # Few are open; of those the run tells whether they still are.
+    opened = {r.run_id: r.job_id for r in records if not r.header.status.is_terminal}
+    runs = {run_id: await get_run(connection, job_id, run_id) for run_id, job_id in opened.items()}
+    return [checkpoint_out(r, is_lost=r.run_id in runs and is_lost(r, runs[r.run_id])) for r in records]
 
 
 def _judge(opened: Opened) -> tuple[CriticalPath | None, Verdict]:

@@ -56,7 +56,7 @@ def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
     return f"{API_ROOT}/jobs/{job_id}/runs/{run_id}/checkpoints/{checkpoint_id}"
 
 
-def checkpoint_out(record: CheckpointRecord) -> api.CheckpointOut:
+def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.CheckpointOut:
     """One checkpoint, without its subtasks."""
     h = record.header
     mode: Literal["aligned", "unaligned"] | None = None
@@ -72,6 +72,7 @@ def checkpoint_out(record: CheckpointRecord) -> api.CheckpointOut:
         triggered_at=h.triggered_at,
         latest_ack_at=h.latest_ack_at,
         end_to_end_duration_ms=h.end_to_end_duration_ms,
+        is_lost=is_lost,
         checkpointed_size_bytes=h.checkpointed_size_bytes,
         full_state_size_bytes=h.full_state_size_bytes,
         processed_bytes=h.processed_bytes,

@@ -64,6 +64,7 @@ class Coordinator:
         self._pending: dict[int, _Pending] = {}
         self._next_id = 1
         self._epoch = 0
+        self._tick_number = 0
         self._is_waiting_for_slot = False
         self._last_completion_us: int | None = None
         self._consecutive_failures = 0
@@ -93,6 +94,7 @@ class Coordinator:
     def suspend(self) -> None:
         """The job failed: what is pending is lost (CO-13)."""
         self._epoch += 1
+        self._tick_number += 1
         self._is_waiting_for_slot = False
         for checkpoint_id in sorted(self._pending):
             self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_told=False)
@@ -126,10 +128,12 @@ class Coordinator:
     # --- triggering -----------------------------------------------------------------------------------------------
 
     def _schedule_tick(self, delay_us: int) -> None:
-        self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._epoch)
+        """One tick is due at a time: an earlier one that is still to come is forgotten."""
+        self._tick_number += 1
+        self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._tick_number)
 
-    def _tick(self, epoch: int) -> None:
-        if epoch != self._epoch:
+    def _tick(self, number: int) -> None:
+        if number != self._tick_number:
             return
         config = self._env.config
         if len(self._pending) >= config.max_concurrent:
@@ -150,12 +154,14 @@ class Coordinator:
         return self._last_completion_us + self._env.config.min_pause_us - self._env.now
 
     def _slot_freed(self) -> None:
-        """CO-3: a request that waited starts at once, unless the pause forbids."""
+        """CO-3: a request that waited starts at once; where the pause forbids, when it is over (CO-4)."""
         if not self._is_waiting_for_slot or len(self._pending) >= self._env.config.max_concurrent:
             return
         self._is_waiting_for_slot = False
         pause_us = self._pause_left_us()
-        if pause_us <= 0:
+        if pause_us > 0:
+            self._schedule_tick(pause_us)
+        else:
             self._env.scheduler.after(0, EventClass.TIMER, self._start_waiting, self._epoch)
 
     def _start_waiting(self, epoch: int) -> None:

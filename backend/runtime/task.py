@@ -30,7 +30,7 @@ from backend.runtime.elements import (
 from backend.runtime.environment import Environment
 from backend.runtime.graph import Route, VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
-from backend.runtime.operators import Operator, Source, chain_of, factor_of
+from backend.runtime.operators import Operator, Source, TransactionalSink, chain_of, factor_of
 from backend.runtime.scheduler import EventClass
 
 _STEP_US_MIN = 1
@@ -126,6 +126,11 @@ class Task:
             self._restore_input(snapshot.channels.inputs)
             if has_channel_state:
                 self._recovered_channels = set()
+        else:
+            # Nothing to restore; what an attempt before left open is aborted all the same (SNK-3).
+            for operator in self.operators:
+                if isinstance(operator, TransactionalSink):
+                    operator.restore(b"", 0)
         self.gate.is_recovering = True
         load_us = loaded_bytes * 1_000_000 // self.env.config.recovery_bytes_per_s
         self._schedule(self.env.now + load_us)

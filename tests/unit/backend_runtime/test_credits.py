@@ -1,0 +1,325 @@
+"""Credit-based flow control of one remote channel, step by step (CR-1 to CR-3, CR-6, BUF-1 to BUF-4, Q-1 to Q-5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.buffers import DataBuffer, OutputPool, Subpartition
+from backend.runtime.channel import ChannelKey, FloatingPool, InputGate, LinkCosts, LocalChannel, RemoteChannel
+from backend.runtime.elements import Alignment, Barrier, Event
+from backend.runtime.scheduler import Scheduler
+
+_SEGMENT = 64
+_ALIGNED = Barrier(1, 0, Alignment.ALIGNED)
+_TIMEOUTABLE = Barrier(1, 0, Alignment.ALIGNED, aligned_timeout_us=1_000)
+_UNALIGNED = Barrier(1, 0, Alignment.UNALIGNED)
+
+
+class Link:
+    """One sender's pool and one receiver's channels, without tasks."""
+
+    def __init__(
+        self, *, channels: int = 1, exclusive: int = 2, floating: int = 3, latency_us: int = 10, overdraft: int = 5
+    ) -> None:
+        self.scheduler = Scheduler()
+        self.changes = 0
+        self.pool = OutputPool(
+            self.scheduler,
+            channels=channels,
+            segment_bytes=_SEGMENT,
+            size=20,
+            max_per_channel=10,
+            max_overdraft=overdraft,
+            flush_timeout_us=1_000,
+            on_change=self._on_change,
+        )
+        self.priority_mails = 0
+        self.gate = InputGate(on_data=lambda: None, on_priority=self._on_priority)
+        self.floating = FloatingPool(floating)
+        self.channels = [
+            RemoteChannel(
+                ChannelKey(0, 0, n),
+                n,
+                self.pool.subpartitions[n],
+                self.gate,
+                scheduler=self.scheduler,
+                costs=LinkCosts(latency_us, 10**12),
+                exclusive=exclusive,
+                floating=self.floating,
+            )
+            for n in range(channels)
+        ]
+        self.gate.channels.extend(self.channels)
+        for channel in self.channels:
+            channel.attach()
+
+    def _on_change(self) -> None:
+        self.changes += 1
+
+    def _on_priority(self) -> None:
+        self.priority_mails += 1
+
+    def send(self, segments: int, *, channel: int = 0, fill: int = 0) -> None:
+        """Write that many whole segments, as far as there are any."""
+        for number in range(segments):
+            data = bytes([fill + number]) * _SEGMENT
+            assert self.pool.subpartitions[channel].append(data) == _SEGMENT
+
+    def settle(self, us: int = 1_000) -> None:
+        self.scheduler.run_until(self.scheduler.now + us)
+
+    def take(self, channel: int = 0) -> DataBuffer | Event | None:
+        """Poll one thing, and give its buffer back at once."""
+        item = self.channels[channel].poll()
+        if isinstance(item, DataBuffer):
+            item.owner.recycle()
+        return item
+
+
+def test_without_any_floating_buffer_as_many_are_sent_as_there_are_exclusive_ones() -> None:
+    link = Link(exclusive=2, floating=0)
+    link.send(5)
+    link.settle()
+    assert link.channels[0].queued == (2, 2 * _SEGMENT)
+    assert link.pool.subpartitions[0].data_count == 3
+
+
+def test_a_backlog_brings_floating_buffers_and_each_is_one_credit() -> None:
+    link = Link(exclusive=2, floating=3)
+    link.send(9)
+    link.settle()
+    assert link.channels[0].queued[0] == 5
+    assert link.floating.free == 0
+    assert link.channels[0].outstanding_credit == 0
+
+
+def test_each_consumed_buffer_lets_one_more_come() -> None:
+    link = Link(exclusive=2, floating=0)
+    link.send(5)
+    link.settle()
+    for left in (2, 1, 0):
+        link.take()
+        link.settle()
+        assert link.pool.subpartitions[0].data_count == left
+        assert link.channels[0].queued[0] == 2
+
+
+def test_everything_arrives_in_the_order_in_which_it_was_sent() -> None:
+    link = Link()
+    link.send(9)
+    link.pool.subpartitions[0].add_event(_ALIGNED)
+    seen: list[object] = []
+    for _ in range(40):
+        link.settle(50)
+        item = link.take()
+        if item is not None:
+            seen.append(item.data[0] if isinstance(item, DataBuffer) else item)
+    assert seen == [*range(9), _ALIGNED]
+
+
+def test_floating_buffers_are_handed_back_when_the_backlog_is_gone() -> None:
+    link = Link(exclusive=2, floating=3)
+    link.send(9)
+    for _ in range(30):
+        link.settle(50)
+        link.take()
+    link.send(1)
+    link.settle()
+    link.take()
+    link.settle()
+    assert link.channels[0].outstanding_credit >= 2
+    assert link.floating.free + (link.channels[0].outstanding_credit - 2) == 3
+
+
+def test_two_channels_share_the_floating_buffers_and_the_one_that_waits_gets_the_next() -> None:
+    link = Link(channels=2, exclusive=1, floating=2)
+    link.send(4, channel=0)
+    link.settle()
+    assert link.channels[0].queued[0] == 3
+    link.send(4, channel=1)
+    link.settle()
+    assert link.channels[1].queued[0] == 1
+    # An exclusive buffer goes back to its own channel, a floating one to whoever stands in line.
+    link.take(channel=0)
+    link.settle()
+    assert (link.channels[0].queued[0], link.channels[1].queued[0]) == (3, 1)
+    # The first channel asked first; then it is the other's turn.
+    link.take(channel=0)
+    link.settle()
+    assert (link.channels[0].queued[0], link.channels[1].queued[0]) == (2, 1)
+    link.take(channel=0)
+    link.settle()
+    assert (link.channels[0].queued[0], link.channels[1].queued[0]) == (1, 2)
+
+
+def test_a_barrier_needs_no_credit() -> None:
+    link = Link(exclusive=1, floating=0)
+    link.send(1)
+    link.settle()
+    link.pool.subpartitions[0].add_event(_ALIGNED)
+    link.settle()
+    assert isinstance(link.take(), DataBuffer)
+    assert link.take() == _ALIGNED
+
+
+def test_an_aligned_barrier_behind_data_waits_for_credit_and_an_unaligned_one_does_not() -> None:
+    for barrier, arrives in ((_ALIGNED, False), (_UNALIGNED, True)):
+        link = Link(exclusive=1, floating=0)
+        link.send(3)
+        link.settle()
+        if arrives:
+            overtaken = link.pool.subpartitions[0].overtake(barrier)
+            assert [data[0] for data in overtaken] == [1, 2]
+        else:
+            link.pool.subpartitions[0].add_event(barrier)
+        link.settle()
+        assert (link.channels[0].poll_priority() == barrier) is arrives
+
+
+def test_behind_an_aligned_barrier_the_sender_stops_until_it_is_resumed() -> None:
+    link = Link(exclusive=4, floating=0)
+    link.pool.subpartitions[0].add_event(_ALIGNED)
+    link.send(1)
+    link.settle()
+    assert link.take() == _ALIGNED
+    assert link.take() is None
+    assert link.pool.subpartitions[0].is_blocked
+    link.channels[0].resume()
+    link.settle()
+    assert isinstance(link.take(), DataBuffer)
+
+
+def test_a_timeoutable_barrier_is_announced_once_and_can_be_converted_once() -> None:
+    link = Link(exclusive=4, floating=0)
+    announced: list[Barrier] = []
+    link.gate.announced = lambda _, barrier: announced.append(barrier)
+    link.send(2)
+    resolved: list[list[bytes]] = []
+    link.pool.subpartitions[0].add_timeoutable(_TIMEOUTABLE, resolved.append)
+    link.settle()
+    assert announced == [_TIMEOUTABLE]
+    # It left the sender in time, so nothing was overtaken there (AT-7).
+    assert resolved == [[]]
+    channel = link.channels[0]
+    assert channel.convert_to_priority(1)
+    assert link.priority_mails == 1
+    assert channel.poll_priority() == _TIMEOUTABLE
+    assert not channel.convert_to_priority(1)
+    assert isinstance(link.take(), DataBuffer)
+
+
+def test_a_barrier_stuck_in_the_output_overtakes_when_its_time_is_up() -> None:
+    link = Link(exclusive=1, floating=0)
+    subpartition = link.pool.subpartitions[0]
+    resolved: list[list[bytes]] = []
+    link.send(3)
+    subpartition.add_timeoutable(_TIMEOUTABLE, resolved.append)
+    link.send(1, fill=7)
+    with pytest.raises(ProtocolViolationError, match="unresolved"):
+        subpartition.add_timeoutable(_TIMEOUTABLE, resolved.append)
+    link.settle()
+    assert resolved == []
+    overtaken = subpartition.time_out(1)
+    assert overtaken is not None
+    # Number 0 is at the receiver; what was written behind the barrier is not of this checkpoint.
+    assert [data[0] for data in overtaken] == [1, 2]
+    assert resolved == [overtaken]
+    assert subpartition.time_out(1) is None
+    link.settle()
+    assert link.channels[0].poll_priority() == _TIMEOUTABLE.as_unaligned()
+
+
+def test_what_comes_in_front_of_the_barrier_is_copied_and_nothing_behind_it() -> None:
+    link = Link(exclusive=8, floating=0)
+    link.send(2)
+    link.settle()
+    copied: list[bytes] = []
+    link.channels[0].start_persisting(False, 1, copied.append)
+    link.send(1, fill=5)
+    link.settle()
+    link.pool.subpartitions[0].overtake(_UNALIGNED)
+    link.settle()
+    link.send(1, fill=9)
+    link.settle()
+    assert [data[0] for data in copied] == [0, 1, 5]
+
+
+def test_a_local_channel_copies_what_it_polls_and_never_what_the_sender_copied() -> None:
+    scheduler = Scheduler()
+    pool = OutputPool(
+        scheduler,
+        channels=1,
+        segment_bytes=_SEGMENT,
+        size=8,
+        max_per_channel=8,
+        max_overdraft=0,
+        flush_timeout_us=1_000,
+        on_change=lambda: None,
+    )
+    subpartition = pool.subpartitions[0]
+    channel = LocalChannel(ChannelKey(0, 0, 0), 0, subpartition, InputGate(on_data=_nothing, on_priority=_nothing))
+    channel.attach()
+    copied: list[bytes] = []
+    for number in range(3):
+        subpartition.append(bytes([number]) * _SEGMENT)
+    channel.start_persisting(False, 1, copied.append)
+    channel.poll()
+    overtaken = subpartition.overtake(_UNALIGNED)
+    assert channel.poll_priority() == _UNALIGNED
+    channel.stop_persisting()
+    channel.poll()
+    assert [data[0] for data in copied] == [0]
+    assert [data[0] for data in overtaken] == [1, 2]
+
+
+def test_data_without_an_assigned_buffer_is_fatal() -> None:
+    link = Link(exclusive=1, floating=0)
+    link.channels[0]._credit = 2
+    link.send(2)
+    with pytest.raises(ProtocolViolationError, match="data without a buffer"):
+        link.settle()
+
+
+def test_the_pool_ends_at_its_overdraft_and_says_so_before() -> None:
+    link = Link(exclusive=1, floating=0, overdraft=2)
+    subpartition: Subpartition = link.pool.subpartitions[0]
+    available: list[bool] = []
+    for _ in range(23):
+        available.append(link.pool.is_available)
+        if subpartition.append(bytes(_SEGMENT)) < _SEGMENT:
+            break
+    assert link.pool.requested == 22
+    assert link.pool.usage_ratio == 22 / 20
+    # One channel's limit of 10 comes first (MB-3).
+    assert available.count(True) == 10
+    assert subpartition.append(bytes(_SEGMENT)) == 0
+
+
+def test_a_started_segment_goes_out_with_the_flush() -> None:
+    link = Link()
+    link.pool.subpartitions[0].append(b"abc")
+    link.settle(500)
+    assert link.channels[0].queued[0] == 0
+    link.settle(1_000)
+    assert link.channels[0].queued == (1, 3)
+
+
+def test_a_record_may_span_segments_and_start_in_the_middle_of_one() -> None:
+    link = Link(exclusive=8, floating=0)
+    stream = bytes(range(200))
+    subpartition = link.pool.subpartitions[0]
+    assert subpartition.append(stream[:50]) == 50
+    assert subpartition.append(stream[50:]) == 150
+    link.settle(5_000)
+    sizes: list[int] = []
+    received = b""
+    while isinstance(item := link.take(), DataBuffer):
+        sizes.append(len(item.data))
+        received += item.data
+    assert received == stream
+    assert sizes == [64, 64, 64, 8]
+
+
+def _nothing() -> None:
+    return None

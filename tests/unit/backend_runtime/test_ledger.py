@@ -1,0 +1,150 @@
+"""The ledger of the transactional sink, as an external system would behave (SNK-1 to SNK-5, INV-14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.elements import Record
+from backend.runtime.operators import TransactionalSink
+from backend.runtime.storage import Ledger, Row
+
+
+class _Clock:
+    """Virtual microseconds."""
+
+    now_us = 0
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+def _record(number: int) -> Record:
+    return Record(key=number % 3, origin=number, event_time_us=0, value=number, size_bytes=40)
+
+
+def _ledger(*, keeps_rows: bool = True, timeout_us: int = 1_000) -> tuple[Ledger, _Clock]:
+    clock = _Clock()
+    return Ledger(clock, keeps_rows=keeps_rows, timeout_us=timeout_us), clock
+
+
+def _sink(ledger: Ledger, *, attempt: int = 0, namespace: str = "sink/0") -> TransactionalSink:
+    return TransactionalSink(ledger, namespace=namespace, attempt=attempt)
+
+
+def test_nothing_is_visible_before_its_checkpoint_is_complete() -> None:
+    ledger, _ = _ledger()
+    sink = _sink(ledger)
+    sink.process(_record(1))
+    sink.snapshot(1)
+    sink.process(_record(2))
+    assert ledger.rows == []
+    sink.complete(1)
+    assert ledger.rows == [Row(1, 1, 1)]
+
+
+def test_a_notification_that_got_lost_is_made_up_for_by_the_next() -> None:
+    ledger, _ = _ledger()
+    sink = _sink(ledger)
+    for checkpoint in (1, 2, 3):
+        sink.process(_record(checkpoint))
+        sink.snapshot(checkpoint)
+    sink.complete(2)
+    assert [row.origin for row in ledger.rows] == [1, 2]
+    sink.complete(3)
+    sink.complete(3)
+    assert [row.origin for row in ledger.rows] == [1, 2, 3]
+
+
+def test_an_aborted_checkpoint_costs_no_data() -> None:
+    ledger, _ = _ledger()
+    sink = _sink(ledger)
+    sink.process(_record(1))
+    # Checkpoint 1 is aborted: no completion ever comes; checkpoint 2 carries its transaction on.
+    sink.snapshot(1)
+    sink.process(_record(2))
+    sink.snapshot(2)
+    sink.complete(2)
+    assert [row.origin for row in ledger.rows] == [1, 2]
+
+
+def test_a_restored_sink_commits_what_the_checkpoint_holds_and_aborts_the_rest() -> None:
+    ledger, _ = _ledger()
+    sink, other = _sink(ledger), _sink(ledger, namespace="sink/1")
+    other.process(_record(9))
+    sink.process(_record(1))
+    sink.snapshot(1)
+    sink.process(_record(2))
+    held = sink.snapshot(2)
+    sink.process(_record(3))
+    sink.snapshot(3)
+    sink.process(_record(4))
+    restored = _sink(ledger, attempt=1)
+    restored.restore(held, 2)
+    assert [row.origin for row in ledger.rows] == [1, 2]
+    restored.process(_record(3))
+    restored.snapshot(4)
+    restored.complete(4)
+    assert [row.origin for row in ledger.rows] == [1, 2, 3]
+    # Another subtask's transaction is none of its business.
+    other.snapshot(4)
+    other.complete(4)
+    assert [row.origin for row in ledger.rows] == [1, 2, 3, 9]
+
+
+def test_restoring_twice_commits_once() -> None:
+    ledger, _ = _ledger()
+    sink = _sink(ledger)
+    sink.process(_record(1))
+    held = sink.snapshot(1)
+    sink.complete(1)
+    for attempt in (1, 2):
+        _sink(ledger, attempt=attempt).restore(held, 1)
+    assert ledger.committed_count == 1
+
+
+def test_a_transaction_older_than_the_limit_is_lost_and_named() -> None:
+    ledger, clock = _ledger(timeout_us=1_000)
+    sink = _sink(ledger)
+    sink.process(_record(1))
+    sink.snapshot(1)
+    clock.now_us = 1_001
+    sink.complete(1)
+    assert ledger.rows == []
+    assert ledger.lost == ["sink/0/0/1"]
+    # The next one was begun with the snapshot at time 0, so it is too old as well; the one after is not.
+    for checkpoint in (2, 3):
+        sink.process(_record(checkpoint))
+        sink.snapshot(checkpoint)
+        sink.complete(checkpoint)
+    assert ledger.lost == ["sink/0/0/1", "sink/0/0/2"]
+    assert [row.origin for row in ledger.rows] == [3]
+
+
+def test_what_breaks_the_transaction_protocol_is_a_violation() -> None:
+    ledger, _ = _ledger()
+    ledger.begin("t")
+    with pytest.raises(ProtocolViolationError, match="not pre-committed"):
+        ledger.commit("t")
+    ledger.begin("u")
+    ledger.prepare("u")
+    with pytest.raises(ProtocolViolationError, match="pre-committed"):
+        ledger.write("u", _record(1))
+    with pytest.raises(ProtocolViolationError, match="neither open nor committed"):
+        ledger.commit("never begun")
+
+
+def test_the_hash_of_committed_rows_tells_other_rows_and_not_another_order() -> None:
+    def folded(*numbers: int) -> int:
+        ledger, _ = _ledger(keeps_rows=False)
+        for at, number in enumerate(numbers):
+            ledger.begin(f"t{at}")
+            ledger.write(f"t{at}", _record(number))
+            ledger.prepare(f"t{at}")
+            ledger.commit(f"t{at}")
+        assert ledger.rows == []
+        assert ledger.committed_count == len(numbers)
+        return ledger.folded
+
+    assert folded(1, 2, 3) == folded(3, 1, 2)
+    assert len({folded(1, 2, 3), folded(1, 2), folded(1, 2, 4), folded(1, 2, 2)}) == 4

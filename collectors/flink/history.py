@@ -2,7 +2,7 @@
 
 A terminal checkpoint never changes (but for being discarded), so its detail is read once: one request a vertex, for
 the history's entry has the rest. Where the detail is answered from a cache that is older than the entry it is read
-again at the next poll; where it is gone (404, twice) the entry stands alone.
+again at the next poll; where it is gone (404, or another life's of the same id, twice) the entry stands alone.
 """
 
 from __future__ import annotations
@@ -86,8 +86,10 @@ class HistoryReader:
                 self._note_not_found(header)
                 return None
             answer = parse.subtasks(document, vertex.id)
-            if answer.checkpoint_id != header.checkpoint_id:
-                raise document.get("id").fail(f"is {answer.checkpoint_id}, not the one asked for")
+            if not answer.is_of(header):
+                # The job began a new life since the history was answered, and its ids with it.
+                self._note_not_found(header)
+                return None
             if not answer.status.is_terminal:
                 return None
             vertices.append(answer.detail)

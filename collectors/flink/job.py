@@ -13,6 +13,7 @@ from backend.contracts import flink
 from backend.domain.errors import TargetProtocolError
 from backend.domain.observation import Engine, JobObservation, JobState
 from collectors.flink import parse, parse_metrics
+from collectors.flink.document import Document
 from collectors.flink.found import Found
 from collectors.flink.history import HistoryReader
 from collectors.flink.live import LiveReader
@@ -54,6 +55,7 @@ class JobReader:
             raise
         is_settled = True
         if answer is not None:
+            await self._confirm(answer)
             is_settled = await self._read_checkpoints(answer)
         if self._entry.state is JobState.RUNNING:
             live = self._live()
@@ -82,12 +84,31 @@ class JobReader:
         if not self._is_new and not (has_changed and is_due):
             return
         memory.looked_at, memory.changed_at_ms = self._requests.at(), entry.changed_at_ms
-        memory.topology = parse.topology(await self._requests.get(flink.job(self._job_id)))
-        self._found.topology = memory.topology
+        memory.topology = self._found.topology = parse.topology(await self._described())
         await self._found.attempt(self._exceptions())
         if entry.state is JobState.RUNNING:
             await self._found.attempt(self._restarts())
             await self._found.attempt(self._placements())
+
+    async def _described(self) -> Document:
+        """The job's own answer, of the life that the list of jobs told of.
+
+        Raises:
+            TargetProtocolError: it is another one's: an id may be used again, and the list comes from a cache.
+
+        """
+        document = await self._requests.get(flink.job(self._job_id))
+        if parse.job_started_at(document) != self._entry.started_at:
+            raise document.fail("is of another life of the job: it was restarted while it was read")
+        return document
+
+    async def _confirm(self, answer: CheckpointsAnswer) -> None:
+        """Make sure that the history is of this life: once at first, and where its counters began anew."""
+        memory = self._memory
+        is_doubtful = memory.counted_total is None or answer.counts.total < memory.counted_total
+        memory.counted_total = answer.counts.total
+        if is_doubtful and not self._is_ended:
+            await self._described()
 
     async def _exceptions(self) -> None:
         document = await self._requests.get(flink.exceptions(self._job_id, count_max=_EXCEPTIONS_MAX))

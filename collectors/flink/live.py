@@ -82,8 +82,8 @@ class LiveReader:
         if document is None:
             return
         header, acks = parse.details(document)
-        if header.status is not CheckpointStatus.IN_PROGRESS:
-            # It finished since the history was answered: the next poll reads it as a whole.
+        if header.status is not CheckpointStatus.IN_PROGRESS or key_of(header) != key_of(listed):
+            # It finished since the history was answered, or the job began anew: the next poll reads it as a whole.
             return
         details = await self._so_far(header, acks)
         pending = _pending(acks, details)
@@ -107,7 +107,10 @@ class LiveReader:
                 document = await self._requests.find(path)
                 if document is None:
                     continue
-                detail = parse.subtasks(document, ack.vertex_id).detail
+                answer = parse.subtasks(document, ack.vertex_id)
+                if not answer.is_of(header):
+                    continue
+                detail = answer.detail
                 if detail.pending:
                     found.append(detail)
                     continue

@@ -22,6 +22,7 @@ from backend.domain.checkpoint import (
     Values,
     VertexDetail,
 )
+from backend.domain.clock import to_epoch_ms
 from backend.domain.failure import reason_of_message
 from backend.domain.ids import EngineRunId, VertexId
 from backend.domain.observation import Engine, JobState
@@ -101,6 +102,11 @@ def _job_state(word: str) -> JobState:
     if word in flink.JOB_STATES_RESTARTING:
         return JobState.RESTARTING
     return JobState.RUNNING if word == flink.JOB_STATE_RUNNING else JobState.UNKNOWN
+
+
+def job_started_at(document: Document) -> datetime:
+    """``/jobs/:id``: when this life of the job began."""
+    return document.get("start-time").instant_known()
 
 
 def topology(document: Document) -> Topology:
@@ -274,22 +280,39 @@ def details(document: Document) -> tuple[CheckpointHeader, tuple[VertexAcks, ...
 
 @dataclass(frozen=True, slots=True)
 class SubtasksAnswer:
-    """One vertex of one checkpoint, and the state of the checkpoint when that was answered."""
+    """One vertex of one checkpoint, and the state of the checkpoint when that was answered.
+
+    ``triggered_ms`` follows from any acknowledgement's instant and duration; None where no subtask acknowledged.
+    """
 
     checkpoint_id: int
     status: CheckpointStatus
     detail: VertexDetail
+    triggered_ms: int | None
+
+    def is_of(self, header: CheckpointHeader) -> bool:
+        """Whether this is that checkpoint, and not another life's of the same id."""
+        is_same_id = self.checkpoint_id == header.checkpoint_id
+        return is_same_id and self.triggered_ms in (None, to_epoch_ms(header.triggered_at))
 
 
 def subtasks(document: Document, vertex_id: VertexId) -> SubtasksAnswer:
     """``/jobs/:id/checkpoints/details/:cid/subtasks/:vid``."""
     rows: list[_Row | None] = [None] * _subtask_count(document.get("num_subtasks"))
+    triggered_ms = None
     for item in document.get("subtasks").items():
         n = _index(item.get("index"), len(rows))
         if item.get("className").value == flink.SUBTASK_ACKNOWLEDGED:
             rows[n] = _row(item)
+            triggered_ms = _triggered_ms(item) if triggered_ms is None else triggered_ms
     columns: list[Values] = [tuple(None if row is None else row[n] for row in rows) for n in range(_WIDTH)]
-    return SubtasksAnswer(document.get("id").count(), _status(document), VertexDetail(vertex_id, *columns))
+    detail = VertexDetail(vertex_id, *columns)
+    return SubtasksAnswer(document.get("id").count(), _status(document), detail, triggered_ms)
+
+
+def _triggered_ms(item: Document) -> int | None:
+    acknowledged_ms, took_ms = item.get("ack_timestamp").whole(), item.get("end_to_end_duration").whole()
+    return None if acknowledged_ms < 0 or took_ms < 0 else acknowledged_ms - took_ms
 
 
 _Row = tuple[int | None, ...]

@@ -89,6 +89,8 @@ class RunMemory:
     not_found: dict[CheckpointKey, int] = field(default_factory=dict)
     """How often the detail was answered by 404."""
     newest_id: int | None = None
+    counted_total: int | None = None
+    """Checkpoints that the coordinator had counted at the last poll."""
     seen_open: set[CheckpointKey] = field(default_factory=set)
     """In progress at the poll before."""
     watches: dict[int, Watch] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -21,6 +21,7 @@ from backend.analysis.evidence import JobEvidence
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
 from backend.domain.checkpoint import Checkpoint, LateBarrier
+from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
 from backend.domain.ids import VertexId, target_id
 from backend.domain.observation import JobObservation, JobState, Observation
@@ -47,6 +48,7 @@ _NAMES_MAX = 20
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 Tell = Callable[[str], None]
+Sleep = Callable[[float], Awaitable[None]]
 
 
 def run(url: str, *, job: str | None, output_format: str) -> int:
@@ -62,7 +64,7 @@ def run(url: str, *, job: str | None, output_format: str) -> int:
         problem = FieldProblem("--format", f"{output_format!r} is none", ", ".join(FORMATS))
         raise InvalidInputError([problem], what="option")
     with _Progress() as tell:
-        answer = asyncio.run(_answer(url, job=job, tell=tell))
+        answer = asyncio.run(_asked(url, job=job, tell=tell))
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
     sys.stdout.write(printed(answer, output_format, is_terminal=sys.stdout.isatty()))
@@ -70,26 +72,30 @@ def run(url: str, *, job: str | None, output_format: str) -> int:
     return 0
 
 
-async def _answer(url: str, *, job: str | None, tell: Tell) -> Answer:
-    began_s = time.monotonic()
+async def _asked(url: str, *, job: str | None, tell: Tell) -> Answer:
     tell(f"asking {_shown(url)}")
     async with open_transport(url, timeout_s=TIMEOUT_S) as transport:
-        entries = parse.jobs_overview(read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url))
-        wanted = wanted_jobs(entries, job=job)
-        only = OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted))
-        gathered, problems = await _gather(
-            only, has_running=any(e.state is not JobState.ENDED for e in wanted), tell=tell
-        )
-        jobs = tuple(_job_answer(g) for g in gathered.jobs.values() if g.is_readable)
-        return Answer(
-            url=transport.url,
-            engine=gathered.engine,
-            jobs=jobs,
-            problems=tuple(dict.fromkeys([*problems, *gathered.problems])),
-            request_count=gathered.request_count,
-            took_s=time.monotonic() - began_s,
-            as_of=gathered.as_of,
-        )
+        return await answer_of(transport, job=job, tell=tell, clock=_WallClock(), sleep=asyncio.sleep)
+
+
+async def answer_of(transport: FlinkTransport, *, job: str | None, tell: Tell, clock: Clock, sleep: Sleep) -> Answer:
+    """Read the target several times, ``sleep`` apart, and judge its jobs; errors as ``run``."""
+    began_s = clock.monotonic_s()
+    entries = parse.jobs_overview(read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url))
+    wanted = wanted_jobs(entries, job=job)
+    readings = _Readings(
+        OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, tell=tell
+    )
+    await readings.take(has_running=any(e.state is not JobState.ENDED for e in wanted))
+    return Answer(
+        url=transport.url,
+        engine=readings.engine,
+        jobs=tuple(_job_answer(g) for g in readings.jobs.values() if g.is_readable),
+        problems=tuple(dict.fromkeys(readings.problems)),
+        request_count=readings.request_count,
+        took_s=clock.monotonic_s() - began_s,
+        as_of=readings.as_of,
+    )
 
 
 def wanted_jobs(entries: Sequence[JobEntry], *, job: str | None) -> tuple[JobEntry, ...]:
@@ -198,18 +204,41 @@ class Gathered:
         )
 
 
-@dataclass(slots=True)
 class _Readings:
-    """All runs of one target over the readings."""
+    """Polls one target several times and holds what was read of each run; later readings complete earlier ones."""
 
-    jobs: dict[tuple[str, datetime], Gathered] = field(default_factory=dict)
-    engine: str = ""
-    problems: list[str] = field(default_factory=list)
-    request_count: int = 1
-    as_of: datetime = _NEVER
+    def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, tell: Tell) -> None:
+        self.jobs: dict[tuple[str, datetime], Gathered] = {}
+        self.engine = ""
+        self.problems: list[str] = []
+        # The list of jobs was asked for before.
+        self.request_count = 1
+        self.as_of = _NEVER
+        self._url = transport.url
+        self._clock = clock
+        self._sleep = sleep
+        self._tell = tell
+        options = CollectorOptions(pressure_interval_s=0.0, ended_within_s=_ANY_AGE_S, budget_count=_REQUESTS_MAX)
+        self._collector = FlinkCollector(
+            transport, target_id=target_id(url=transport.url), options=options, monotonic_s=clock.monotonic_s
+        )
 
-    def add(self, observation: Observation) -> None:
-        """Take in one poll."""
+    async def take(self, *, has_running: bool) -> None:
+        """All readings; one where no job runs, for what has ended does not change between two."""
+        count = READINGS if has_running else 1
+        for n in range(1, count + 1):
+            self._tell(f"reading {self._url}, {n} of {count}")
+            try:
+                self._add(await self._collector.collect(self._clock.now()))
+            except UpstreamError as error:
+                if n == 1:
+                    raise
+                self.problems.insert(0, f"reading {n} of {count} failed: {error}")
+                return
+            if n < count:
+                await self._sleep(PAUSE_S)
+
+    def _add(self, observation: Observation) -> None:
         self.engine = " ".join(w for w in (observation.engine.value.capitalize(), observation.engine_version) if w)
         self.request_count += observation.cost.request_count
         self.as_of = observation.observed_at
@@ -219,25 +248,6 @@ class _Readings:
                 self.jobs[key] = Gathered(job)
             self.jobs[key].add(job, observation.observed_at)
             self.problems.extend(f"{job.name}: {problem}" for problem in job.problems)
-
-
-async def _gather(transport: FlinkTransport, *, has_running: bool, tell: Tell) -> tuple[_Readings, list[str]]:
-    options = CollectorOptions(pressure_interval_s=0.0, ended_within_s=_ANY_AGE_S, budget_count=_REQUESTS_MAX)
-    collector = FlinkCollector(transport, target_id=target_id(url=transport.url), options=options)
-    readings = _Readings()
-    # What has ended does not change between two readings.
-    count = READINGS if has_running else 1
-    for n in range(1, count + 1):
-        tell(f"reading {transport.url}, {n} of {count}")
-        try:
-            readings.add(await collector.collect(_now()))
-        except UpstreamError as error:
-            if n == 1:
-                raise
-            return readings, [f"reading {n} of {count} failed: {error}"]
-        if n < count:
-            await asyncio.sleep(PAUSE_S)
-    return readings, []
 
 
 def _job_answer(gathered: Gathered) -> JobAnswer:
@@ -251,8 +261,14 @@ def _job_answer(gathered: Gathered) -> JobAnswer:
     )
 
 
-def _now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)
+class _WallClock:
+    """The machine's clocks: the store's own would bring a database driver along."""
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(time.time(), UTC)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
 
 
 def _shown(url: str) -> str:

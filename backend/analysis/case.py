@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from backend.analysis import health, pressure
+from backend.analysis import health, pressure, travel
 from backend.analysis import sentences as say
-from backend.analysis.critical_path import CriticalPath, Phases, critical_path
+from backend.analysis.critical_path import CriticalPath, Phases, path_through
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.health import HealthReport
 from backend.analysis.phases import SubtaskPhases, checkpoint_phases
@@ -105,13 +105,14 @@ def of_job(evidence: JobEvidence) -> Case:
     has_restarts = _has_restarts(evidence)
     report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
-    loads, suspect = _pressure(evidence, evidence.pressure)
+    walked = tuple(_walk(c, evidence) for c in judged)
+    loads, suspect = _pressure(evidence, evidence.pressure, walked)
     return Case(
         evidence=evidence,
         report=report,
         lead=_job_lead(report, evidence),
         is_suffering=_is_job_suffering(report, judged, evidence),
-        walked=tuple(_walk(c, evidence) for c in judged),
+        walked=walked,
         loads=loads,
         suspect=suspect,
         has_restarts=has_restarts,
@@ -123,7 +124,7 @@ def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
     has_restarts = _has_restarts(evidence)
     walked = _walk(checkpoint, evidence)
     near = _near(checkpoint, walked.duration_ms, evidence.pressure)
-    loads, suspect = _pressure(evidence, near or evidence.pressure)
+    loads, suspect = _pressure(evidence, near or evidence.pressure, (walked,))
     limit = health.slow_limit_ms(evidence.config)
     is_long = limit is not None and walked.duration_ms >= limit[0]
     return Case(
@@ -145,11 +146,15 @@ def _has_restarts(evidence: JobEvidence) -> bool:
 
 
 def _pressure(
-    evidence: JobEvidence, readings: Sequence[VertexPressure]
+    evidence: JobEvidence, readings: Sequence[VertexPressure], walked: Sequence[Walked]
 ) -> tuple[dict[VertexId, VertexLoad], Suspect | None]:
-    loads = pressure.without_unset(evidence.topology, pressure.vertex_loads(readings))
-    found = pressure.suspects(evidence.topology, loads)
-    return loads, pressure.root_suspect(evidence.topology, found)
+    topology = evidence.topology
+    loads = pressure.without_unset(topology, pressure.vertex_loads(readings))
+    found = pressure.suspects(topology, loads)
+    if not found:
+        hops = travel.hops(topology, [(w.phases, w.duration_ms) for w in walked if w.phases])
+        found = pressure.queued_suspects(topology, loads, {h.vertex_id: h.hop_ms for h in hops})
+    return loads, pressure.root_suspect(topology, found)
 
 
 def _walk(checkpoint: Checkpoint, evidence: JobEvidence) -> Walked:
@@ -159,10 +164,11 @@ def _walk(checkpoint: Checkpoint, evidence: JobEvidence) -> Walked:
     if duration is None:
         end = header.failed_at or evidence.now
         duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
+    phases = checkpoint_phases(checkpoint, evidence.config, late)
     return Walked(
         checkpoint=checkpoint,
-        phases=checkpoint_phases(checkpoint, evidence.config, late),
-        path=critical_path(checkpoint, evidence.topology, evidence.config, late),
+        phases=phases,
+        path=path_through(phases, evidence.topology, end_ms=header.end_to_end_duration_ms),
         duration_ms=duration,
     )
 

@@ -16,7 +16,7 @@ from backend.analysis.phases import SubtaskPhases, checkpoint_phases
 from backend.analysis.statistics import highest
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, LateBarrier
 from backend.domain.ids import VertexId
-from backend.domain.topology import Topology
+from backend.domain.topology import Edge, Topology
 from backend.domain.verdict import Basis, Phase
 
 Phases = Mapping[VertexId, tuple[SubtaskPhases, ...]]
@@ -68,11 +68,15 @@ def critical_path(
 ) -> CriticalPath | None:
     """The critical path of one checkpoint, or None where no subtask's detail is known."""
     phases = checkpoint_phases(checkpoint, config, late_barriers)
+    return path_through(phases, topology, end_ms=checkpoint.header.end_to_end_duration_ms)
+
+
+def path_through(phases: Phases, topology: Topology, *, end_ms: int | None) -> CriticalPath | None:
+    """As ``critical_path``, of phases that are known already; ``end_ms`` is the checkpoint's end, since its trigger."""
     last = _last(phases, topology)
     if last is None:
         return None
     vertex_id, subtask = last
-    end_ms = checkpoint.header.end_to_end_duration_ms
     steps: list[CriticalStep] = []
     reached_ms = _own_steps(steps, topology, vertex_id, phases[vertex_id][subtask], end_ms)
     _walk_up(steps, topology, phases, vertex_id, subtask, reached_ms)
@@ -103,11 +107,6 @@ def with_persistence(
     return replace(path, last_in=f"last in {count} of {len(known)}")
 
 
-def last_subtask(phases: Phases, topology: Topology) -> tuple[VertexId, int] | None:
-    """Vertex and index of the subtask the checkpoint ended with, or waits for."""
-    return _last(phases, topology)
-
-
 def forwarded_ms(phases: SubtaskPhases) -> int | None:
     """When the subtask passed its barrier on: as its snapshot begins, before the sync part."""
     return phases.snapshot_at_ms
@@ -116,15 +115,46 @@ def forwarded_ms(phases: SubtaskPhases) -> int | None:
 def senders(topology: Topology, vertex_id: VertexId, subtask: int, phases: Phases) -> list[tuple[VertexId, int]]:
     """The subtasks with a channel to this one, whose detail is known."""
     found: list[tuple[VertexId, int]] = []
-    for edge in topology.edges:
-        if edge.target != vertex_id or edge.source not in phases:
-            continue
+    for edge in _inputs(topology, vertex_id, phases):
         count = len(phases[edge.source])
-        if edge.ship_strategy in _POINTWISE and count == len(phases.get(vertex_id, ())):
+        if _is_pointwise(edge, count, len(phases.get(vertex_id, ()))):
             found.append((edge.source, subtask))
         else:
             found.extend((edge.source, i) for i in range(count))
     return found
+
+
+def _inputs(topology: Topology, vertex_id: VertexId, phases: Phases) -> list[Edge]:
+    return [e for e in topology.edges if e.target == vertex_id and e.source in phases]
+
+
+def sent_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> tuple[float | None, ...]:
+    """By subtask of the vertex: when all its senders had passed the barrier on; None where one's time is not known."""
+    edges = [(e, [forwarded_ms(p) for p in phases[e.source]]) for e in _inputs(topology, vertex_id, phases)]
+    return _latest(edges, len(phases.get(vertex_id, ())))
+
+
+def arrived_below_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> tuple[float | None, ...]:
+    """By subtask of the vertex: when the barrier had come to all subtasks below it; None where one's is not known."""
+    edges = [(e, [p.travel_ms for p in phases.get(e.target, ())]) for e in topology.edges if e.source == vertex_id]
+    return _latest(edges, len(phases.get(vertex_id, ())))
+
+
+def _latest(edges: Sequence[tuple[Edge, Sequence[float | None]]], count: int) -> tuple[float | None, ...]:
+    """The latest time at the other ends, for each of ``count`` subtasks; one pass over each edge, not one a channel."""
+    ends: list[Sequence[float | None]] = []
+    for edge, times in edges:
+        if _is_pointwise(edge, len(times), count):
+            ends.append(times)
+        else:
+            is_known = bool(times) and all(t is not None for t in times)
+            ends.append([highest(times) if is_known else None] * count)
+    columns = zip(*ends, strict=True) if ends else iter([()] * count)
+    return tuple(None if not c or any(t is None for t in c) else highest(c) for c in columns)
+
+
+def _is_pointwise(edge: Edge, count: int, other_count: int) -> bool:
+    return edge.ship_strategy in _POINTWISE and count == other_count
 
 
 def _last(phases: Phases, topology: Topology) -> tuple[VertexId, int] | None:

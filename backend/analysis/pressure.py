@@ -11,7 +11,7 @@ Invariant: the answer does not depend on the order of subtasks; a subtask withou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from backend.analysis.statistics import column_means, highest, known, mean, ratio
@@ -19,6 +19,7 @@ from backend.analysis.thresholds import (
     BACKPRESSURED_MIN_RATIO,
     BACKPRESSURED_OK_RATIO,
     BUSY_MIN_RATIO,
+    HOP_MIN_MS,
     PRESSURE_WINDOW_S,
     RATE_WINDOW_S,
     SIBLINGS_BUSY_RATIO,
@@ -78,6 +79,8 @@ class Suspect:
     cost_ratio: float | None = None
     is_contradicted: bool = False
     """Whether the records of the last seconds alone would make it another kind."""
+    queue_ms: float | None = None
+    """What the barrier spent in the queue before it, where that is the sign, and not yet what feeds it."""
 
 
 def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoad]:
@@ -112,8 +115,29 @@ def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> d
 
 def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[Suspect, ...]:
     """Every vertex that shows the sign, in topological order."""
-    found = (_suspect(topology, loads, v.id) for v in topology.vertices)
-    return tuple(s for s in found if s is not None)
+    found: list[Suspect] = []
+    for vertex in topology.vertices:
+        load, feeder = loads.get(vertex.id), _feeder(topology, loads, vertex.id)
+        if load is not None and feeder is not None and feeder[1] >= BACKPRESSURED_MIN_RATIO:
+            full = tuple(i for i in load.known_subtasks if load.is_full(i))
+            found += [_suspect(load, full, feeder)] if full else []
+    return tuple(found)
+
+
+def queued_suspects(
+    topology: Topology, loads: Mapping[VertexId, VertexLoad], hops: Mapping[VertexId, Ratios]
+) -> tuple[Suspect, ...]:
+    """As ``suspects``, where queues still fill up: full while barriers meet a queue before it (``hops``, in ms)."""
+    found: list[Suspect] = []
+    for vertex in topology.vertices:
+        load, feeder, hop = loads.get(vertex.id), _feeder(topology, loads, vertex.id), hops.get(vertex.id, ())
+        if load is None or feeder is None:
+            continue
+        full = tuple(i for i in load.known_subtasks if load.is_full(i))
+        met = highest(hop[i] for i in full if i < len(hop))
+        if met is not None and met >= HOP_MIN_MS:
+            found.append(replace(_suspect(load, full, feeder), queue_ms=met))
+    return tuple(found)
 
 
 def root_suspect(topology: Topology, found: Sequence[Suspect]) -> Suspect | None:
@@ -193,13 +217,7 @@ def _feeder(
     return max(held, key=lambda x: x[1], default=None)
 
 
-def _suspect(topology: Topology, loads: Mapping[VertexId, VertexLoad], vertex_id: VertexId) -> Suspect | None:
-    load, feeder = loads.get(vertex_id), _feeder(topology, loads, vertex_id)
-    if load is None or feeder is None or feeder[1] < BACKPRESSURED_MIN_RATIO:
-        return None
-    full = tuple(i for i in load.known_subtasks if load.is_full(i))
-    if not full:
-        return None
+def _suspect(load: VertexLoad, full: tuple[int, ...], feeder: tuple[VertexId, float]) -> Suspect:
     rest = tuple(i for i in load.known_subtasks if i not in full)
     busy = mean(load.busy[i] for i in full) or 0.0
     siblings_busy = mean(load.busy[i] for i in rest)
@@ -207,7 +225,7 @@ def _suspect(topology: Topology, loads: Mapping[VertexId, VertexLoad], vertex_id
     kind = _kind(siblings_busy, share, cost)
     recent = _kind(siblings_busy, *_share_and_cost(load, load.recent_records, full, rest))
     return Suspect(
-        vertex_id=vertex_id,
+        vertex_id=load.vertex_id,
         full=full,
         kind=kind,
         is_contradicted=recent not in (kind, VerdictKind.UNDECIDED),

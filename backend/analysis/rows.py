@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
-from backend.analysis.critical_path import with_persistence
 from backend.analysis.pressure import Suspect, VertexLoad, backpressured_max
 from backend.analysis.statistics import highest, known, median, ratio
 from backend.domain.ids import VertexId
@@ -46,6 +45,9 @@ def load(case: Case, suspect: Suspect) -> list[Evidence]:
             "ratio",
         ),
     ]
+    if suspect.queue_ms is not None:
+        text = f"{vertex}: the barrier in the queue before {who}, the longest, mean"
+        rows.append(_row(text, "start_delay", suspect.queue_ms, "ms", Basis.RECONSTRUCTED))
     if suspect.siblings_busy is not None:
         rows.append(_row(f"{vertex}: the other subtasks busy, mean", "busyRatio", suspect.siblings_busy, "ratio"))
     if suspect.siblings_backpressured is not None:
@@ -103,18 +105,13 @@ def persistence(case: Case, vertex_id: VertexId) -> list[Evidence]:
     if not done or done[-1].path is None:
         return []
     newest, path = done[-1], done[-1].path
-    path = with_persistence(
-        path,
-        [w.checkpoint for w in case.walked],
-        case.evidence.topology,
-        case.evidence.config,
-        case.evidence.late_barriers,
-    )
-    rows: list[Evidence] = []
-    if path.last_in is not None:
-        where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
-        rows.append(_row(f"{where} acknowledged {path.last_in} checkpoints", "latest_ack_timestamp", None, None))
-    if path.without_last_ms is not None and path.last_vertex_id == vertex_id:
+    lasts = [(w.path.last_vertex_id, w.path.last_subtask) for w in case.walked if w.path is not None]
+    count = lasts.count((path.last_vertex_id, path.last_subtask))
+    where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
+    rows = [
+        _row(f"{where} acknowledged last in {count} of {len(lasts)} checkpoints", "latest_ack_timestamp", None, None)
+    ]
+    if case.is_suffering and path.without_last_ms is not None and path.last_vertex_id == vertex_id:
         text = (
             f"checkpoint {newest.checkpoint.header.checkpoint_id}: without its last subtask "
             f"{say.duration(newest.duration_ms)} would be {say.duration(path.without_last_ms)}"

@@ -2,8 +2,10 @@
 
 A slow sync part shows at its own subtask only. A long async part is input and output only where nothing else keeps it
 open: under an aligned timeout upstream tasks hold it until their output barriers are consumed, with unaligned
-checkpoints it contains the wait for the last barrier (flink-baseline.md, 3, 12, 14, 15). Those waits are left out here:
-of the first kind by looking at vertices without outputs only, of the second by subtracting the overlaid alignment.
+checkpoints it contains the wait for the last barrier (flink-baseline.md, 3, 12, 14, 15). Only what outlasts these waits
+counts here: what is left once the barrier had come to everyone below, and once the last barrier had come to the task.
+
+Writers share a store: of several vertices with a long async part the one that wrote the most is named, not the last.
 
 A store so slow that a subtask does not acknowledge before the timeout shows by its absence: the others acknowledged at
 once, nothing is back-pressured, and no barrier is known to have come late (5).
@@ -11,13 +13,13 @@ once, nothing is back-pressured, and no barrier is known to have come late (5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from backend.analysis.critical_path import Phases
+from backend.analysis.critical_path import Phases, arrived_below_ms
 from backend.analysis.phases import SubtaskPhases
-from backend.analysis.statistics import column_means, highest, median
-from backend.analysis.thresholds import PHASE_MIN_MS, PHASE_MIN_RATIO, SLOW_MIN_MS, STANDOUT_RATIO
+from backend.analysis.statistics import column_means, highest, known, median
+from backend.analysis.thresholds import GRADED_RATIO, PHASE_MIN_MS, PHASE_MIN_RATIO, SLOW_MIN_MS, STANDOUT_RATIO
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.ids import VertexId
 from backend.domain.topology import Topology
@@ -28,7 +30,8 @@ from backend.domain.verdict import Phase
 class LongPart:
     """A snapshot part that ruled ``checkpoint_count`` of ``considered_count`` checkpoints.
 
-    ``part_ms`` is the mean of the vertex's largest; ``size_bytes`` the mean a named subtask wrote, where reported.
+    ``part_ms`` is the median of the vertex's largest; ``size_bytes`` what a named subtask typically wrote, and
+    ``total_bytes`` what all of the vertex did, where reported. ``likewise`` are other vertices long in the same phase.
     """
 
     vertex_id: VertexId
@@ -40,6 +43,8 @@ class LongPart:
     considered_count: int
     size_bytes: float | None = None
     siblings_ms: float | None = None
+    total_bytes: float | None = None
+    likewise: tuple[LongPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +60,32 @@ class Unanswered:
 
 
 def long_part(
-    topology: Topology, config: CheckpointConfig | None, checkpoints: Sequence[tuple[Phases, int]]
+    topology: Topology,
+    config: CheckpointConfig | None,
+    checkpoints: Sequence[tuple[Phases, int]],
+    *,
+    held_back: Collection[VertexId] = (),
 ) -> LongPart | None:
-    """The sync or async part that takes half of at least half of the long ``(phases, duration_ms)``, if one does."""
+    """The sync or async part that takes half of at least half of the long ``(phases, duration_ms)``, if one does.
+
+    Where barriers may wait in output queues, the async part of a vertex that is ``held_back`` is left out altogether.
+    """
     considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
     if not considered:
         return None
     found = [
         part
         for vertex in topology.vertices
-        for phase in (Phase.SYNC, Phase.ASYNC)
-        if not (phase is Phase.ASYNC and _may_wait(topology, config, vertex.id))
-        and (part := _long_part(vertex.id, phase, considered)) is not None
+        for asked in (_Asked(topology, config, vertex.id, phase) for phase in (Phase.SYNC, Phase.ASYNC))
+        if not (asked.may_wait and vertex.id in held_back) and (part := _long_part(asked, considered)) is not None
     ]
-    return max(found, key=lambda p: p.part_ms, default=None)
+    longest = max(found, key=lambda p: p.part_ms, default=None)
+    if longest is None:
+        return None
+    alike = [p for p in found if p.phase is longest.phase and p.part_ms >= STANDOUT_RATIO * longest.part_ms]
+    if longest.phase is Phase.ASYNC:
+        longest = max(alike, key=lambda p: (p.total_bytes or 0.0, p.part_ms))
+    return replace(longest, likewise=tuple(p for p in alike if p is not longest))
 
 
 def unanswered(topology: Topology, expired: Sequence[tuple[Phases, int]], *, has_readings: bool) -> Unanswered | None:
@@ -111,46 +128,86 @@ def _unanswered(topology: Topology, phases: Phases, duration_ms: int) -> Unanswe
     )
 
 
-def _may_wait(topology: Topology, config: CheckpointConfig | None, vertex_id: VertexId) -> bool:
-    """Whether the vertex's async part may stay open until its output barriers are consumed."""
-    if config is None or not config.is_unaligned_enabled:
-        return False
-    return bool(topology.downstream(vertex_id))
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Whose part of which phase is looked at."""
+
+    topology: Topology
+    config: CheckpointConfig | None
+    vertex_id: VertexId
+    phase: Phase
+
+    def parts_ms(self, phases: Phases) -> list[float | None]:
+        """By subtask, the part that is its own; None where it is not known."""
+        there = phases.get(self.vertex_id, ())
+        if self.phase is Phase.SYNC:
+            return [p.sync_duration_ms for p in there]
+        if not self.may_wait:
+            return [p.own_async_ms for p in there]
+        released = arrived_below_ms(self.topology, self.vertex_id, phases)
+        return [_since(r, p) for r, p in zip(released, there, strict=True)]
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the part may stay open until the output barriers are consumed."""
+        if self.phase is not Phase.ASYNC:
+            return False
+        is_enabled = self.config is not None and bool(self.config.is_unaligned_enabled)
+        return is_enabled and bool(self.topology.downstream(self.vertex_id))
 
 
-def _part_ms(p: SubtaskPhases, phase: Phase) -> float | None:
-    value = p.sync_duration_ms if phase is Phase.SYNC else p.own_async_ms
-    return None if value is None else float(value)
+def _since(released_ms: float | None, p: SubtaskPhases) -> float | None:
+    own = p.own_async_ms
+    if own is None or released_ms is None or p.async_end_ms is None:
+        return None
+    return min(float(own), max(0.0, p.async_end_ms - released_ms))
 
 
-def _long_part(vertex_id: VertexId, phase: Phase, checkpoints: Sequence[tuple[Phases, int]]) -> LongPart | None:
+def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]]) -> LongPart | None:
     rows: list[list[float | None]] = []
     sizes: list[list[float | None]] = []
+    silent: list[list[float | None]] = []
     durations: list[int] = []
     for phases, duration in checkpoints:
-        row = [_part_ms(p, phase) for p in phases.get(vertex_id, ())]
+        there = phases.get(asked.vertex_id, ())
+        row = asked.parts_ms(phases)
         most = highest(row)
         if most is not None and most >= PHASE_MIN_MS and most >= PHASE_MIN_RATIO * duration:
             rows.append(row)
-            sizes.append([p.checkpointed_size_bytes for p in phases[vertex_id]])
+            sizes.append([p.checkpointed_size_bytes for p in there])
+            silent.append([float(not p.is_acknowledged) for p in there])
             durations.append(duration)
     if not rows or len(rows) < len(checkpoints) * PHASE_MIN_RATIO:
         return None
     means = column_means(rows)
-    most = highest(means) or 0.0
-    named = tuple(i for i, m in enumerate(means) if m is not None and m >= STANDOUT_RATIO * most)
-    if len(named) * 2 > len(means):
-        # A store gives out its bandwidth unevenly: with most of its subtasks long, it is the vertex that is.
-        named = tuple(range(len(means)))
+    named = _standing_out(means, column_means(silent))
     size_means = column_means(sizes)
     return LongPart(
-        vertex_id=vertex_id,
+        vertex_id=asked.vertex_id,
         subtasks=named,
-        phase=phase,
-        part_ms=median(highest(r) for r in rows) or most,
+        phase=asked.phase,
+        part_ms=median(highest(r) for r in rows) or 0.0,
         duration_ms=median(durations) or 0.0,
         checkpoint_count=len(rows),
         considered_count=len(checkpoints),
         size_bytes=median(size_means[i] for i in named),
         siblings_ms=median(m for i, m in enumerate(means) if i not in named),
+        total_bytes=sum(known(size_means)) if known(size_means) else None,
     )
+
+
+def _standing_out(means: Sequence[float | None], silent: Sequence[float | None]) -> tuple[int, ...]:
+    """Who has about the longest part, or mostly did not even get through; all, where that is about everybody.
+
+    A store serves its writers one after the other, so that their parts grow from the first to the last: with half of
+    them long and the rest far from quick, it is the vertex that is.
+    """
+    most = highest(means) or 0.0
+    named = [
+        i
+        for i, (m, s) in enumerate(zip(means, silent, strict=True))
+        if (m is not None and m >= STANDOUT_RATIO * most) or (s or 0.0) > PHASE_MIN_RATIO
+    ]
+    rest = median(m for i, m in enumerate(means) if i not in named)
+    is_graded = rest is not None and rest >= GRADED_RATIO * most and len(named) * 2 >= len(means)
+    return tuple(range(len(means))) if len(named) * 2 > len(means) or is_graded else tuple(named)

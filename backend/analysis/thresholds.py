@@ -66,6 +66,9 @@ PHASE_MIN_MS: Final = 500
 STANDOUT_RATIO: Final = 0.5
 """Subtasks with at least this share of the largest value are named beside the one that has it."""
 
+GRADED_RATIO: Final = 0.25
+"""Siblings whose snapshot part is this much of the longest are slow too: a store serves its writers in turn."""
+
 HOP_MIN_MS: Final = 500
 """A hop of the barrier shorter than this met no queue worth the name."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.analysis.critical_path import Phases, forwarded_ms, senders
+from backend.analysis.critical_path import Phases, sent_ms
 from backend.analysis.phases import SubtaskPhases
 from backend.analysis.statistics import column_means, highest
 from backend.analysis.thresholds import HOP_MIN_MS, PHASE_MIN_MS, PHASE_MIN_RATIO, STANDOUT_RATIO
@@ -97,11 +97,7 @@ def _late_row(rows: Sequence[SubtaskPhases], duration_ms: int) -> list[float | N
 
 def _hop_row(topology: Topology, phases: Phases, vertex_id: VertexId, duration_ms: int) -> list[float | None]:
     row: list[float | None] = []
-    for p in phases[vertex_id]:
-        sent = [forwarded_ms(phases[v][i]) for v, i in senders(topology, vertex_id, p.subtask, phases)]
+    for p, sent in zip(phases[vertex_id], sent_ms(topology, vertex_id, phases), strict=True):
         reached = p.travel_ms if p.is_acknowledged or p.travel_ms is not None else duration_ms
-        if reached is None or not sent or any(s is None for s in sent):
-            row.append(None)
-        else:
-            row.append(max(0.0, reached - (highest(sent) or 0.0)))
+        row.append(None if reached is None or sent is None else max(0.0, reached - sent))
     return row

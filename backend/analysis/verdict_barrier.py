@@ -129,6 +129,8 @@ def _guilt(case: Case, suspect: Suspect, vertex: str) -> str:
     busy = say.percent(suspect.busy)
     feeder = case.name(suspect.feeder_id)
     behind = f"while {feeder} before it is back-pressured {say.percent(suspect.feeder_backpressured)}"
+    if suspect.queue_ms is not None:
+        behind = f"while the barrier spends {say.duration(suspect.queue_ms)} in the queue before it"
     if suspect.kind is VerdictKind.CAPACITY:
         if parallelism(case, suspect.vertex_id) == 1:
             return f"{vertex} is at capacity: its only subtask is busy {busy}, {behind}"

@@ -7,6 +7,7 @@ from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.snapshots import LongPart, Unanswered
+from backend.analysis.statistics import highest
 from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO
 from backend.analysis.verdict_draft import are, by_count, draft, parallelism
 from backend.domain.checkpoint import Checkpoint
@@ -66,7 +67,8 @@ def long_part(case: Case) -> Verdict | None:
     """A sync or async part that takes half of the checkpoints by itself."""
     if not case.is_suffering:
         return None
-    part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
+    held_back = [v for v, load in case.loads.items() if (highest(load.backpressured) or 0.0) >= BACKPRESSURED_MIN_RATIO]
+    part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones, held_back=held_back)
     if part is None:
         return None
     where = say.where(case.name(part.vertex_id), part.subtasks, parallelism(case, part.vertex_id))
@@ -100,7 +102,14 @@ def _long_part_text(case: Case, part: LongPart) -> str:
         text += f", {say.duration(part.siblings_ms)} at the other subtasks"
     if is_sync:
         return f"{text}, and the task does nothing else meanwhile"
+    if part.likewise:
+        text += f" (and waits behind it: {say.listed([_likewise(case, p) for p in part.likewise])})"
     return f"{text}: the way to the checkpoint store is slow"
+
+
+def _likewise(case: Case, part: LongPart) -> str:
+    wrote = "" if part.size_bytes is None else f" for {say.size(part.size_bytes)}"
+    return f"{case.name(part.vertex_id)}, {say.duration(part.part_ms)}{wrote}"
 
 
 def unanswered(case: Case) -> Verdict | None:

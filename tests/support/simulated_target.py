@@ -1,0 +1,74 @@
+"""The live runtime as a target without sockets or waiting: its REST over ASGI, its jobs on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+
+import httpx
+
+from backend.api.runtime_driver import LiveJob, RuntimeDriver
+from backend.api.runtime_engine import build_live_engine, job_run_id
+from backend.api.runtime_rest import PREFIX, create_runtime_app
+from backend.domain.clock import from_epoch_ms
+from backend.domain.errors import TargetProtocolError
+from backend.runtime.jobfile import JobSpec
+from collectors.diagnosis_print import Answer
+from collectors.diagnose import answer_of
+
+ORIGIN_EPOCH_MS = 1_795_600_000_000
+
+
+class SimulatedTarget:
+    """``FlinkTransport``, ``Clock`` and ``Sleep`` of the runtime: every wait moves all its jobs by as much."""
+
+    def __init__(self, specs: Sequence[JobSpec]) -> None:
+        self._now_us = 0
+        self._jobs = [
+            LiveJob(job_run_id(spec.name, ORIGIN_EPOCH_MS), build_live_engine(spec), ORIGIN_EPOCH_MS, 0.0)
+            for spec in specs
+        ]
+        app = create_runtime_app(RuntimeDriver(self._jobs, self.monotonic_s), version="0.0.0")
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1{PREFIX}")
+        self.asked: list[str] = []
+
+    async def __aenter__(self) -> SimulatedTarget:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    @property
+    def url(self) -> str:
+        """As a transport shows it."""
+        return "http://127.0.0.1/runtime/v1"
+
+    async def get(self, path: str) -> bytes:
+        """The body of a 200 answer."""
+        self.asked.append(path)
+        # Concatenated by hand: a client would merge the query.
+        answer = await self._client.get(f"{self.url}{path}")
+        if answer.status_code != 200:
+            raise TargetProtocolError(url=self.url, reason=answer.text[:200], status=answer.status_code)
+        return answer.content
+
+    def now(self) -> datetime:
+        """The instant that the virtual time is mapped to."""
+        return from_epoch_ms(ORIGIN_EPOCH_MS) + timedelta(microseconds=self._now_us)
+
+    def monotonic_s(self) -> float:
+        """Virtual seconds."""
+        return self._now_us / 1e6
+
+    async def sleep(self, seconds: float) -> None:
+        """Let every job run that long."""
+        self._now_us += round(seconds * 1e6)
+        for job in self._jobs:
+            job.engine.run_until(self._now_us)
+
+    async def diagnosed(self) -> Answer:
+        """What ``barrierscope diagnose`` would say of it now."""
+        return await answer_of(self, job=None, tell=lambda _: None, clock=self, sleep=self.sleep)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -486,6 +487,7 @@ class _Job:
 # --- recorded documents -------------------------------------------------------------------------------------------
 
 
+@cache
 def _documents(run: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with gzip.open(RECORDINGS / run / "rest.jsonl.gz", "rt") as lines:

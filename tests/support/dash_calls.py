@@ -1,0 +1,96 @@
+"""A Dash application asked as a browser asks it: one callback over HTTP, by one of its outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from dashboard.role import create_app
+from tests.support.fake_api import FakeApi
+
+_UPDATE = "/ui/_dash-update-component"
+
+
+class DashCalls:
+    """Callbacks of the dashboard over a fake API, through its ASGI face."""
+
+    def __init__(self, fake: FakeApi) -> None:
+        self.fake = fake
+        self.app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
+        transport = httpx.ASGITransport(app=self.app)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://ui.test")
+        self._dependencies: list[dict[str, Any]] = []
+
+    async def __aenter__(self) -> DashCalls:
+        self._dependencies = (await self.http.get("/ui/_dash-dependencies")).json()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.http.aclose()
+
+    async def call(self, output: str, values: Mapping[str, object], *, by: str) -> dict[str, dict[str, Any]] | None:
+        """What the callback answers that writes ``output`` and listens to ``by`` (both ``id.property``).
+
+        ``values`` are those of inputs and states; others are null. None where it has nothing to say.
+        """
+        found = next(d for d in self._dependencies if self._is_it(d, output, by))
+        names = found["output"].strip(".").split("...") if found["output"].startswith("..") else [found["output"]]
+        outputs = [{"id": n.rpartition(".")[0], "property": n.rpartition(".")[2]} for n in names]
+        body = {
+            "output": found["output"],
+            "outputs": outputs if len(outputs) > 1 else outputs[0],
+            "inputs": [self._value(i, values) for i in found["inputs"]],
+            "state": [self._value(s, values) for s in found["state"]],
+            "changedPropIds": [by],
+        }
+        answer = await self.http.post(_UPDATE, content=json.dumps(body), headers={"Content-Type": "application/json"})
+        if answer.status_code == 204:
+            return None
+        assert answer.status_code == 200, answer.text[:2000]
+        response: dict[str, dict[str, Any]] = answer.json()["response"]
+        return response
+
+    @staticmethod
+    def _is_it(dependency: dict[str, Any], output: str, by: str) -> bool:
+        is_server = dependency.get("clientside_function") is None
+        listens = any(_name(i) == by or _pattern(i, by) for i in dependency["inputs"])
+        return is_server and listens and output in dependency["output"]
+
+    @staticmethod
+    def _value(one: dict[str, Any], values: Mapping[str, object]) -> object:
+        if one["id"].startswith("{"):
+            pattern = json.loads(one["id"])
+            given = [(k, v) for k, v in values.items() if k.startswith("{")]
+            listed = []
+            for key, value in given:
+                own = json.loads(key.rpartition(".")[0])
+                if own["type"] == pattern["type"]:
+                    listed.append({"id": own, "property": one["property"], "value": value})
+            return listed
+        return {"id": one["id"], "property": one["property"], "value": values.get(_name(one))}
+
+
+def _name(one: dict[str, Any]) -> str:
+    return f"{one['id']}.{one['property']}"
+
+
+def _pattern(one: dict[str, Any], by: str) -> bool:
+    if not by.startswith("{") or not one["id"].startswith("{"):
+        return False
+    own, pattern = json.loads(by.rpartition(".")[0]), json.loads(one["id"])
+    return bool(own["type"] == pattern["type"])
+
+
+def texts(component: object) -> str:
+    """All text of a component's JSON, in order: what a person would read."""
+    if isinstance(component, list):
+        return " ".join(" ".join(texts(c) for c in component).split())
+    if isinstance(component, dict):
+        return texts(component.get("props", {}).get("children"))
+    return "" if component is None else str(component)

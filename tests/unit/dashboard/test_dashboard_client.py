@@ -1,0 +1,110 @@
+"""The client of our API: typed answers, two kinds of errors with a sentence, and what it keeps for how long."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from backend.contracts import api
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from dashboard.client import ApiClient
+from tests.support.fake_api import FakeApi
+
+pytestmark = pytest.mark.anyio
+
+_NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+def _client(handler, *, token: str | None = None, monotonic=lambda: 0.0) -> ApiClient:
+    return ApiClient(
+        transport=httpx.MockTransport(handler), base_url="http://api.test", token=token, monotonic=monotonic
+    )
+
+
+async def test_the_token_is_sent_and_identifiers_are_quoted():
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(
+            404, json=api.Problem(type="about:blank", title="x", status=404, detail="none").model_dump()
+        )
+
+    client = _client(handle, token="secret")
+    with pytest.raises(ApiRefusedError):
+        await client.checkpoint("a/../b?c", "r#1", 3)
+
+    assert seen[0].headers["authorization"] == "Bearer secret"
+    assert seen[0].url.raw_path == b"/api/v1/jobs/a%2F..%2Fb%3Fc/runs/r%231/checkpoints/3"
+
+
+async def test_all_pages_of_the_fleet_are_read():
+    items = [j.detail for j in FakeApi(now=lambda: _NOW).jobs.values()][:4]
+    rows = [api.JobOut.model_validate({k: getattr(d, k) for k in api.JobOut.model_fields}) for d in items]
+    asked: list[str | None] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        cursor = request.url.params.get("cursor")
+        asked.append(cursor)
+        at = int(cursor or 0)
+        page = api.Page[api.JobOut](items=rows[at : at + 2], next=str(at + 2) if at == 0 else None, as_of=_NOW)
+        return httpx.Response(200, content=page.model_dump_json())
+
+    page = await _client(handle).jobs()
+
+    assert [j.id for j in page.items] == [r.id for r in rows]
+    assert asked == [None, "2"]
+
+
+async def test_a_refusal_names_the_field_that_was_wrong():
+    problem = api.Problem(
+        type="about:blank", title="Invalid", status=422, detail="The body is not valid.",
+        errors=[api.ProblemField(pointer="#/url", detail="only http and https")],
+    )  # fmt: skip
+
+    with pytest.raises(ApiRefusedError, match=r"The body is not valid\. \(url: only http and https\)"):
+        await _client(lambda _: httpx.Response(422, content=problem.model_dump_json())).add_target(
+            api.TargetIn(url="ftp://x")
+        )
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (httpx.Response(502, text="<html>Bad Gateway</html>"), "HTTP 502 without a reason"),
+        (httpx.Response(200, text="<html>hello</html>"), "unreadable answer"),
+        (httpx.Response(200, text='{"version": 1'), "unreadable answer"),
+        (httpx.ReadTimeout("slow"), "did not answer within 10 s"),
+        (httpx.ConnectError("refused"), "does not answer"),
+    ],
+    ids=["502", "html", "half", "timeout", "refused"],
+)
+async def test_whatever_comes_instead_of_an_answer_is_one_error_with_a_sentence(answer, says):
+    def handle(_request: httpx.Request) -> httpx.Response:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(ApiUnavailableError, match=says):
+        await _client(handle).status()
+
+
+async def test_what_is_over_is_kept_for_a_while_and_what_is_open_hardly():
+    fake = FakeApi(now=lambda: _NOW)
+    now = [0.0]
+    client = _client(fake.handle, monotonic=lambda: now[0])
+
+    async def requests(number: int) -> int:
+        before = len(fake.requests)
+        await client.checkpoint("jruntime", "rruntime", number)
+        return len(fake.requests) - before
+
+    assert [await requests(22), await requests(24)] == [1, 1]
+    now[0] = 0.5
+    assert [await requests(22), await requests(24)] == [0, 0]
+    now[0] = 1.0
+    assert [await requests(22), await requests(24)] == [0, 1]
+    now[0] = 3.5
+    assert [await requests(22), await requests(24)] == [1, 1]

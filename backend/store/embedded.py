@@ -280,6 +280,7 @@ class EmbeddedPostgres:
     # --- the processes --------------------------------------------------------------------------------------------
 
     def _make_cluster(self, binaries: Path) -> None:
+        _refuse_nameless(self._account.uid)
         # Made aside and moved into place when complete: a cluster that was killed half-made is made again.
         draft = self._folder / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
@@ -365,6 +366,15 @@ def _account() -> _Account:
     except KeyError:
         return _Account(_NOBODY_UID, _NOBODY_UID)
     return _Account(entry.pw_uid, entry.pw_gid)
+
+
+def _refuse_nameless(uid: int) -> None:
+    # As in a container that was given a number for a user. The server does not mind, initdb does.
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        what = f"user id {uid} has no name on this machine, and PostgreSQL makes its data folder for named users only"
+        raise HostError(what, fix="run as a user of /etc/passwd, or add this one to it") from None
 
 
 def _installed_binaries() -> Path:

@@ -1,0 +1,319 @@
+"""The PostgreSQL that ``up`` brings along: any folder, any user, killed in any way, started beside another one."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from backend.domain.errors import HostError
+from backend.store import embedded
+from backend.store.embedded import EmbeddedPostgres
+from backend.store.leftovers import end_leftovers
+from tests.support.clusters import copy_cluster, python_with_server
+
+_NOBODY = 65534
+_LINUX = Path("/proc/self/cwd").exists()
+
+
+@pytest.fixture(scope="module")
+def made_cluster(tmp_path_factory):
+    """A server's folder with one table, stopped, made where a path may not be: long, with every odd character."""
+    above = tmp_path_factory.mktemp("clusters")
+    above.chmod(0o700)
+    folder = above / "a b'c%d \"é" / ("long-" * 40) / "postgres"
+    # What an instance leaves that was killed while it made its cluster.
+    (folder / "data.new").mkdir(parents=True)
+    (folder / "data.new" / "PG_VERSION").write_text("18\n")
+    server = EmbeddedPostgres(folder)
+    with psycopg.connect(server.start()) as connection:
+        connection.execute("CREATE TABLE kept (number int)")
+        connection.execute("INSERT INTO kept VALUES (1)")
+    server.stop()
+    return folder
+
+
+@pytest.fixture
+def folder(made_cluster, tmp_path):
+    return copy_cluster(made_cluster, tmp_path / "postgres")
+
+
+@pytest.fixture
+def server(folder):
+    made = EmbeddedPostgres(folder)
+    yield made
+    made.stop()
+
+
+def _kept(url):
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT number FROM kept").fetchall()
+
+
+def _is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except FileNotFoundError:
+        return False
+
+
+def _line(error):
+    words = str(error.value)
+    assert "\n" not in words
+    return words
+
+
+def test_it_lives_at_a_long_odd_path_and_nothing_above_it_changes(made_cluster):
+    assert len(str(made_cluster)) > 230
+    modes = {p: (p.stat().st_mode, p.stat().st_uid) for p in made_cluster.parents}
+    server = EmbeddedPostgres(made_cluster)
+
+    url = server.start()
+    try:
+        assert _kept(url) == [(1,)]
+    finally:
+        server.stop()
+
+    assert not (made_cluster / "data.new").exists()
+    assert modes == {p: (p.stat().st_mode, p.stat().st_uid) for p in made_cluster.parents}
+    assert modes[made_cluster.parents[2]][0] & 0o777 == 0o700
+
+
+def test_starting_twice_is_one_server_and_stopping_twice_is_no_error(server):
+    assert server.start() == server.start()
+    assert server.is_running
+
+    server.stop()
+    server.stop()
+
+    assert not server.is_running
+    assert server.pid is None
+
+
+def test_the_environment_of_the_caller_does_not_reach_the_server(server, monkeypatch):
+    monkeypatch.setenv("PGDATA", "/nowhere")
+    monkeypatch.setenv("LC_ALL", "xx_XX.nonsense")
+
+    with psycopg.connect(server.start()) as connection:
+        shown = {n: connection.execute(f"SHOW {n}").fetchone() for n in ("fsync", "synchronous_commit", "timezone")}
+
+    assert shown == {"fsync": ("on",), "synchronous_commit": ("on",), "timezone": ("UTC",)}
+
+
+def test_only_those_who_know_the_password_get_in(server):
+    url = server.start()
+    password = (server._folder / "password").read_text()
+
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(url.replace(password, "wrong"))
+    assert (server._folder / "password").stat().st_mode & 0o077 == 0
+
+
+def test_a_second_one_in_the_same_folder_is_refused_and_harms_nothing(server, folder):
+    url = server.start()
+
+    with pytest.raises(HostError) as error:
+        EmbeddedPostgres(folder).start()
+
+    assert _line(error) == (
+        f"the folder {folder} is in use by another instance; stop that one, or pass another folder with --data-dir"
+    )
+    assert _kept(url) == [(1,)]
+
+
+def test_of_two_processes_that_start_in_one_folder_one_wins(folder):
+    then = (
+        "import backend.domain.errors as e\n"
+        "try: server.start(); print('started', flush=True)\n"
+        "except e.HostError as error: print('refused', error, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    with python_with_server(folder, then) as one, python_with_server(folder, then) as other:
+        assert one.stdout is not None
+        assert other.stdout is not None
+        answers = sorted((one.stdout.readline(), other.stdout.readline()))
+
+    assert [a.split()[0] for a in answers] == ["refused", "started"]
+    assert "is in use by another instance" in answers[0]
+
+
+@pytest.mark.skipif(not _LINUX, reason="needs Linux")
+def test_the_server_ends_with_a_process_that_was_killed_and_the_folder_is_free(folder, server):
+    then = "server.start(); print(server.pid, flush=True); sys.stdin.read()"
+    with python_with_server(folder, then) as other:
+        assert other.stdout is not None
+        pid = int(other.stdout.readline())
+        other.kill()
+        other.wait(30)
+
+        assert _kept(server.start()) == [(1,)]
+
+    assert not _is_alive(pid)
+
+
+@pytest.mark.skipif(not _LINUX, reason="needs Linux")
+def test_a_server_that_outlived_its_instance_is_ended_before_the_next_start(folder, server):
+    # The process becomes another program: its lock is gone, and its server works on.
+    then = "import os; server.start(); os.execvp('sh', ['sh', '-c', f'echo {server.pid}; exec sleep 600'])"
+    with python_with_server(folder, then) as other:
+        assert other.stdout is not None
+        pid = int(other.stdout.readline())
+        assert _is_alive(pid)
+
+        assert _kept(server.start()) == [(1,)]
+
+        assert not _is_alive(pid)
+        assert other.poll() is None
+
+
+@pytest.mark.skipif(not _LINUX, reason="needs Linux")
+def test_a_pid_file_from_before_a_reboot_whose_number_is_another_program_now_does_not_matter(folder, server):
+    # The program runs as the server's user, and its number stands in the file as a server would have left it.
+    user = (folder / "data").stat().st_uid
+    with subprocess.Popen(["sleep", "600"], **({"user": user} if os.geteuid() == 0 else {})) as stranger:
+        stale = f"{stranger.pid}\n/proc/self/cwd\n1700000000\n5432\n\n127.0.0.1\n  5432001         0\nready   \n"
+        (folder / "data" / "postmaster.pid").write_text(stale)
+        try:
+            assert _kept(server.start()) == [(1,)]
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+def test_a_program_that_only_works_in_the_folder_is_not_ended(folder):
+    with subprocess.Popen(["sleep", "600"], cwd=folder / "data") as stranger:
+        try:
+            assert end_leftovers(folder / "data") == 0
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+def test_a_server_that_was_killed_is_started_again_by_the_same_object(server):
+    server.start()
+    os.killpg(server.pid, signal.SIGKILL)
+    server._process.wait(30)
+
+    assert not server.is_running
+    assert _kept(server.start()) == [(1,)]
+
+
+def test_a_port_that_is_taken_in_the_last_moment_is_tried_again(server, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        free = embedded._free_port
+        ports = [taken.getsockname()[1]]
+        monkeypatch.setattr(embedded, "_free_port", lambda: ports.pop() if ports else free())
+
+        assert _kept(server.start()) == [(1,)]
+
+
+@pytest.mark.parametrize("place", ["/proc/barrierscope/postgres", "/dev/null/postgres"])
+def test_a_folder_that_cannot_be_made_is_one_line(place):
+    with pytest.raises(HostError) as error:
+        EmbeddedPostgres(place).start()
+
+    assert f"{place} cannot be written (" in _line(error)
+    assert _line(error).endswith("; pass another folder with --data-dir")
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
+    (tmp_path / "postgres").write_text("not a folder")
+
+    with pytest.raises(HostError, match="cannot be written") as error:
+        EmbeddedPostgres(tmp_path / "postgres").start()
+    _line(error)
+
+
+def test_data_of_another_major_version_is_one_line_with_the_way_out_and_stays_as_it_is(folder):
+    (folder / "data" / "PG_VERSION").write_text("17\n")
+    before = sorted(os.listdir(folder / "data"))
+
+    with pytest.raises(HostError) as error:
+        EmbeddedPostgres(folder).start()
+
+    assert "is of PostgreSQL 17, and this version brings 18; export it with pg_dump of PostgreSQL 17" in _line(error)
+    assert sorted(os.listdir(folder / "data")) == before
+
+
+def test_a_server_that_cannot_start_says_why_in_one_line_and_leaves_the_folder_free(folder, server):
+    control = folder / "data" / "global" / "pg_control"
+    kept = control.read_bytes()
+    control.write_bytes(b"\0" * 100)
+
+    with pytest.raises(HostError, match=r"PostgreSQL did not start \(.*(FATAL|PANIC): .*\); see ") as error:
+        server.start()
+    _line(error)
+
+    control.write_bytes(kept)
+    assert _kept(server.start()) == [(1,)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_without_root_it_runs_as_whoever_starts_it():
+    user = next(u.pw_uid for u in pwd.getpwall() if u.pw_uid not in {0, _NOBODY})
+    interpreter = _interpreter_of(user)
+    if interpreter is None:
+        pytest.skip("no Python here that another user may run")
+    # Not pytest's folder: only its owner may enter that one.
+    above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
+    os.chown(above, user, user)
+    folder = above / "postgres"
+    packages = os.pathsep.join(p for p in sys.path if p)
+    then = (
+        "import os, psycopg; url = server.start(); connection = psycopg.connect(url)\n"
+        "connection.execute('CREATE TABLE t (n int)'); connection.commit(); connection.close(); server.stop()\n"
+        "with psycopg.connect(server.start()) as c: print(c.execute('SELECT count(*) FROM t').fetchone()[0])\n"
+        "print(os.stat(f'/proc/{server.pid}').st_uid, flush=True); server.stop()"
+    )
+    try:
+        with python_with_server(
+            folder, then, interpreter=[interpreter], environment={"PYTHONPATH": packages}, user=user
+        ) as other:
+            out, err = other.communicate(timeout=120)
+        assert (out.split(), err) == (["0", str(user)], "")
+        assert (folder / "data").stat().st_uid == user
+    finally:
+        shutil.rmtree(above)
+
+
+def test_a_user_without_a_name_is_told_so_in_one_line(tmp_path, monkeypatch):
+    def nameless(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nameless)
+
+    with pytest.raises(HostError, match=r"user id \d+ has no name on this machine") as error:
+        EmbeddedPostgres(tmp_path / "postgres").start()
+    _line(error)
+
+
+def _interpreter_of(user):
+    wanted = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for candidate in (sys.executable, "/usr/bin/python3"):
+        try:
+            shown = subprocess.run(
+                [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+                capture_output=True,
+                text=True,
+                cwd="/",
+                user=user,
+                group=user,
+                extra_groups=[],
+                check=False,
+                timeout=30,
+            ).stdout.strip()
+        except OSError:
+            continue
+        if shown == wanted:
+            return candidate
+    return None

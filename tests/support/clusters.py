@@ -1,0 +1,46 @@
+"""Folders of the embedded PostgreSQL: copies of a cluster that was made once, and servers in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_START = "import sys; from backend.store.embedded import EmbeddedPostgres; server = EmbeddedPostgres(sys.argv[1]); "
+
+
+def copy_cluster(made: Path, to: Path) -> Path:
+    """A copy of a stopped server's folder, owners and modes included."""
+    subprocess.run(["cp", "-a", str(made), str(to)], check=True, timeout=60)
+    return to
+
+
+@contextmanager
+def python_with_server(
+    folder: Path,
+    then: str,
+    *,
+    interpreter: Sequence[str] = (sys.executable,),
+    environment: Mapping[str, str] | None = None,
+    user: int | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """Another Python that has ``server`` over ``folder``, not started, and runs the statements ``then``."""
+    process = subprocess.Popen(
+        [*interpreter, "-c", _START + then, str(folder)],
+        cwd="/",
+        env=dict(os.environ) | {"PYTHONPATH": str(ROOT)} | dict(environment or {}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **({} if user is None else {"user": user, "group": user, "extra_groups": []}),  # type: ignore[call-overload]
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()

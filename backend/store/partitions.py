@@ -81,13 +81,18 @@ class Partitions:
 
     async def _make(self, table: str, day: date) -> None:
         name = partition_name(table, day)
-        exists = text("SELECT to_regclass(:name) IS NOT NULL")
+        # Asked of the catalogue's rows: ``to_regclass`` may remember that there was none.
+        exists = text(
+            "SELECT EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = CAST(:parent AS regclass) AND c.relname = :name)"
+        )
+        names = {"parent": table, "name": name}
         async with writing(self._engine) as connection:
-            if (await connection.execute(exists, {"name": name})).scalar_one():
+            if (await connection.execute(exists, names)).scalar_one():
                 return
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK_KEY})
             # Another may have made it while this one waited for its turn.
-            if (await connection.execute(exists, {"name": name})).scalar_one():
+            if (await connection.execute(exists, names)).scalar_one():
                 return
             # Attached and not created as a partition: that would lock out whoever reads or writes the table meanwhile.
             # Names and days are made here and hold nothing a caller wrote.

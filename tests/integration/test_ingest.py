@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
 
+from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
-from tests.support.observations import NOW, completed, failed, in_progress, job, observation
+from backend.store.engine import create_store_engine
+from backend.store.ingest import IngestWriter
+from backend.store.targets import NewTarget, TargetRepository
+from tests.support.observations import (
+    NOW,
+    SINK,
+    SOURCE,
+    barrier_events,
+    completed,
+    detail,
+    failed,
+    in_progress,
+    job,
+    observation,
+    pressure,
+    progress,
+    restarted,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -103,3 +123,224 @@ async def test_surplus_failures_are_kept_as_a_count_over_a_restart_of_the_coordi
         engine, "SELECT failed_unlisted_past, failed_listed_count, failed_listed_base, counts->'failed' FROM runs"
     )
     assert row == (3, 2, 1, 2)
+
+
+async def test_a_new_run_of_a_job_keeps_its_history_and_may_repeat_its_checkpoint_ids(writer, target, engine):
+    first = job([completed(1), completed(2)])
+    second = replace(restarted(first, started_at=NOW - timedelta(minutes=5)), checkpoints=(failed(1),))
+    await writer.write(observation(target, first))
+    await writer.write(observation(target, second, at=NOW + timedelta(seconds=2)))
+    await writer.write(observation(target, first, second, at=NOW + timedelta(seconds=4)))
+
+    assert await _rows(engine, "SELECT count(*) FROM jobs") == [(1,)]
+    assert await _rows(
+        engine,
+        "SELECT checkpoint_id, status FROM checkpoints c JOIN runs r ON r.id = c.run_id ORDER BY r.started_at, 1",
+    ) == [(1, "completed"), (2, "completed"), (1, "failed")]
+    assert await _rows(engine, "SELECT kind FROM job_events ORDER BY at") == [("run-started",), ("run-started",)]
+
+
+async def test_one_id_on_two_days_of_one_run_is_two_checkpoints_however_often_both_are_written(writer, target, engine):
+    both = (completed(0, triggered_at=NOW - timedelta(days=1)), completed(0, triggered_at=NOW - timedelta(minutes=1)))
+    for at_s in (0, 2):
+        await writer.write(observation(target, job(both), at=NOW + timedelta(seconds=at_s)))
+
+    assert await _rows(engine, "SELECT count(*), count(DISTINCT triggered_on) FROM checkpoints") == [(2, 2)]
+    assert await _rows(engine, "SELECT count(*) FROM checkpoint_details") == [(4,)]
+
+
+async def test_a_jobs_id_holds_over_targets_of_one_deployment_and_not_over_deployments(engine, clock):
+    targets, writer = TargetRepository(engine), IngestWriter(engine, clock=clock)
+    labelled = {"deployment": "prod"}
+    found = [
+        (await targets.add(NewTarget(f"http://{host}", host, "api", labels=labels), at=NOW)).id
+        for host, labels in (("a", labelled), ("b", labelled), ("c", {}))
+    ]
+    for number, target_id in enumerate(found):
+        await writer.write(observation(target_id, job([completed(1)]), at=NOW + timedelta(seconds=number)))
+
+    assert await _rows(engine, "SELECT deployment, count(*) FROM jobs GROUP BY 1 ORDER BY 1") == [
+        ("http://c", 1),
+        ("prod", 1),
+    ]
+    assert await _rows(engine, "SELECT count(*) FROM runs") == [(3,)]
+
+
+def _stream():
+    """What eight polls in a row hand on: checkpoints that come, go on and end, and what is seen beside them."""
+    for number in range(8):
+        at = NOW + timedelta(seconds=2 * number)
+        checkpoints = [c for i in range(4) for c in _life(i, number)]
+        seen = replace(
+            job(checkpoints),
+            progress=tuple(
+                progress(c.header.checkpoint_id, c.header.acknowledged_count, at)
+                for c in checkpoints
+                if not c.header.status.is_terminal
+            ),
+            pressure=(pressure(SOURCE, at), pressure(SINK, at, busy=number / 10)),
+            barriers=((0, barrier_events(2 * number)),),
+            exceptions=((NOW, "boom"),) if number > 4 else (),
+            restart_count=number // 4,
+            counts=CheckpointCounts(0, 4, 0, 3, 1),
+        )
+        yield seen, at
+
+
+def _life(checkpoint_id, poll):
+    age = poll - checkpoint_id
+    if age < 0:
+        return []
+    if age < 3:
+        return [in_progress(checkpoint_id, acknowledged_count=age, with_details=age > 1)]
+    return [failed(checkpoint_id) if checkpoint_id == 2 else completed(checkpoint_id)]
+
+
+async def _store(engine):
+    tables = {
+        "checkpoints": "run_id, checkpoint_id, triggered_on, status, acknowledged_count, start_delay_max_ms",
+        "checkpoint_details": "*",
+        "pressure": "*",
+        "late_barriers": "*",
+        "progress_points": "*",
+        "live_progress": "*",
+        "barrier_events": "*",
+        "job_events": "*",
+        "runs": "id, checkpoint_count, failed_listed_count, restart_count, counts, observed_at, first_observed_at",
+    }
+    return {t: sorted(map(repr, await _rows(engine, f"SELECT {c} FROM {t}"))) for t, c in tables.items()}
+
+
+@pytest.mark.parametrize("seed", range(2), ids=lambda seed: f"seed-{seed}")
+async def test_repeats_and_any_order_end_in_the_same_store(engine, clock, databases, seed):
+    polls = [observation(TargetId("x"), seen, at=at) for seen, at in _stream()]
+    rnd = random.Random(seed)
+    shuffled = polls + rnd.sample(polls, 4)
+    rnd.shuffle(shuffled)
+    # The run is made by whatever comes first; events of a run's restart count follow the newest observation.
+    with databases.migrated() as other:
+        second = create_store_engine(other)
+        stores = []
+        for store, order in ((engine, polls), (second, shuffled)):
+            target = (await TargetRepository(store).add(NewTarget("http://f", "f", "api"), at=NOW)).id
+            writer = IngestWriter(store, clock=clock)
+            for poll in order:
+                await writer.write(replace(poll, target_id=target))
+            stores.append(await _store(store))
+        await second.dispose()
+
+    for table, rows in stores[0].items():
+        assert stores[1][table] == rows, f"seed={seed}: {table} differs"
+    assert len(stores[0]["checkpoints"]) == 4
+    assert len(stores[0]["pressure"]) == 16
+
+
+async def test_writers_of_one_target_at_once_store_everything_once(engine, clock, target):
+    polls = [observation(target, seen, at=at) for seen, at in _stream()]
+    writers = [IngestWriter(engine, clock=clock) for _ in range(3)]
+    async with asyncio.TaskGroup() as group:
+        for writer in writers:
+            for poll in polls:
+                group.create_task(writer.write(poll))
+
+    assert await _rows(engine, "SELECT count(*), checkpoint_count FROM checkpoints, runs GROUP BY 2") == [(4, 4)]
+    assert await _rows(engine, "SELECT count(*) FROM checkpoint_details") == [(8,)]
+    assert await _rows(engine, "SELECT count(*) FROM pressure") == [(16,)]
+    assert await _rows(engine, "SELECT poll_count <= 8 FROM target_health") == [(True,)]
+
+
+async def test_two_targets_of_one_deployment_make_the_same_new_jobs_without_a_deadlock(engine, clock):
+    targets = TargetRepository(engine)
+    names = [f"job-{n}" for n in range(6)]
+    async with asyncio.TaskGroup() as group:
+        for number in range(4):
+            new = NewTarget(f"http://t{number}", "t", "api", labels={"deployment": "one"})
+            at = (await targets.add(new, at=NOW)).id
+            # Each engine numbers its runs as it likes.
+            runs = names if number % 2 else names[::-1]
+            jobs = [job([completed(1)], name=n, run=f"{runs.index(n)}") for n in names]
+            group.create_task(IngestWriter(engine, clock=clock).write(observation(at, *jobs)))
+
+    assert await _rows(engine, "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM runs)") == [(6, 24)]
+
+
+async def test_numbers_and_texts_no_column_holds_are_stored_as_missing_and_nothing_breaks(writer, target, engine):
+    huge = 2**70
+    wild = replace(
+        completed(1),
+        header=replace(
+            completed(1).header,
+            end_to_end_duration_ms=huge,
+            subtask_count=huge,
+            acknowledged_count=2**40,
+            failure_message="a\0b\ud800c" * 9000,
+        ),
+        details=(
+            replace(
+                detail(SOURCE, 1),
+                start_delay_ms=(huge, -huge, 5),
+                checkpointed_size_bytes=(huge,) * 3,
+                unaligned=(huge, 1, 0),
+            ),
+        ),
+    )
+    reading = replace(
+        pressure(SINK, NOW),
+        busy_ratio=(1e300, float("nan"), 0.25),
+        idle_ratio=(float("inf"),) * 3,
+        records_in_count=(huge, 1, 2),
+    )
+    seen = replace(
+        job([wild]),
+        name="odd \0 name",
+        engine_state="\0",
+        pressure=(reading,),
+        restart_count=huge,
+        progress=(progress(7, 2**40, NOW),),
+        exceptions=((NOW, "\0\ud800"),),
+        problems=("\0",),
+    )
+
+    result = await writer.write(observation(target, seen))
+
+    assert (result.new_count, result.detail_count, result.pressure_count) == (1, 1, 1)
+    assert await _rows(engine, "SELECT end_to_end_duration_ms, subtask_count FROM checkpoints") == [(None, 2**31 - 1)]
+    assert await _rows(engine, "SELECT start_delay_ms, checkpointed_size_bytes, unaligned FROM checkpoint_details") == [
+        ([None, None, 5], None, [None, 1, 0])
+    ]
+    assert await _rows(engine, "SELECT busy_ratio, idle_ratio, records_in_count FROM pressure") == [
+        ([None, None, 0.25], None, [None, 1, 2])
+    ]
+    assert await _rows(engine, "SELECT restart_count FROM runs") == [(None,)]
+
+
+async def test_a_failed_poll_is_kept_with_reason_and_since_when_and_ends_with_the_next_answer(writer, target, engine):
+    targets = TargetRepository(engine)
+    await writer.write(observation(target, job()))
+    for seconds in (5, 10):
+        await writer.report_failure(
+            target, kind="unreachable", reason=f"refused\0 {seconds}", at=NOW + timedelta(seconds=seconds)
+        )
+    away = await targets.get(target)
+    # A failure from before that is told late does not hide the newer one.
+    await writer.report_failure(target, kind="malformed", reason="old", at=NOW - timedelta(seconds=1))
+
+    assert (away.state, away.reason, away.since) == ("unreachable", "refused\ufffd 10", NOW + timedelta(seconds=5))
+    assert (away.last_success_at, away.last_attempt_at) == (NOW, NOW + timedelta(seconds=10))
+    assert (await targets.get(target)).state == "unreachable"
+
+    await writer.write(observation(target, job(), at=NOW + timedelta(seconds=20), request_count=9))
+    back = await targets.get(target)
+    assert (back.state, back.reason, back.since) == ("ok", None, NOW + timedelta(seconds=20))
+    assert back.cost is not None
+    assert (back.cost.requests_per_poll, back.cost.poll_interval_s) == (7.0, 10.0)
+
+
+async def test_an_observation_is_stored_whole_or_not_at_all(writer, target, engine):
+    broken = replace(job([completed(2)], name="b"), state=None)
+
+    with pytest.raises(AttributeError):
+        await writer.write(observation(target, job([completed(1)], name="a"), broken))
+
+    assert await _rows(engine, "SELECT count(*) FROM checkpoints") == [(0,)]
+    assert await _rows(engine, "SELECT count(*) FROM jobs") == [(0,)]

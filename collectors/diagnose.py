@@ -186,6 +186,10 @@ class Gathered:
             told = self.late.setdefault(progress.checkpoint_id, {})
             told.update({(b.vertex_id, b.subtask): b for b in progress.late_barriers})
 
+    def _may_end(self, checkpoint: Checkpoint) -> bool:
+        # What was in progress when its job ended is in progress for ever in what is left of the job.
+        return checkpoint.header.status.is_terminal or self.last.state is not JobState.ENDED
+
     def evidence(self) -> JobEvidence:
         """What the analysis takes."""
         last = self.last
@@ -195,7 +199,7 @@ class Gathered:
             now=self.as_of,
             config=last.config,
             counts=last.counts,
-            checkpoints=tuple(self.checkpoints[n] for n in sorted(self.checkpoints)),
+            checkpoints=tuple(c for _, c in sorted(self.checkpoints.items()) if self._may_end(c)),
             pressure=tuple(self.pressure),
             placements=last.placements,
             late_barriers={n: tuple(told.values()) for n, told in self.late.items()},

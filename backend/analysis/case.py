@@ -19,7 +19,7 @@ from backend.analysis.phases import SubtaskPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
 from backend.analysis.statistics import median
 from backend.analysis.thresholds import CHECKPOINT_WINDOW_S, CONFIDENT_COUNT
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
@@ -34,6 +34,16 @@ class Walked:
     phases: Phases
     path: CriticalPath | None
     duration_ms: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is in progress."""
+        return not self.checkpoint.header.status.is_terminal
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it completed."""
+        return self.checkpoint.header.status is CheckpointStatus.COMPLETED
 
     @property
     def is_failed(self) -> bool:
@@ -72,9 +82,13 @@ class Case:
         return tuple((w.phases, w.duration_ms) for w in self.walked if w.phases)
 
     @property
-    def expired(self) -> tuple[tuple[Phases, int], ...]:
-        """Phases and duration of those that expired."""
-        return tuple((w.phases, w.duration_ms) for w in self.walked if w.phases and w.is_expired)
+    def waiting(self) -> tuple[tuple[Phases, int], ...]:
+        """Phases and duration of those with subtasks that did not answer: expired, or open for too long."""
+        return tuple(
+            (w.phases, w.duration_ms)
+            for w in self.walked
+            if w.phases and (w.is_expired or (w.is_open and self.is_suffering))
+        )
 
     @property
     def confidence(self) -> Confidence:
@@ -82,7 +96,8 @@ class Case:
         if self.apart is not None or not self.walked:
             return Confidence.LOW
         if len(self.walked) == 1:
-            return Confidence.MEDIUM if self.is_of_one and self.loads else Confidence.LOW
+            is_enough = self.is_of_one or self.report.is_only_overdue
+            return Confidence.MEDIUM if is_enough and self.loads else Confidence.LOW
         return Confidence.HIGH if len(self.walked) >= CONFIDENT_COUNT else Confidence.MEDIUM
 
     @property
@@ -103,9 +118,11 @@ class Case:
 def of_job(evidence: JobEvidence) -> Case:
     """The case of a job: its newest terminal checkpoints and its newest readings."""
     has_restarts = _has_restarts(evidence)
-    report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts)
+    report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts, now=evidence.now)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
-    walked = tuple(_walk(c, evidence) for c in judged)
+    overdue = () if report.overdue is None else (report.overdue.checkpoint,)
+    # Of those that were well nothing can be learned about the one that is not.
+    walked = tuple(_walk(c, evidence) for c in (overdue if report.is_only_overdue else (*judged, *overdue)))
     loads, suspect = _pressure(evidence, evidence.pressure, walked)
     return Case(
         evidence=evidence,
@@ -184,7 +201,7 @@ def _is_job_suffering(report: HealthReport, judged: Sequence[Checkpoint], eviden
     if report.health is not Health.TOO_FEW:
         return report.health is not Health.HEALTHY
     limit = health.slow_limit_ms(evidence.config)
-    return any(
+    return report.overdue is not None or any(
         c.header.status is CheckpointStatus.FAILED
         or (limit is not None and (c.header.end_to_end_duration_ms or 0) >= limit[0])
         for c in judged
@@ -202,19 +219,31 @@ def _job_lead(report: HealthReport, evidence: JobEvidence) -> str:
         if len(report.failed) == report.judged_count:
             return f"All of the last {report.judged_count} checkpoints {verb}{at}"
         return f"{len(report.failed)} of the last {report.judged_count} checkpoints {verb}{at}"
+    late = report.overdue
+    still = ""
+    if late is not None:
+        still = f"checkpoint {late.checkpoint.header.checkpoint_id} is open for {say.duration(late.open_ms)}"
     if middle is None:
+        lead = "No checkpoint has completed yet"
         if report.failed:
-            return f"{say.checkpoints(len(report.failed))} failed and none completed so far"
-        return "No checkpoint has completed yet"
-    against = ""
-    if config is not None and config.interval_ms:
-        against = f", interval {say.duration(config.interval_ms)}"
-    many = f"median of {len(report.completed)}{against}"
-    if report.health is Health.SLOW:
-        return f"Checkpoints take {say.duration(middle)} ({many})"
+            lead = f"{say.checkpoints(len(report.failed))} failed and none completed so far"
+        return f"{lead}, and {still}" if still else lead
+    many = f"median of {len(report.completed)}"
     if report.health is Health.TOO_FEW:
-        return f"Only {say.checkpoints(report.judged_count)} so far, {say.duration(middle)} ({many})"
-    return f"Checkpoints are healthy at {say.duration(middle)} ({many})"
+        lead = f"Only {say.checkpoints(report.judged_count)} so far, {say.duration(middle)} ({many}{_settings(config)})"
+        return f"{lead}, and {still}" if still else lead
+    if report.health is Health.HEALTHY:
+        return f"Checkpoints are healthy at {say.duration(middle)} ({many}{_settings(config)})"
+    if report.is_only_overdue:
+        return f"{still[0].upper()}{still[1:]}, while the last {len(report.completed)} took {say.duration(middle)}"
+    return f"Checkpoints take {say.duration(middle)} ({many}{_settings(config, has_timeout=True)})"
+
+
+def _settings(config: CheckpointConfig | None, *, has_timeout: bool = False) -> str:
+    if config is None:
+        return ""
+    interval = f", interval {say.duration(config.interval_ms)}" if config.interval_ms else ""
+    return interval + (f", timeout {say.duration(config.timeout_ms)}" if has_timeout and config.timeout_ms else "")
 
 
 def _checkpoint_lead(walked: Walked) -> str:

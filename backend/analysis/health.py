@@ -1,21 +1,25 @@
 """How the checkpoints of a job fare: healthy, slow, failing, or too few to say.
 
 Judged are the newest terminal checkpoints, savepoints aside. Failing comes first: one that does not complete protects
-nothing. Slow is relative to what the job was told to do, its interval and its timeout, and never below a second.
+nothing. Slow is relative to what the job was told to do, its interval and its timeout, and never below a second. One in
+progress counts once it is overdue: waiting for its timeout to be told so would be too late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from backend.analysis.failures import is_real_failure
 from backend.analysis.statistics import highest, median
 from backend.analysis.thresholds import (
     CHECKPOINTS_MAX,
+    EXPIRY_SLACK_MS,
     FAILED_IN_A_ROW_COUNT,
     FAILED_MIN_RATIO,
     HEALTH_MIN_COUNT,
+    PROGRESS_SLOW_RATIO,
     SLOW_INTERVAL_RATIO,
     SLOW_MIN_MS,
     SLOW_TIMEOUT_RATIO,
@@ -23,6 +27,14 @@ from backend.analysis.thresholds import (
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointKind, CheckpointStatus
 from backend.domain.verdict import Health
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A checkpoint in progress that is open for longer than it should take."""
+
+    checkpoint: Checkpoint
+    open_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,9 @@ class HealthReport:
     completed: tuple[Checkpoint, ...]
     failed: tuple[Checkpoint, ...]
     duration_median_ms: float | None = None
+    overdue: Overdue | None = None
+    is_only_overdue: bool = False
+    """Whether those that ended give no reason to call the job slow."""
 
     @property
     def judged_count(self) -> int:
@@ -42,15 +57,23 @@ class HealthReport:
 
 
 def report(
-    checkpoints: Sequence[Checkpoint], config: CheckpointConfig | None, *, has_restarts: bool = False
+    checkpoints: Sequence[Checkpoint],
+    config: CheckpointConfig | None,
+    *,
+    has_restarts: bool = False,
+    now: datetime | None = None,
 ) -> HealthReport:
-    """The health of the newest of ``checkpoints`` (oldest first)."""
+    """The health of the newest of ``checkpoints`` (oldest first); without ``now`` none in progress counts."""
     judged = judged_checkpoints(checkpoints, has_restarts=has_restarts)
     completed = tuple(c for c in judged if c.header.status is CheckpointStatus.COMPLETED)
     failed = tuple(c for c in judged if c.header.status is CheckpointStatus.FAILED)
     middle = median(c.header.end_to_end_duration_ms for c in completed)
+    late = None if now is None else _overdue(checkpoints, completed, config, now)
     health, rule = _health(judged, failed, completed, middle, config)
-    return HealthReport(health, rule, completed, failed, middle)
+    is_only_overdue = late is not None and health is Health.HEALTHY
+    if is_only_overdue:
+        health, rule = Health.SLOW, "the checkpoint in progress is open for longer than it should take"
+    return HealthReport(health, rule, completed, failed, middle, late, is_only_overdue)
 
 
 def judged_checkpoints(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> tuple[Checkpoint, ...]:
@@ -84,6 +107,25 @@ def _health(
     if travel is not None and travel >= SLOW_TRAVEL_MS:
         return Health.SLOW, "the barrier alone travels longer than 10 s"
     return Health.HEALTHY, f"{len(completed)} of the last {len(judged)} checkpoints completed"
+
+
+def _overdue(
+    checkpoints: Sequence[Checkpoint], completed: Sequence[Checkpoint], config: CheckpointConfig | None, now: datetime
+) -> Overdue | None:
+    limit = slow_limit_ms(config)
+    if limit is None:
+        return None
+    longest = highest(c.header.end_to_end_duration_ms for c in completed) or 0.0
+    for checkpoint in checkpoints:
+        header = checkpoint.header
+        if header.status is not CheckpointStatus.IN_PROGRESS or header.kind is not CheckpointKind.CHECKPOINT:
+            continue
+        open_ms = (now - header.triggered_at).total_seconds() * 1000
+        # Beyond its timeout it would have expired: then the two clocks differ, or nobody told of its end.
+        is_believable = config is None or not config.timeout_ms or open_ms <= config.timeout_ms + EXPIRY_SLACK_MS
+        if is_believable and open_ms >= max(limit[0], PROGRESS_SLOW_RATIO * longest):
+            return Overdue(checkpoint, open_ms)
+    return None
 
 
 def slow_limit_ms(config: CheckpointConfig | None) -> tuple[float, str] | None:

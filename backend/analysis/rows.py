@@ -6,6 +6,8 @@ from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.pressure import Suspect, VertexLoad, backpressured_max
 from backend.analysis.statistics import highest, known, median, ratio
+from backend.analysis.thresholds import CHECKPOINTS_MAX
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
 from backend.domain.verdict import Basis, Evidence
 
@@ -23,6 +25,9 @@ def fare(case: Case) -> list[Evidence]:
         reasons = {c.header.failure_reason.value for c in report.failed if c.header.failure_reason is not None}
         text = f"failed of the last {report.judged_count} checkpoints ({', '.join(sorted(reasons)) or 'no reason'})"
         rows.append(_row(text, "failed", len(report.failed), "count"))
+    if report.overdue is not None:
+        text = f"checkpoint {report.overdue.checkpoint.header.checkpoint_id} is in progress, open for"
+        rows.append(_row(text, "trigger_timestamp", report.overdue.open_ms, "ms"))
     if config is not None and config.interval_ms is not None:
         rows.append(_row("checkpoint interval", "interval", config.interval_ms, "ms"))
     if config is not None and config.timeout_ms is not None:
@@ -101,11 +106,11 @@ def late(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 def persistence(case: Case, vertex_id: VertexId) -> list[Evidence]:
     """How often the same subtask was last, and what the newest completed checkpoint had been without it."""
-    done = [w for w in case.walked if w.path is not None and not w.is_failed]
+    done = [w for w in case.walked if w.path is not None and w.is_completed]
     if not done or done[-1].path is None:
         return []
     newest, path = done[-1], done[-1].path
-    lasts = [(w.path.last_vertex_id, w.path.last_subtask) for w in case.walked if w.path is not None]
+    lasts = [(w.path.last_vertex_id, w.path.last_subtask) for w in case.walked if w.path is not None and not w.is_open]
     count = lasts.count((path.last_vertex_id, path.last_subtask))
     where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
     rows = [
@@ -177,6 +182,27 @@ def hiding(case: Case) -> list[Evidence]:
     return [_row(text, "persisted", persisted, "bytes")]
 
 
+def restarts(case: Case) -> list[Evidence]:
+    """Restarts of the job, and the newest exception it threw."""
+    found: list[Evidence] = []
+    if case.evidence.restart_count:
+        found.append(number("restarts of the job", "numRestarts", case.evidence.restart_count, "count"))
+    if case.evidence.exceptions:
+        lines = case.evidence.exceptions[-1][1].splitlines() or [""]
+        found.append(note(f"newest exception: {lines[0][:200]}"))
+    return found
+
+
+def unlisted(case: Case) -> list[Evidence]:
+    """Failures that the engine counts and keeps no record of, where its history still goes back to the first."""
+    counts, seen = case.evidence.counts, case.evidence.checkpoints
+    if counts is None or len(seen) >= CHECKPOINTS_MAX:
+        return []
+    count = counts.failed - sum(c.header.status is CheckpointStatus.FAILED for c in seen)
+    text = "failures counted but not recorded: triggers refused while tasks start or restart"
+    return [_row(text, "failed", count, "count")] if count > 0 else []
+
+
 def reconstructed(text: str, metric: str, value: float, unit: str) -> Evidence:
     """A statement with a number worked out from measured ones."""
     return _row(text, metric, value, unit, Basis.RECONSTRUCTED)
@@ -197,5 +223,5 @@ def _busiest(load_: VertexLoad) -> float:
 
 
 def _row(text: str, metric: str, value: float | None, unit: str | None, basis: Basis = Basis.MEASURED) -> Evidence:
-    rounded = None if value is None else round(float(value), 3)
+    rounded = None if value is None else say.rounded(value)
     return Evidence(text, metric, basis, rounded, unit)

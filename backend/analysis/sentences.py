@@ -8,6 +8,11 @@ _NAMED_MAX = 6
 _NAME_MAX = 80
 
 
+def rounded(value: float) -> float:
+    """What evidence keeps of a number; words are made of the same, so that the two agree."""
+    return round(float(value), 4)
+
+
 def duration(ms: float) -> str:
     """Milliseconds for a person: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
     if ms < 995:
@@ -28,14 +33,15 @@ def size(size_bytes: float) -> str:
 
 def percent(ratio: float) -> str:
     """A share of 0..1 in per cent."""
-    return f"{ratio * 100:.0f} %"
+    return f"{rounded(ratio) * 100:.0f} %"
 
 
 def times(ratio: float) -> str:
     """A factor: ``2.4 times``, ``12 times``."""
     if ratio == float("inf"):
         return "all"
-    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:.0f} times"
+    value = rounded(ratio)
+    return f"{value:.1f} times" if value < 10 else f"{value:.0f} times"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -88,13 +88,13 @@ def long_part(
     return replace(longest, likewise=tuple(p for p in alike if p is not longest))
 
 
-def unanswered(topology: Topology, expired: Sequence[tuple[Phases, int]], *, has_readings: bool) -> Unanswered | None:
-    """Who had not answered in at least half of the expired checkpoints, everyone else having done so at once.
+def unanswered(topology: Topology, waiting: Sequence[tuple[Phases, int]], *, has_readings: bool) -> Unanswered | None:
+    """Who had not answered in at least half of those that wait or expired, everyone else having done so at once.
 
     Without readings a vertex right below the sources is not named: they answer at once however full its queues are.
     """
-    found = [one for phases, duration in expired if (one := _unanswered(topology, phases, duration)) is not None]
-    if not found or len(found) < len(expired) * PHASE_MIN_RATIO:
+    found = [one for phases, duration in waiting if (one := _unanswered(topology, phases, duration)) is not None]
+    if not found or len(found) < len(waiting) * PHASE_MIN_RATIO:
         return None
     names = [one.vertex_id for one in found]
     vertex_id = max(sorted(set(names)), key=names.count)
@@ -107,7 +107,7 @@ def unanswered(topology: Topology, expired: Sequence[tuple[Phases, int]], *, has
         subtasks=tuple(sorted(always)) or same[-1].subtasks,
         others_ack_ms=median(one.others_ack_ms for one in same) or 0.0,
         checkpoint_count=len(same),
-        considered_count=len(expired),
+        considered_count=len(waiting),
         first_barrier_ms=median(one.first_barrier_ms for one in same),
     )
 

@@ -32,6 +32,9 @@ SLOW_TIMEOUT_RATIO: Final = 1 / 3
 SLOW_TRAVEL_MS: Final = 10_000
 """Slow when the barrier alone travels this long, whatever interval and timeout: records wait as long in the queues."""
 
+EXPIRY_SLACK_MS: Final = 2_000
+"""A checkpoint open for longer than its timeout and this has ended unseen, or the two clocks differ."""
+
 BUSY_MIN_RATIO: Final = 0.8
 """A subtask is full from here on; real ones at their limit showed 0.95 to 1.0, averaged windows show a little less."""
 

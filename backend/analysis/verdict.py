@@ -6,7 +6,7 @@ The rules are asked in turn and the first that can tell answers:
 2. a snapshot that is itself long: its sync part, or the store behind its async part;
 3. a source that lets its barrier in late;
 4. a full subtask below something held back: capacity, skew or straggler, even where unaligned checkpoints hide it;
-5. an expiry that leaves someone without an answer while nothing is held back: the store;
+5. someone who does not answer, to an expiry or for too long, while nothing is held back: the store;
 6. for want of readings, where the barrier's way was long.
 
 Where none can tell, the verdict says so and names what would decide. It does not depend on the order of subtasks.
@@ -16,7 +16,7 @@ Where none can tell, the verdict says so and names what would decide. It does no
 from __future__ import annotations
 
 from backend.analysis import case as cases
-from backend.analysis import rows, verdict_barrier, verdict_snapshot
+from backend.analysis import rows, snapshots, verdict_barrier, verdict_snapshot
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
@@ -77,7 +77,7 @@ def _undecided(case: Case) -> Verdict:
         VerdictKind.UNDECIDED,
         f"what was read does not tell why{where}" if case.walked else "there is nothing yet to judge by",
         phase=last.dominant_phase if last is not None else None,
-        evidence=[*rows.fare(case), *rows.calm(case)],
+        evidence=[*rows.fare(case), *rows.unlisted(case), *rows.restarts(case), *rows.calm(case)],
         confidence=Confidence.LOW,
         would_decide=_would_decide(case),
     )
@@ -91,7 +91,7 @@ def _would_decide(case: Case) -> tuple[str, ...]:
         missing.append("back-pressure of each vertex, read while the job runs")
     if case.walked and not case.long_ones:
         missing.append("the subtasks of these checkpoints, which the engine no longer holds")
-    if case.expired and not any(rows.late(case, v.id) for v in case.evidence.topology.vertices):
+    if case.waiting and not any(rows.late(case, v.id) for v in case.evidence.topology.vertices):
         missing.append("first barriers of the subtasks that had not acknowledged, read while a checkpoint is open")
     return tuple(missing) or ("readings taken while a checkpoint is open: the cause may come and go",)
 
@@ -126,10 +126,15 @@ def _nothing(case: Case) -> Verdict:
         text += f" more than {say.percent(most[1])} of the time" if most[1] >= 0.005 else ""
     else:
         text = f"{case.name(most[0])} is back-pressured {say.percent(most[1])}, but nothing below it is full"
+    part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
+    most_of = ""
+    if part is not None:
+        most_of = f"; {say.duration(part.part_ms)} is the {part.phase.value} part of {case.name(part.vertex_id)}, "
+        most_of += "which the settings leave time for"
     return draft(
         case,
         VerdictKind.NONE,
-        f"nothing holds the barrier, {text}",
+        f"nothing holds the barrier, {text}{most_of}",
         evidence=[*rows.fare(case), *rows.calm(case)],
         confidence=weaker(case.confidence, _how_sure(case, is_calm=is_calm)),
         would_decide=() if case.loads else ("back-pressure of each vertex, read while the job runs",),

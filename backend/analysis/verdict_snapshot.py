@@ -32,10 +32,12 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
     said = f' ("{found.message}")' if found.message else ""
     sibling_count = parallelism(case, found.vertex_id) - 1
     rest = f"; its {say.siblings(sibling_count)} acknowledged" if sibling_count else ""
+    hosts = case.evidence.hosts(found.vertex_id, (found.subtask,))
+    at = f" on {say.listed(hosts)}" if hosts else ""
     return draft(
         case,
         VerdictKind.FAILING_SUBTASK,
-        f"{where} is {only} {each}{said}{rest}",
+        f"{where}{at} is {only} {each}{said}{rest}",
         vertex_id=found.vertex_id,
         subtasks=(found.subtask,),
         phase=found.phase,
@@ -44,23 +46,13 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
             rows.number("of these, it was the only subtask pending", "pending", found.alone_count, "count"),
             rows.note(f"failure reason: {found.reason.value}{said}"),
             *rows.fare(case),
-            *_restarts(case),
+            *rows.restarts(case),
         ],
         confidence=by_count(found.failure_count),
         would_decide=("the cause in the log of that subtask's task manager; a declined checkpoint leaves no exception",)
         if not case.evidence.exceptions
         else (),
     )
-
-
-def _restarts(case: Case) -> list[Evidence]:
-    found: list[Evidence] = []
-    if case.evidence.restart_count:
-        found.append(rows.number("restarts of the job", "numRestarts", case.evidence.restart_count, "count"))
-    if case.evidence.exceptions:
-        lines = case.evidence.exceptions[-1][1].splitlines() or [""]
-        found.append(rows.note(f"newest exception: {lines[0][:200]}"))
-    return found
 
 
 def long_part(case: Case) -> Verdict | None:
@@ -84,6 +76,7 @@ def long_part(case: Case) -> Verdict | None:
         evidence=[
             rows.number(f"{where}: {part.phase.value} part", part.phase.value, part.part_ms, "ms"),
             *[rows.number(f"{where}: bytes written, each", "checkpointed_size", s, "bytes") for s in sizes],
+            *[_likewise(case, p) for p in part.likewise],
             *rows.fare(case),
             *rows.travel(case, part.vertex_id),
             *rows.calm(case),
@@ -102,22 +95,28 @@ def _long_part_text(case: Case, part: LongPart) -> str:
         text += f", {say.duration(part.siblings_ms)} at the other subtasks"
     if is_sync:
         return f"{text}, and the task does nothing else meanwhile"
-    if part.likewise:
-        text += f" (and waits behind it: {say.listed([_likewise(case, p) for p in part.likewise])})"
-    return f"{text}: the way to the checkpoint store is slow"
+    if part.siblings_ms is not None:
+        hosts = case.evidence.hosts(part.vertex_id, part.subtasks)
+        return f"{text}: the way{f' from {say.listed(hosts)}' if hosts else ''} to the checkpoint store is slow"
+    if part.total_bytes and part.part_ms:
+        text += f", {say.size(part.total_bytes / part.part_ms * 1000)}/s in all"
+    names = [case.name(p.vertex_id) for p in part.likewise]
+    if names:
+        text += f" ({say.listed(names)} {'wait' if len(names) > 1 else 'waits'} as long)"
+    return f"{text}: the checkpoint store, or the way to it, is too slow for that"
 
 
-def _likewise(case: Case, part: LongPart) -> str:
-    wrote = "" if part.size_bytes is None else f" for {say.size(part.size_bytes)}"
-    return f"{case.name(part.vertex_id)}, {say.duration(part.part_ms)}{wrote}"
+def _likewise(case: Case, part: LongPart) -> Evidence:
+    text = f"{case.name(part.vertex_id)}: {part.phase.value} part likewise"
+    return rows.number(text, part.phase.value, part.part_ms, "ms")
 
 
 def unanswered(case: Case) -> Verdict | None:
-    """Expired though nothing is back-pressured: whoever did not answer does not get its snapshot to the store."""
+    """Expired, or open for too long, though nothing is back-pressured: a snapshot does not get through to the store."""
     most = backpressured_max(case.loads)
-    if not case.expired or (most is not None and most[1] >= BACKPRESSURED_MIN_RATIO):
+    if not case.waiting or (most is not None and most[1] >= BACKPRESSURED_MIN_RATIO):
         return None
-    found = snapshots.unanswered(case.evidence.topology, case.expired, has_readings=most is not None)
+    found = snapshots.unanswered(case.evidence.topology, case.waiting, has_readings=most is not None)
     if found is None:
         return None
     vertex = case.name(found.vertex_id)
@@ -131,7 +130,7 @@ def unanswered(case: Case) -> Verdict | None:
         subtasks=found.subtasks,
         phase=Phase.ASYNC,
         evidence=[
-            rows.number(f"expired checkpoints in which {vertex} was pending alone", "pending", count, "count"),
+            rows.number(f"checkpoints in which {vertex} alone had not acknowledged", "pending", count, "count"),
             rows.number("latest acknowledgement of the others, median", "latest_ack_timestamp", others, "ms"),
             *rows.late(case, found.vertex_id),
             *rows.fare(case),

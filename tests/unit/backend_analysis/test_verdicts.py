@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -27,28 +26,22 @@ from tests.support.paper_jobs import (
     held_back,
     in_progress,
     job,
-    quick,
     reading,
 )
-
-FOUR = [1.0] * 4
-HEALTHY_RUN = [quick(n) for n in range(1, 9)]
-SLOW_DELAYS = {SOURCE: [5] * 4, MIDDLE: [1_500, 1_600, 1_900, 1_700], LAST: [5_000, 3_200, 1_900, 3_100]}
-SLOW_RUN = [held_back(n, SLOW_DELAYS) for n in range(1, 9)]
-
-
-def two_readings(*readings):
-    return [*readings, *(replace(r, observed_at=r.observed_at + timedelta(seconds=2)) for r in readings)]
-
-
-def counted(vertex, busy, held, before, after):
-    """Two readings two seconds apart with these record counters."""
-    return [reading(vertex, busy, held, before, at_s=60), reading(vertex, busy, held, after, at_s=62)]
-
-
-HELD_UP = [*two_readings(reading(SOURCE, [0.0] * 4, FOUR)), *two_readings(reading(MIDDLE, [0.0] * 4, FOUR))]
-FULL_LAST = [*HELD_UP, *two_readings(reading(LAST, [1.0, 0.97, 0.95, 1.0]))]
-
+from tests.support.paper_runs import (
+    CALM,
+    FOUR,
+    FULL_LAST,
+    HEALTHY_RUN,
+    HELD_UP,
+    SLOW_DELAYS,
+    SLOW_RUN,
+    counted,
+    declined,
+    silent,
+    snapshotting,
+    two_readings,
+)
 
 # --- capacity -------------------------------------------------------------------------------------------------------
 
@@ -194,17 +187,6 @@ def test_a_subtask_that_gets_all_the_records_is_skew():
 
 # --- snapshots ------------------------------------------------------------------------------------------------------
 
-CALM = two_readings(reading(SOURCE, [0.1] * 4), reading(MIDDLE, [0.1] * 4), reading(LAST, [0.1] * 4))
-
-
-def snapshotting(number, sync=0, async_=0):
-    return completed(
-        number,
-        detail(SOURCE, first=[5] * 4),
-        detail(MIDDLE, first=[10] * 4),
-        detail(LAST, first=[20] * 4, sync=sync, async_=async_, size_bytes=50_000_000),
-    )
-
 
 def test_a_long_sync_part_of_one_subtask_is_named_with_it():
     found = diagnose(job([snapshotting(n, sync=[2, 2, 3_000, 2]) for n in range(1, 7)], CALM)).verdict
@@ -251,11 +233,6 @@ def test_async_that_waits_for_the_last_barrier_is_not_the_store():
     found = diagnose(job(run, CALM, config=UNALIGNED, topology=chain(SOURCE, LAST))).verdict
 
     assert found.kind is not VerdictKind.STORE
-
-
-def silent(number, first=(None,) * 4):
-    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[9] * 4), detail(LAST, first=list(first))
-    return failed(number, *rows, after_ms=10_000)
 
 
 def test_an_expiry_with_one_silent_vertex_and_nothing_held_back_is_the_store():
@@ -339,12 +316,6 @@ def test_a_start_delay_that_outlives_its_acknowledgement_is_a_clock_and_no_late_
 
 
 # --- failing subtask ------------------------------------------------------------------------------------------------
-
-
-def declined(number, pending, reason=FailureReason.ASYNC_FAILURE, message="Asynchronous task checkpoint failed."):
-    row = [None if i in pending else 20 for i in range(4)]
-    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[9] * 4), detail(LAST, first=row)
-    return failed(number, *rows, reason=reason, after_ms=50, message=message)
 
 
 def test_the_only_subtask_pending_in_every_failure_is_the_failing_one():

@@ -1,0 +1,441 @@
+"""What readers give back is what was written: every value, nothing filled in, pages without gaps or repeats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus
+from backend.domain.errors import UnknownEntityError
+from backend.domain.observation import JobState
+from backend.domain.topology import Topology, Vertex
+from backend.store import checkpoints, jobs, pressure
+from backend.store.checkpoint_statistics import statistics_of
+from backend.store.checkpoints import CheckpointFilter
+from backend.store.engine import reading
+from backend.store.partitions import day_of
+from backend.store.targets import NewTarget, TargetRepository
+from tests.support import observations as made
+from tests.support.observations import NOW, SINK, SOURCE, completed, failed, in_progress, job, observation, restarted
+
+pytestmark = pytest.mark.anyio
+_EVERYTHING = CheckpointFilter()
+
+
+@pytest.fixture
+async def connection(engine):
+    async with reading(engine) as opened:
+        yield opened
+
+
+def _at(seconds):
+    return NOW + timedelta(seconds=seconds)
+
+
+async def _only_job(connection):
+    (record,) = await jobs.list_current(connection)
+    return record
+
+
+async def _ids(connection, job_id, wanted=_EVERYTHING, before=None, limit=100):
+    found = await checkpoints.list_checkpoints(connection, job_id, wanted, before=before, limit=limit)
+    return [r.header.checkpoint_id for r in found]
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_checkpoint_comes_back_as_it_was_handed_in(writer, target, connection):
+    header = replace(
+        made.header(3),
+        processed_bytes=5,
+        persisted_bytes=0,
+        external_path="s3://c/3",
+        is_discarded=False,
+        is_unaligned=True,
+    )
+    await writer.write(observation(target, job([Checkpoint(header, completed(3).details), failed(4), in_progress(5)])))
+
+    run_id = (await _only_job(connection)).run.id
+    record = await checkpoints.get_checkpoint(connection, run_id, 3)
+
+    assert record.header == header
+    assert [(await checkpoints.get_checkpoint(connection, run_id, i)).header for i in (4, 5)] == [
+        failed(4).header,
+        in_progress(5).header,
+    ]
+    assert (record.start_delay_max_ms, record.alignment_max_ms, record.sync_max_ms, record.async_max_ms) == (
+        33,
+        18,
+        7,
+        12,
+    )
+    with pytest.raises(UnknownEntityError, match="no checkpoint '6'"):
+        await checkpoints.get_checkpoint(connection, run_id, 6)
+
+
+async def test_details_come_back_with_missing_missing_and_only_where_there_are_some(writer, target, connection):
+    bare = Checkpoint(made.header(3))
+    await writer.write(observation(target, job([completed(1), failed(2), bare])))
+    records = await checkpoints.list_checkpoints(
+        connection, (await _only_job(connection)).id, _EVERYTHING, before=None, limit=9
+    )
+
+    found = await checkpoints.details_of(connection, [r.place for r in records])
+
+    by_id = {place.checkpoint_id: sorted(d, key=lambda x: x.vertex_id) for place, d in found.items()}
+    assert by_id == {
+        1: sorted(completed(1).details, key=lambda d: d.vertex_id),
+        2: sorted(failed(2).details, key=lambda d: d.vertex_id),
+    }
+    assert by_id[2][0].pending == (1,)
+    assert await checkpoints.details_of(connection, []) == {}
+
+
+async def test_detail_that_comes_later_is_added_and_raises_the_maxima(writer, target, connection):
+    await writer.write(observation(target, job([Checkpoint(made.header(1))])))
+    await writer.write(observation(target, job([completed(1)]), at=_at(2)))
+
+    record = await checkpoints.get_checkpoint(connection, (await _only_job(connection)).run.id, 1)
+
+    assert record.start_delay_max_ms == 31
+    assert len((await checkpoints.details_of(connection, [record.place]))[record.place]) == 2
+
+
+async def test_pages_by_cursor_have_no_gap_and_no_repeat_even_where_instants_are_equal(writer, target, connection):
+    # Two runs of one job, every trigger shared by two checkpoints of each.
+    first = job([completed(i, triggered_at=_at(-600 + i // 2)) for i in range(14)])
+    second = replace(
+        restarted(first, started_at=_at(-300)),
+        checkpoints=tuple(completed(i, triggered_at=_at(-600 + i // 2)) for i in range(14)),
+    )
+    await writer.write(observation(target, first, second))
+    job_id = (await _only_job(connection)).id
+
+    seen = []
+    before = None
+    while page := await checkpoints.list_checkpoints(connection, job_id, _EVERYTHING, before=before, limit=5):
+        seen += page
+        before = page[-1].cursor
+
+    assert len(seen) == len({r.cursor for r in seen}) == 28
+    assert [r.cursor for r in seen] == sorted((r.cursor for r in seen), reverse=True)
+
+
+async def test_filters_hold_together_over_midnight(writer, target, connection):
+    midnight = NOW.replace(hour=0)
+    listed = [
+        completed(1, triggered_at=midnight - timedelta(seconds=1)),
+        failed(2),
+        completed(3, triggered_at=midnight),
+        completed(4, triggered_at=midnight + timedelta(seconds=1)),
+    ]
+    await writer.write(observation(target, job(listed)))
+    record = await _only_job(connection)
+
+    async def ids(**wanted):
+        return await _ids(connection, record.id, CheckpointFilter(**wanted))
+
+    assert await ids() == [2, 4, 3, 1]
+    assert await ids(status=CheckpointStatus.FAILED) == [2]
+    assert await ids(since=midnight) == [2, 4, 3]
+    assert await ids(until=midnight) == [1]
+    assert await ids(since=midnight, until=midnight + timedelta(seconds=1)) == [3]
+    assert await ids(since=midnight - timedelta(hours=1), status=CheckpointStatus.COMPLETED) == [4, 3, 1]
+    assert await ids(run_id="r-other") == []
+    assert await ids(run_id=record.run.id) == [2, 4, 3, 1]
+    assert await _ids(connection, "j-other") == []
+
+
+async def test_what_is_around_a_checkpoint_is_of_its_run_and_in_order(writer, target, connection):
+    first = job([completed(i) for i in range(1, 8)])
+    other = replace(restarted(first, started_at=_at(-60)), checkpoints=(completed(4), failed(5)))
+    await writer.write(observation(target, first, other))
+    run_id = next(r.id for r in await jobs.list_runs(connection, (await _only_job(connection)).id, before=None, limit=9)
+                  if r.started_at == first.started_at)  # fmt: skip
+    record = await checkpoints.get_checkpoint(connection, run_id, 4)
+
+    async def around(of, before, after):
+        found = await checkpoints.list_around(connection, of, before=before, after=after)
+        return [(r.run_id == run_id, r.header.checkpoint_id) for r in found]
+
+    assert await around(record, 2, 1) == [(True, 2), (True, 3), (True, 4), (True, 5)]
+    assert await around(record, 0, 0) == [(True, 4)]
+    edge = await checkpoints.get_checkpoint(connection, run_id, 1)
+    assert await around(edge, 3, 1) == [(True, 1), (True, 2)]
+
+
+async def test_the_last_healthy_checkpoint_before_is_completed_and_fast_enough(writer, target, connection):
+    # Durations are 300 ms and the id.
+    await writer.write(observation(target, job([completed(1), completed(20), failed(21), completed(22)])))
+    run_id = (await _only_job(connection)).run.id
+    record = await checkpoints.get_checkpoint(connection, run_id, 22)
+
+    async def last(faster_than_ms=None):
+        found = await checkpoints.last_completed_before(connection, record, faster_than_ms=faster_than_ms)
+        return None if found is None else found.header.checkpoint_id
+
+    assert await last() == 20
+    assert await last(320) == 1
+    assert await last(301) is None
+
+
+async def test_recent_ones_of_many_runs_are_each_runs_newest_oldest_first(writer, target, connection):
+    one, two = job([completed(i) for i in range(5)]), job([failed(9)], name="b", run="b")
+    await writer.write(observation(target, one, two))
+    runs = {r.name: r.run.id for r in await jobs.list_current(connection)}
+
+    found = await checkpoints.recent_of_runs(
+        connection, [*runs.values(), "r-none"], limit=3, since=day_of(NOW - timedelta(days=8))
+    )
+
+    assert {k: [r.header.checkpoint_id for r in v] for k, v in found.items()} == {
+        runs["orders"]: [2, 3, 4],
+        runs["b"]: [9],
+        "r-none": [],
+    }
+
+
+async def test_statistics_are_exact_and_of_the_window_only(writer, target, connection):
+    old = completed(0, triggered_at=NOW - timedelta(days=2))
+    await writer.write(observation(target, job([old, *(completed(i) for i in range(1, 5)), failed(5), in_progress(6)])))
+    job_id = (await _only_job(connection)).id
+
+    found = (await statistics_of(connection, [job_id, "j-none"], NOW - timedelta(days=1)))[job_id]
+
+    assert (found.completed_count, found.failed_count, found.duration_p50_ms) == (4, 1, 302.5)
+    assert found.duration_p99_ms == pytest.approx(303.97)
+    assert found.last_completed_at == completed(4).header.latest_ack_at
+    assert await statistics_of(connection, ["j-none"], NOW) == {}
+
+
+# --- while they are open, and what only the runtime reports --------------------------------------------------------
+
+
+async def test_an_open_checkpoint_shows_its_last_progress_and_the_curve_up_to_it(writer, target, connection):
+    for seconds, acknowledged in ((0, 3), (2, 4), (4, 5)):
+        at = _at(seconds)
+        seen = replace(
+            job([in_progress(1, acknowledged_count=acknowledged, with_details=seconds == 2)]),
+            progress=(made.progress(1, acknowledged, at),),
+        )
+        await writer.write(observation(target, seen, at=at))
+    run_id = (await _only_job(connection)).run.id
+
+    live = await checkpoints.live_of(connection, run_id, 1)
+    assert live is not None
+    assert live.progress == replace(made.progress(1, 5, _at(4)), late_barriers=())
+    assert live.points == ((_at(0), 3), (_at(2), 4), (_at(4), 5))
+    assert live.details == in_progress(1, with_details=True).details
+    late = await checkpoints.late_barriers_of(connection, [run_id], _at(-60))
+    assert late == {run_id: {1: made.progress(1, 3, _at(0)).late_barriers}}
+    assert await checkpoints.late_barriers_of(connection, [run_id], _at(1)) == {}
+    assert await checkpoints.live_of(connection, run_id, 2) is None
+
+
+async def test_barrier_events_come_back_in_order_and_the_fuller_reading_stands(writer, target, connection):
+    for count, at in ((4, 0), (40, 2), (6, 4)):
+        seen = replace(job([completed(1), completed(2)]), barriers=((1, made.barrier_events(count)),))
+        await writer.write(observation(target, seen, at=_at(at)))
+    run_id = (await _only_job(connection)).run.id
+    with_events, without = [(await checkpoints.get_checkpoint(connection, run_id, i)).place for i in (1, 2)]
+
+    assert await checkpoints.barriers_of(connection, with_events) == made.barrier_events(40)
+    assert await checkpoints.has_barriers(connection, with_events)
+    assert await checkpoints.barriers_of(connection, without) is None
+    assert not await checkpoints.has_barriers(connection, without)
+
+
+# --- backpressure --------------------------------------------------------------------------------------------------
+
+
+async def test_readings_come_back_as_read_and_what_was_not_asked_stays_apart_from_what_was_not_answered(
+    writer, target, connection
+):
+    readings = (made.pressure(SOURCE, NOW), made.pressure(SINK, NOW, busy=0.123456))
+    await writer.write(observation(target, replace(job(), pressure=readings)))
+    run_id = (await _only_job(connection)).run.id
+
+    found = await pressure.readings_between(connection, [run_id], NOW, NOW)
+
+    assert sorted(found[run_id], key=lambda r: r.vertex_id) == sorted(readings, key=lambda r: r.vertex_id)
+    assert found[run_id][0].in_pool_usage_ratio == ()
+    assert found[run_id][0].idle_ratio == (None, None, None)
+    assert await pressure.newest_reading_at(connection, [run_id, "r-none"]) == {run_id: NOW}
+
+
+async def test_readings_are_found_by_range_over_midnight_and_by_an_instant_of_each_run(writer, target, connection):
+    midnight = NOW.replace(hour=0)
+    instants = [midnight + timedelta(seconds=s) for s in (-2, 0, 2)]
+    for name in ("a", "b"):
+        seen = replace(job(name=name, run=name), pressure=tuple(made.pressure(SINK, at) for at in instants))
+        await writer.write(observation(target, seen, at=_at(ord(name))))
+    a, b = (r.run.id for r in sorted(await jobs.list_current(connection), key=lambda r: r.name))
+
+    def instants_of(found):
+        return {run: [r.observed_at for r in readings] for run, readings in found.items()}
+
+    between = await pressure.readings_between(connection, [a], instants[0], instants[1])
+    since = await pressure.readings_since(connection, {a: instants[1], b: instants[2]})
+    assert instants_of(between) == {a: instants[:2]}
+    assert instants_of(since) == {a: instants[1:], b: instants[2:]}
+    assert await pressure.readings_since(connection, {}) == {}
+
+
+async def test_a_series_has_means_over_reporting_subtasks_sums_of_queues_and_at_most_so_many_instants(
+    writer, target, connection
+):
+    same = replace(made.pressure(SOURCE, NOW), queued_out_bytes=(7, 7, 7), queued_in_bytes=(1, 1, 1))
+    silent = replace(made.pressure(SINK, NOW), busy_ratio=(None,) * 3, queued_out_bytes=())
+    many = tuple(made.pressure(SOURCE, _at(-2 * i)) for i in range(1, 40))
+    await writer.write(observation(target, replace(job(), pressure=(same, silent, *many))))
+    run_id = (await _only_job(connection)).run.id
+
+    sink, source = await pressure.series(connection, [run_id], NOW, _at(1), limit=100)
+    thinned = await pressure.series(connection, [run_id], _at(-100), _at(1), limit=10)
+
+    assert (source.vertex_id, source.busy_ratio, source.queued_bytes) == (SOURCE, pytest.approx(0.5), 24)
+    assert (sink.busy_ratio, sink.idle_ratio, sink.queued_bytes) == (None, None, None)
+    assert sink.backpressured_ratio == pytest.approx((0.1 + 0.123456 + 0.25) / 3, abs=1e-6)
+    assert 5 <= len({p.at for p in thinned}) <= 10
+    assert [p.at for p in thinned] == sorted(p.at for p in thinned)
+
+
+# --- jobs, runs, what happened -------------------------------------------------------------------------------------
+
+
+async def test_a_job_shows_the_run_that_counts_now(writer, target, connection):
+    old = replace(job([failed(1)]), restart_count=2)
+    new = replace(restarted(old, started_at=_at(-60)), checkpoints=(completed(1),), restart_count=0)
+    ended = replace(old, state=JobState.ENDED, engine_state="CANCELED", ended_at=_at(-61))
+    await writer.write(observation(target, old, at=_at(-70)))
+    await writer.write(observation(target, ended, new))
+
+    record = await _only_job(connection)
+    runs = await jobs.list_runs(connection, record.id, before=None, limit=1)
+    more = await jobs.list_runs(connection, record.id, before=(runs[0].started_at, runs[0].id), limit=5)
+
+    assert (record.name, record.target_name, record.target_state) == ("orders", "flink", "ok")
+    assert (record.run.started_at, record.run.state, record.run.checkpoint_count) == (_at(-60), JobState.RUNNING, 1)
+    assert record.run.placements == old.placements
+    assert runs == [record.run]
+    assert [(r.state, r.ended_at, r.restart_count) for r in more] == [(JobState.ENDED, _at(-61), 2)]
+    assert await jobs.get_job(connection, record.id) == record
+    assert await jobs.get_run(connection, record.id, record.run.id) == record.run
+    with pytest.raises(UnknownEntityError, match="no job 'j-none'"):
+        await jobs.get_job(connection, "j-none")
+    with pytest.raises(UnknownEntityError, match="no run"):
+        await jobs.get_run(connection, "j-none", record.run.id)
+
+
+async def test_a_jobs_history_outlives_its_target_and_the_job_leaves_the_list(writer, target, connection, engine):
+    await writer.write(observation(target, job([completed(1)])))
+    job_id = (await _only_job(connection)).id
+    await TargetRepository(engine).remove(target, at=_at(5))
+
+    assert await jobs.list_current(connection) == []
+    record = await jobs.get_job(connection, job_id)
+    assert (record.target_state, await _ids(connection, job_id)) == ("paused", [1])
+
+
+async def test_failures_that_were_counted_and_never_listed_are_told_apart(writer, target, connection):
+    counts = CheckpointCounts(restored=1, total=9, in_progress=0, completed=5, failed=4)
+    await writer.write(observation(target, replace(job([failed(1), completed(2)]), counts=counts)))
+
+    run = (await _only_job(connection)).run
+
+    assert run.counts == counts
+    assert run.failed_unlisted_count == 3
+
+
+async def test_graph_and_settings_are_those_of_the_time_asked_for(writer, target, connection):
+    rescaled = Topology((Vertex(SOURCE, "Source: orders", 8, 128), *made.TOPOLOGY.vertices[1:]), made.TOPOLOGY.edges)
+    unaligned = replace(made.CONFIG, is_unaligned_enabled=True, aligned_timeout_ms=0)
+    await writer.write(observation(target, job()))
+    await writer.write(observation(target, replace(job(), topology=rescaled, config=unaligned), at=_at(10)))
+    await writer.write(observation(target, replace(job(), topology=None, config=None), at=_at(20)))
+    run_id = (await _only_job(connection)).run.id
+
+    for at, topology, config in (
+        (_at(-(10**5)), made.TOPOLOGY, made.CONFIG),
+        (_at(9), made.TOPOLOGY, made.CONFIG),
+        (_at(10), rescaled, unaligned),
+        (_at(10**5), rescaled, unaligned),
+    ):
+        assert await jobs.shape_at(connection, run_id, at) == jobs.RunShape(topology, config)
+    shapes = await jobs.newest_shapes(connection, [run_id, "r-none"])
+    assert shapes == {run_id: jobs.RunShape(rescaled, unaligned), "r-none": jobs.RunShape(Topology(()), None)}
+
+
+async def test_what_happened_is_told_once_newest_first_with_pages(writer, target, connection):
+    first = replace(job(), restart_count=3, exceptions=((_at(-30), "lost a TaskManager"),))
+    unaligned = replace(made.CONFIG, is_unaligned_enabled=True)
+    polls = [
+        (0, first),
+        (5, replace(first, restart_count=4)),
+        (10, replace(first, restart_count=4, config=unaligned)),
+        (15, replace(first, restart_count=4, config=unaligned, state=JobState.ENDED, engine_state="FAILED")),
+    ]
+    for seconds, seen in polls * 2:
+        await writer.write(observation(target, seen, at=_at(seconds)))
+    record = await _only_job(connection)
+
+    events = await jobs.list_events(connection, record.id, before=None, limit=50)
+    first_page = await jobs.list_events(connection, record.id, before=None, limit=2)
+    last = first_page[-1]
+    second_page = await jobs.list_events(
+        connection, record.id, before=(last.at, last.run_id, last.kind, last.key), limit=50
+    )
+
+    assert [(e.kind, e.at, e.text) for e in events] == [
+        ("run-ended", _at(15), "ended FAILED"),
+        ("configuration-changed", _at(10), "is_unaligned_enabled: false -> true"),
+        ("restarted", _at(5), "restart 4 of this run"),
+        ("exception", _at(-30), "lost a TaskManager"),
+        ("run-started", first.started_at, f"orders started as {'a' * 32}"),
+    ]
+    assert first_page + second_page == events
+    assert await jobs.newest_exceptions(connection, [record.run.id]) == {
+        record.run.id: ((_at(-30), "lost a TaskManager"),)
+    }
+
+
+async def test_a_job_that_comes_back_rescaled_says_so(writer, target, connection):
+    rescaled = Topology((Vertex(SOURCE, "Source: orders", 8, 128), *made.TOPOLOGY.vertices[1:]), made.TOPOLOGY.edges)
+    await writer.write(observation(target, job()))
+    again = replace(restarted(job(), started_at=_at(60)), topology=rescaled)
+    await writer.write(observation(target, again, at=_at(62)))
+
+    events = await jobs.list_events(connection, (await _only_job(connection)).id, before=None, limit=9)
+
+    assert [(e.kind, e.text) for e in events if e.kind == "rescaled"] == [
+        ("rescaled", "parallelism Source: orders: 3 -> 8")
+    ]
+
+
+# --- targets -------------------------------------------------------------------------------------------------------
+
+
+async def test_targets_are_added_changed_removed_and_revived(engine):
+    targets = TargetRepository(engine)
+    new = NewTarget("http://a:8081", "a", "api", labels={"team": "x"})
+    added = await targets.add(new, at=NOW)
+    changed = await targets.change(added.id, name="b", labels={}, is_enabled=False)
+
+    assert (added.state, added.labels, added.cost) == ("pending", {"team": "x"}, None)
+    assert (changed.name, changed.labels, changed.state) == ("b", {}, "paused")
+    assert await targets.list_enabled() == []
+
+    await targets.remove(added.id, at=NOW)
+    with pytest.raises(UnknownEntityError):
+        await targets.get(added.id)
+    with pytest.raises(UnknownEntityError):
+        await targets.remove(added.id, at=NOW)
+    with pytest.raises(UnknownEntityError):
+        await targets.change(added.id, name="c")
+
+    revived = await targets.add(new, at=_at(9))
+    assert (revived.id, revived.is_enabled, revived.added_at) == (added.id, True, _at(9))
+    assert [t.id for t in await targets.list_enabled()] == [added.id]

@@ -24,8 +24,7 @@ def panel(page: str) -> html.Div:
         [
             cards.chart(
                 f"{page}-acks",
-                "In progress",
-                hint="the newest checkpoint" if page == "job" else None,
+                "Newest checkpoint" if page == "job" else "In progress",
                 before=html.Div(id=f"{page}-progress-head", className="progress-head"),
                 after=html.Div(id=f"{page}-progress-waiting"),
                 height_px=210,
@@ -38,6 +37,7 @@ def panel(page: str) -> html.Div:
 
 def head(progress: ProgressOut) -> list[Component]:
     """Which checkpoint, the judgement with its rule, and the countdown."""
+    is_over = progress.status.is_terminal
     tone = status.JUDGEMENT_TONES[progress.judgement]
     href = routes.checkpoint(progress.job_id, progress.run_id, progress.checkpoint_id)
     acked = f"{progress.acknowledged} of {progress.total}"
@@ -45,26 +45,29 @@ def head(progress: ProgressOut) -> list[Component]:
         html.Div(
             [
                 dcc.Link(f"Checkpoint {progress.checkpoint_id}", href=href, className="strong-link"),
-                status.badge(progress.judgement, status.JUDGEMENT_ICONS[progress.judgement], tone),
+                status.checkpoint_status(progress.status)
+                if is_over
+                else status.badge(progress.judgement, status.JUDGEMENT_ICONS[progress.judgement], tone),
             ],
             className="progress-title",
         ),
         html.P(progress.judgement_rule, className="rule"),
         cards.facts(
             [
-                cards.fact("Acknowledged", acked, basis=None, hint="measured"),
-                cards.fact("So far" if not progress.status.is_terminal else "Took", text.duration(progress.elapsed_ms)),
+                cards.fact("Acknowledged", acked),
+                cards.fact("Took" if is_over else "So far", text.duration(progress.elapsed_ms)),
                 _countdown(progress),
-                cards.fact(
-                    "Queued now",
-                    text.size(progress.queued_bytes),
-                    hint="about what an unaligned checkpoint would persist"
-                    if progress.queued_bytes is not None
-                    else "the engine does not report queued bytes",
-                ),
+                *([] if is_over else [_queued(progress)]),
             ]
         ),
     ]
+
+
+def _queued(progress: ProgressOut) -> html.Div:
+    hint = "about what an unaligned checkpoint would persist"
+    if progress.queued_bytes is None:
+        hint = "the engine does not report queued bytes"
+    return cards.fact("Queued now", text.size(progress.queued_bytes), hint=hint)
 
 
 def _countdown(progress: ProgressOut) -> html.Div:

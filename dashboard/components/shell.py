@@ -96,7 +96,8 @@ def service_state(value: StatusOut) -> list[Component | str]:
     """The footer's line about the service itself."""
     unhealthy = f", {value.targets_unhealthy} not well" if value.targets_unhealthy else ""
     # Not known while the store is away.
-    targets = [] if value.targets_total is None else [f"{value.targets_total} targets{unhealthy}"]
+    total = value.targets_total
+    targets = [] if total is None else [f"{total} {'target' if total == 1 else 'targets'}{unhealthy}"]
     parts: list[Component | str] = [
         f"Barrierscope {value.version}",
         *targets,

@@ -72,6 +72,13 @@ def checkpoint_status(value: CheckpointStatus) -> html.Span:
     return badge(STATUS_WORDS[value], STATUS_ICONS[value], STATUS_TONES[value])
 
 
+def checkpoint(value: CheckpointOut) -> html.Span:
+    """The state of a checkpoint, and where its end was not seen, that."""
+    if value.is_lost:
+        return badge("end not seen", "question", "quiet", hint="its run ended while it was in progress")
+    return checkpoint_status(value.status)
+
+
 def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> str:
     """The tone of a verdict: what is wrong is as bad as it makes the checkpoints."""
     if verdict.kind is VerdictKind.NONE:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dash import html
 from dash.development.base_component import Component
 
-from backend.contracts.api import CriticalPathOut, VerdictOut
+from backend.contracts.api import CriticalPathOut, EvidenceOut, VerdictOut
 from backend.domain.verdict import Health
 from dashboard import text
 from dashboard.components import status
@@ -57,13 +57,19 @@ def evidence_table(verdict: VerdictOut) -> Component:
         html.Tr(
             [
                 html.Td(e.statement),
-                html.Td(text.evidence_value(e.value, e.unit), className="right number", title=e.metric),
+                html.Td(_value(e), className="right number", title=e.metric),
                 html.Td(status.basis(e.basis)),
             ]
         )
         for e in verdict.evidence
     ]
     return html.Table([head, html.Tbody(rows)], className="plain-table evidence")
+
+
+def _value(evidence: EvidenceOut) -> str:
+    # A statement that says it all ("last in 11 of 11") lacks no number.
+    is_told = evidence.value is None and evidence.unit is None
+    return "" if is_told else text.evidence_value(evidence.value, evidence.unit)
 
 
 def effects(path: CriticalPathOut | None, duration_ms: int | None) -> list[Component]:

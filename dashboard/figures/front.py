@@ -18,7 +18,8 @@ from dashboard.figures.base import Chart, Table, Trace, empty, layout, note
 from dashboard.figures.front_times import STATES, Front, FrontEdge, FrontVertex, SubtaskTimes, held_by
 from dashboard.palette import ACKED, IN_TRANSIT, PHASE_COLORS, UNALIGNED, Theme
 
-_LAYER = 260.0
+_LAYER_MIN = 260.0
+_LAYER_MAX = 400.0
 _ROW = 190.0
 _RADIUS = 34.0
 _DOT = 26.0
@@ -45,7 +46,8 @@ def draw(
     """
     if not front.vertices:
         return empty(theme, "The engine no longer had the subtasks of this checkpoint when it was read.")
-    places = {v.vertex_id: (v.layer * _LAYER, -v.row * _ROW) for v in front.vertices}
+    gap = _layer_gap(front)
+    places = {v.vertex_id: (v.layer * gap, -v.row * _ROW) for v in front.vertices}
     open_ids = {v.vertex_id for v in front.vertices if v.vertex_id in opened}
     by_id = {v.vertex_id: v for v in front.vertices}
     traces: list[Trace] = []
@@ -77,6 +79,12 @@ def draw(
         ),
     }
     return Chart(figure, _table(front, at_ms), summary(front, at_ms), height_px)
+
+
+def _layer_gap(front: Front) -> float:
+    """Few layers stand wider apart: their edges have room for what is said of them."""
+    layers = max(v.layer for v in front.vertices) - min(v.layer for v in front.vertices)
+    return min(_LAYER_MAX, max(_LAYER_MIN, (_WIDTH_PX / _SCALE_MAX - 240) / max(1, layers)))
 
 
 def summary(front: Front, at_ms: float) -> str:

@@ -6,6 +6,7 @@ acknowledgement are its phases', channels are unknown, and what is said of them 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -121,9 +122,9 @@ def build(
         for e in edges
         if e.source in known and e.target in known
     )
-    steps = _steps(placed, drawn)
-    end_ms = max([*steps, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0), 1.0])
-    return Front(tuple(placed), drawn, steps, end_ms, Basis.MEASURED if is_measured else Basis.RECONSTRUCTED)
+    moments = steps(placed, drawn)
+    end_ms = max([*moments, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0), 1.0])
+    return Front(tuple(placed), drawn, moments, end_ms, Basis.MEASURED if is_measured else Basis.RECONSTRUCTED)
 
 
 _Seen = dict[tuple[str, int], dict[str, float]]
@@ -187,15 +188,21 @@ def _channels(barriers: BarriersOut) -> dict[tuple[str, str], tuple[ChannelTimes
     return {edge: tuple(channels) for edge, channels in found.items()}
 
 
-def _steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[float, ...]:
-    steps = {0.0}
+def steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[float, ...]:
+    """The instants at which a subtask or a channel changes its state, ascending, ms since the trigger."""
+    found = {0.0}
     for vertex in vertices:
         for s in vertex.subtasks:
-            steps.update(round(v, 1) for v in (s.first_ms, s.snapshot_ms, s.ack_ms) if v is not None and v >= 0)
+            found.update(_step(v) for v in (s.first_ms, s.snapshot_ms, s.ack_ms) if v is not None and v >= 0)
     for edge in edges:
         for c in edge.channels:
-            steps.update(round(v, 1) for v in (c.emitted_ms, c.received_ms) if v is not None and v >= 0)
-    return tuple(sorted(steps))
+            found.update(_step(v) for v in (c.emitted_ms, c.received_ms) if v is not None and v >= 0)
+    return tuple(sorted(found))
+
+
+def _step(at_ms: float) -> float:
+    # Up to a tenth: at a step its event has happened, also at the last one.
+    return math.ceil(at_ms * 10) / 10
 
 
 # --- who sent the last barrier --------------------------------------------------------------------------------------

@@ -97,21 +97,34 @@ def _shape(checkpoint: CheckpointOut) -> str:
     if checkpoint.status is CheckpointStatus.FAILED:
         return "failed"
     if checkpoint.status is CheckpointStatus.IN_PROGRESS:
-        return "in progress"
+        return "end not seen" if checkpoint.is_lost else "in progress"
     return "completed" if checkpoint.kind is CheckpointKind.CHECKPOINT else "savepoint"
+
+
+def _state(checkpoint: CheckpointOut) -> str:
+    return "end not seen" if checkpoint.is_lost else STATUS_WORDS[checkpoint.status]
 
 
 def _mode(checkpoint: CheckpointOut) -> str:
     return checkpoint.mode or "mode not reported"
 
 
-_SYMBOLS = {"completed": "circle", "savepoint": "square", "failed": "x", "in progress": "circle-open"}
+_SYMBOLS = {
+    "completed": "circle",
+    "savepoint": "square",
+    "failed": "x",
+    "in progress": "circle-open",
+    "end not seen": "circle-cross-open",
+}
 _COLORS = {"aligned": ALIGNED, "unaligned": UNALIGNED}
 
 
 def _duration(checkpoint: CheckpointOut, now: datetime) -> float:
     if checkpoint.end_to_end_duration_ms is not None:
         return float(checkpoint.end_to_end_duration_ms)
+    if checkpoint.is_lost:
+        # As far as it was seen.
+        now = checkpoint.latest_ack_at or checkpoint.triggered_at
     return max(0.0, (now - checkpoint.triggered_at).total_seconds() * 1000)
 
 
@@ -119,7 +132,7 @@ def _marks(
     members: Sequence[CheckpointOut], shape: str, mode: str, theme: Theme, where: tzinfo, now: datetime
 ) -> Trace:
     color = _COLORS.get(mode, theme.unknown)
-    is_open = shape == "in progress"
+    is_open = shape in ("in progress", "end not seen")
     return {
         "type": "scatter",
         "mode": "markers",
@@ -148,7 +161,7 @@ def _size(checkpoint: CheckpointOut) -> float:
 def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:
     c = checkpoint
     lines = [
-        f"<b>{c.kind.value} {c.checkpoint_id}</b> {STATUS_WORDS[c.status]}, {_mode(c)}",
+        f"<b>{c.kind.value} {c.checkpoint_id}</b> {_state(c)}, {_mode(c)}",
         f"{text.duration(_duration(c, now))}{'' if c.end_to_end_duration_ms is not None else ' so far'} (measured)",
         f"acknowledged {c.acknowledged_count} of {c.subtask_count}",
         f"start delay up to {text.duration(c.start_delay_max_ms)}, alignment up to {text.duration(c.alignment_max_ms)}",
@@ -251,7 +264,7 @@ def _summary(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None) -> st
 def _table(checkpoints: Sequence[CheckpointOut]) -> Table:
     rows = tuple(
         (
-            c.checkpoint_id, c.run_id, c.kind.value, STATUS_WORDS[c.status], c.mode, c.triggered_at.isoformat(),
+            c.checkpoint_id, c.run_id, c.kind.value, _state(c), c.mode, c.triggered_at.isoformat(),
             c.end_to_end_duration_ms, c.acknowledged_count, c.subtask_count, c.start_delay_max_ms, c.alignment_max_ms,
             c.sync_max_ms, c.async_max_ms, c.checkpointed_size_bytes, c.full_state_size_bytes, c.persisted_bytes,
             c.failure_message or (c.failure_reason.value if c.failure_reason else None),

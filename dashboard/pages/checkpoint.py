@@ -220,7 +220,7 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
         opened = opened_of(chosen, found)
         drawn = digest(found, view.theme.name, str(view.where), sort, path, opened)
         buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
-        is_open = not found.status.is_terminal
+        is_open = _is_open(found)
         if before and drawn == before["drawn"] and not is_open:
             raise PreventUpdate
         elapsed = None
@@ -287,7 +287,7 @@ def _register_front(app: Dash, client: ApiClient) -> None:
         found, job, barriers = await asyncio.gather(
             client.checkpoint(*key), client.graph(key[0]), _barriers(client, key)
         )
-        elapsed = loaded["elapsed_ms"] if not found.status.is_terminal else None
+        elapsed = loaded["elapsed_ms"] if _is_open(found) else None
         model = front_times.build(found, job.vertices, job.edges, barriers, elapsed_ms=elapsed)
         # Nobody has moved the scrubber: show how it ended, or how it stands.
         shown_ms = model.end_ms if at_ms is None else min(float(at_ms), model.end_ms)
@@ -402,6 +402,10 @@ def opened_of(chosen: list[str] | None, found: CheckpointDetailOut) -> list[str]
     return [v.vertex_id for v in found.vertices if v.vertex_id == named and len(v.subtasks) <= _OPENED_MAX]
 
 
+def _is_open(found: CheckpointDetailOut) -> bool:
+    return not found.status.is_terminal and not found.is_lost
+
+
 def _toggled(opened: list[str], vertex: str) -> list[str]:
     rest = [v for v in opened if v != vertex]
     return rest if len(rest) < len(opened) else [*rest, vertex]
@@ -428,7 +432,7 @@ def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
                 html.Div(
                     [
                         html.H1(f"{found.kind.value.replace('-', ' ').capitalize()} {found.checkpoint_id}"),
-                        status.checkpoint_status(found.status),
+                        status.checkpoint(found),
                         status.failure(found),
                         status.mode(found.mode),
                         html.Span(
@@ -485,10 +489,11 @@ def _verdict(found: CheckpointDetailOut) -> Component:
 
 def _facts(found: CheckpointDetailOut, view: Look) -> Component:
     took = text.duration(found.end_to_end_duration_ms)
+    why = "its end was not seen" if found.is_lost else "still in progress"
     return html.Section(
         cards.facts(
             [
-                cards.fact("End-to-end duration", took, hint="still in progress" if took == text.MISSING else None),
+                cards.fact("End-to-end duration", took, hint=why if took == text.MISSING else None),
                 cards.fact("Acknowledged", f"{found.acknowledged_count} of {found.subtask_count}"),
                 cards.fact("Start delay, max", text.duration(found.start_delay_max_ms)),
                 cards.fact("Alignment, max", text.duration(found.alignment_max_ms)),
@@ -584,7 +589,7 @@ def _source(found: CheckpointDetailOut) -> Component:
     return cards.source_line(
         [
             "Source: reference runtime" if found.has_barriers else "Source: REST of the cluster",
-            cards.age("read", found.observed_at, is_alarming=not found.status.is_terminal),
+            cards.age("read", found.observed_at, is_alarming=_is_open(found)),
             f"run {found.run_id}",
         ]
     )

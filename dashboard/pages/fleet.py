@@ -50,6 +50,15 @@ _COLUMNS = [
 ]
 
 
+_ROW_PX = 48
+_HEAD_PX = 36
+
+
+def _height(rows: int) -> dict[str, str]:
+    """As high as its rows, at most as the window; the grid scrolls then."""
+    return {"height": f"min({_HEAD_PX + 4 + _ROW_PX * max(1, rows)}px, max(380px, 100vh - 236px))"}
+
+
 def layout() -> Component:
     """The board before its first answer."""
     grid = dag.AgGrid(
@@ -60,14 +69,14 @@ def layout() -> Component:
         defaultColDef={"sortable": True, "resizable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
         dashGridOptions={
             "theme": cards.GRID_THEME,
-            "rowHeight": 48,
-            "headerHeight": 36,
+            "rowHeight": _ROW_PX,
+            "headerHeight": _HEAD_PX,
             "tooltipShowDelay": 300,
             "ensureDomOrder": True,
             "animateRows": False,
             "domLayout": "normal",
         },
-        style={"height": "calc(100vh - 236px)", "minHeight": "380px"},
+        style=_height(1),
     )
     return html.Div(
         [
@@ -104,6 +113,7 @@ def register(app: Dash, client: ApiClient) -> None:
     @app.callback(
         Output("fleet-message", "children"),
         Output("fleet-grid", "rowData"),
+        Output("fleet-grid", "style"),
         Output("fleet-counts", "children"),
         Output("fleet-empty", "children"),
         Output("fleet-source", "children"),
@@ -112,7 +122,7 @@ def register(app: Dash, client: ApiClient) -> None:
         Input("look", "data"),
         State("fleet-page", "data-digest"),
     )
-    @guarded(6)
+    @guarded(7)
     async def refresh(_tick: int | None, look_data: object, before: str | None) -> Any:
         look(look_data)
         page = await client.jobs()
@@ -122,8 +132,9 @@ def register(app: Dash, client: ApiClient) -> None:
             ["Source: the REST of each target, through this service's API", cards.age("newest reading", newest)]
         )
         if now == before:
-            return None, no_update, no_update, no_update, source, now
-        return None, [row(j) for j in page.items], _counts(page.items), _empty(page.items), source, now
+            return None, *((no_update,) * 4), source, now
+        rows = [row(j) for j in page.items]
+        return None, rows, _height(len(rows)), _counts(page.items), _empty(page.items), source, now
 
 
 def row(job: JobOut) -> dict[str, object]:

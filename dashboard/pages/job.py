@@ -147,7 +147,8 @@ def _register_job(app: Dash, client: ApiClient) -> None:
             where=view.where,
             timeout_ms=job.config.timeout_ms if job.config else job.timeout_ms,
             interval_ms=job.config.interval_ms if job.config else job.interval_ms,
-            now=checkpoints.as_of,
+            # What is in progress was so when it was read; since then it may be over.
+            now=min(checkpoints.as_of, job.observed_at or checkpoints.as_of),
             is_log=is_log,
             revision=job.id,
         )
@@ -257,7 +258,7 @@ def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: 
         html.Tr(
             [
                 html.Td(_link(c)),
-                html.Td([status.checkpoint_status(c.status), " ", status.failure(c)]),
+                html.Td([status.checkpoint(c), " ", status.failure(c)]),
                 html.Td(status.mode(c.mode)),
                 html.Td(text.instant(c.triggered_at, where), title=text.instant_utc(c.triggered_at)),
                 html.Td(text.duration(c.end_to_end_duration_ms), className="right number"),
@@ -294,7 +295,8 @@ def _events(events: Page[JobEventOut], where: tzinfo) -> Component:
         )
         for e in events.items[:20]
     ]
-    summary = html.Summary(f"{len(events.items)} events: restarts, changes of settings")
+    number = len(events.items)
+    summary = html.Summary(f"{number} {'event' if number == 1 else 'events'}: restarts, changes of settings")
     return html.Details([summary, html.Table(html.Tbody(rows), className="plain-table")], className="events")
 
 

@@ -234,6 +234,13 @@ def test_at_the_trigger_nobody_is_reached_and_at_the_end_of_a_completed_one_all_
     assert {s.state(model.end_ms) for v in model.vertices for s in v.subtasks} == {"acknowledged"}
 
 
+def test_at_a_step_its_event_has_happened_also_between_two_tenths_of_a_millisecond():
+    s = front_times.SubtaskTimes(0, first_ms=1.0, snapshot_ms=2.0, ack_ms=3944.04)
+    vertex = front_times.FrontVertex("v", "v", 0, 0, (s,), False)
+
+    assert s.state(front_times.steps([vertex], [])[-1]) == "acknowledged"
+
+
 def test_the_vertex_that_the_verdict_names_is_marked(fake):
     checkpoint = _newest(fake, "jruntime")
     model = _front(fake, "jruntime")
@@ -301,6 +308,24 @@ def test_a_checkpoint_in_progress_is_hollow_and_stands_at_what_it_has_taken(fake
 
     assert live["marker"]["symbol"] == "circle-open"
     assert live["y"] == [3000.0]
+
+
+def test_a_checkpoint_whose_end_was_not_seen_does_not_grow_for_ever(fake):
+    made = _newest(fake, "jruntime")
+    lost = api.CheckpointOut.model_validate({k: getattr(made, k) for k in api.CheckpointOut.model_fields}).model_copy(
+        update={
+            "status": CheckpointStatus.IN_PROGRESS, "end_to_end_duration_ms": None, "is_lost": True,
+            "latest_ack_at": made.triggered_at + timedelta(seconds=2),
+        }
+    )  # fmt: skip
+
+    later = _NOW + timedelta(days=3)
+    chart = timeline.timeline([lost], [], theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=None, now=later)
+
+    (trace,) = chart.figure["data"]
+    assert trace["name"].startswith("end not seen")
+    assert trace["y"] == [2000.0]
+    go.Figure(chart.figure)
 
 
 def test_events_are_rules_and_the_timeout_a_line(fake):

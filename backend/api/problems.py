@@ -86,15 +86,16 @@ async def _own(request: Request, error: Exception) -> Response:
 async def _malformed(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    fields = [_field(tuple(e["loc"]), str(e["msg"]), dict(e.get("ctx") or {})) for e in error.errors()]
+    fields = [_field(str(e["type"]), tuple(e["loc"]), str(e["msg"]), dict(e.get("ctx") or {})) for e in error.errors()]
     detail = "the request is malformed: " + "; ".join(f"{f.pointer}: {f.detail}" for f in fields[:3])
     return problem(422, "invalid-input", detail, instance=request.url.path, errors=fields)
 
 
-def _field(loc: tuple[int | str, ...], message: str, context: dict[str, object]) -> ProblemField:
-    place, *path = [str(part) for part in loc]
+def _field(kind: str, loc: tuple[int | str, ...], message: str, context: dict[str, object]) -> ProblemField:
+    # What is no JSON has a place in the text and no field.
+    place, *path = [str(part) for i, part in enumerate(loc) if i == 0 or kind != "json_invalid"]
     if place == "body":
-        pointer = "#/" + "/".join(p.replace("~", "~0").replace("/", "~1") for p in path)
+        pointer = "#" + "".join("/" + p.replace("~", "~0").replace("/", "~1") for p in path)
     else:
         pointer = ".".join(path) or place
     allowed = context.get("expected")

@@ -75,7 +75,7 @@ async def newest_reading_at(connection: AsyncConnection, run_ids: Sequence[str])
         " (SELECT observed_at FROM pressure WHERE run_id = i.run_id ORDER BY observed_at DESC LIMIT 1) p"
     )
     rows = await connection.execute(query, {"ids": list(run_ids)})
-    return {run_id: at for run_id, at in rows}
+    return {row.run_id: row.observed_at for row in rows}
 
 
 async def series(

@@ -1,0 +1,326 @@
+"""The API over a real store: what was ingested is what is answered, and nothing is made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.contracts import api
+from backend.services.targets import TargetRules
+from backend.store.engine import create_store_engine
+from tests.support.observations import (
+    NOW,
+    SINK,
+    SOURCE,
+    barrier_events,
+    completed,
+    failed,
+    in_progress,
+    job,
+    observation,
+    pressure,
+    progress,
+)
+from tests.support.serving import api_over, asking
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def client(engine, clock):
+    async with asking(api_over(engine, clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def written(writer, target):
+    """A job with three checkpoints that ended, one open, and readings of its sink."""
+    seen = replace(
+        job([completed(1), failed(2), completed(3), in_progress(4, acknowledged_count=4, with_details=True)]),
+        pressure=(pressure(SOURCE, NOW), pressure(SINK, NOW, busy=1.0)),
+        progress=(progress(4, 4, NOW),),
+    )
+    await writer.write(observation(target, seen))
+    return seen
+
+
+async def _get(client, path, model, *, status=200):
+    answer = await client.get(path)
+    assert answer.status_code == status, answer.text
+    return model.model_validate_json(answer.content)
+
+
+async def _the_job(client):
+    (row,) = (await _get(client, "/api/v1/jobs", api.Page[api.JobOut])).items
+    return row
+
+
+async def test_a_store_without_anything_is_empty_pages(client):
+    for path, model in (("jobs", api.JobOut), ("targets", api.TargetOut)):
+        page = await _get(client, f"/api/v1/{path}", api.Page[model])
+        assert (page.items, page.next) == ([], None)
+
+
+async def test_the_board_says_what_was_ingested(client, written):
+    row = await _the_job(client)
+
+    assert (row.name, row.engine, row.mode, row.state) == ("orders", "flink", "aligned", "running")
+    assert (row.completed_24h_count, row.failed_24h_count) == (2, 1)
+    assert row.success_24h_ratio == pytest.approx(2 / 3)
+    assert row.in_progress_checkpoint_id == 4
+    assert [p.duration_ms for p in row.sparkline] == [301, 302, 303]
+    assert row.last_completed_at == NOW - timedelta(hours=1) + timedelta(seconds=30, milliseconds=303)
+    assert (row.interval_ms, row.timeout_ms) == (10_000, 60_000)
+
+
+async def test_checkpoints_are_paged_newest_first_without_gap_or_repetition(client, written):
+    found, cursor, pages = [], "", 0
+    job_id = (await _the_job(client)).id
+    while pages == 0 or cursor:
+        query = f"?limit=3{'&cursor=' + cursor if cursor else ''}"
+        page = await _get(client, f"/api/v1/jobs/{job_id}/checkpoints{query}", api.Page[api.CheckpointOut])
+        found += [c.checkpoint_id for c in page.items]
+        cursor, pages = page.next, pages + 1
+
+    assert (found, pages) == ([4, 3, 2, 1], 2)
+
+
+async def test_checkpoints_are_chosen_by_status_and_time(client, written):
+    job_id = (await _the_job(client)).id
+
+    async def ids(query):
+        page = await _get(client, f"/api/v1/jobs/{job_id}/checkpoints?{query}", api.Page[api.CheckpointOut])
+        return [c.checkpoint_id for c in page.items]
+
+    second = (NOW - timedelta(hours=1) + timedelta(seconds=20)).isoformat().replace("+", "%2B")
+    assert await ids("status=failed") == [2]
+    assert await ids(f"from={second}") == [4, 3, 2]
+    assert await ids(f"to={second}") == [1]
+    assert await ids("run=rnothing") == []
+
+
+async def test_the_latest_is_the_newest_or_the_newest_of_a_status(client, written):
+    root = f"/api/v1/jobs/{(await _the_job(client)).id}/checkpoints/latest"
+
+    assert (await _get(client, root, api.CheckpointOut)).checkpoint_id == 4
+    assert (await _get(client, f"{root}?status=completed", api.CheckpointOut)).checkpoint_id == 3
+    assert (await _get(client, f"{root}?status=failed", api.CheckpointOut)).checkpoint_id == 2
+
+
+async def test_a_checkpoint_is_told_down_to_its_subtasks_and_missing_stays_missing(client, written):
+    row = await _the_job(client)
+    latest = await _get(client, f"/api/v1/jobs/{row.id}/checkpoints/latest?status=failed", api.CheckpointOut)
+    found = await _get(client, latest.link, api.CheckpointDetailOut)
+
+    assert (found.job, found.timeout_ms, found.previous_id, found.next_id) == ("orders", 60_000, 1, 3)
+    assert [v.vertex for v in found.vertices] == ["Source: orders", "Sink: ledger"]
+    sink = found.vertices[1]
+    assert (sink.acknowledged_count, sink.subtask_count) == (2, 3)
+    assert [s.ack_ms for s in sink.subtasks] == [102, None, 302]
+    assert [s.sync_duration_ms for s in sink.subtasks] == [7, None, 7]
+    assert [s.host for s in sink.subtasks] == ["host-0", "host-1", "host-2"]
+    assert found.last_healthy_link is not None
+    assert found.last_healthy_link.endswith("/1")
+
+
+async def test_the_room_of_an_open_checkpoint_says_whom_it_waits_for(client, written, clock):
+    row = await _the_job(client)
+    triggered = NOW - timedelta(hours=1) + timedelta(seconds=40)
+    clock.at = triggered + timedelta(seconds=25)
+    path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4/progress"
+    found = await _get(client, path, api.ProgressOut)
+
+    assert (found.elapsed_ms, found.remaining_ms, found.timeout_ms) == (25_000, 35_000, 60_000)
+    assert (found.acknowledged, found.total) == (4, 6)
+    (waiting,) = found.waiting_on
+    assert (waiting.vertex, waiting.acknowledged, waiting.total, waiting.pending) == ("Sink: ledger", 1, 3, [1, 2])
+    assert waiting.first_barrier_ms == [2500, None]
+    assert waiting.aligning_ms == [900, None]
+    assert waiting.hosts == ["host-1", "host-2"]
+    assert waiting.queued_bytes is None, "the in-queues were not asked for, and that is not zero"
+    assert found.queued_bytes == 2 << 40
+    assert [len(curve) for curve in found.past_acks] == [6, 6]
+    assert found.judgement == "stuck"
+    assert "no acknowledgement" in found.judgement_rule
+
+
+async def test_of_a_completed_checkpoint_the_room_has_the_whole_curve_and_waits_for_nobody(client, written):
+    row = await _the_job(client)
+    path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/3/progress"
+    found = await _get(client, path, api.ProgressOut)
+
+    assert (found.judgement, found.elapsed_ms, found.remaining_ms) == ("ended", 303, None)
+    assert found.waiting_on == []
+    assert [(p.elapsed_ms, p.acknowledged) for p in found.acks] == [
+        (103, 1), (103, 2), (203, 3), (203, 4), (303, 5), (303, 6)
+    ]  # fmt: skip
+
+
+async def test_of_a_failed_checkpoint_the_room_says_who_never_came(client, written):
+    row = await _the_job(client)
+    path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/2/progress"
+    found = await _get(client, path, api.ProgressOut)
+
+    assert [(w.vertex, w.pending) for w in found.waiting_on] == [("Sink: ledger", [1])]
+    assert found.queued_bytes is None
+
+
+async def test_a_checkpoint_that_its_run_left_open_is_lost_and_no_longer_in_progress(client, writer, target, clock):
+    await writer.write(observation(target, job([in_progress(4, acknowledged_count=4)])))
+    clock.at = NOW + timedelta(minutes=5)
+    await writer.write(observation(target, job([completed(5)]), at=clock.at))
+    row = await _the_job(client)
+
+    page = await _get(client, f"/api/v1/jobs/{row.id}/checkpoints", api.Page[api.CheckpointOut])
+    assert [(c.checkpoint_id, c.is_lost) for c in page.items] == [(5, False), (4, True)]
+    assert row.in_progress_checkpoint_id is None
+    path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4"
+    assert (await _get(client, path, api.CheckpointDetailOut)).is_lost
+    assert (await _get(client, f"{path}/progress", api.ProgressOut)).judgement == "ended"
+
+
+async def test_barriers_are_measured_where_they_were_told_and_reconstructed_where_not(client, writer, target):
+    events = barrier_events(6)
+    await writer.write(observation(target, replace(job([completed(1), completed(2)]), barriers=((1, events),))))
+    row = await _the_job(client)
+    root = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints"
+
+    measured = await _get(client, f"{root}/1/barriers", api.BarriersOut)
+    assert measured.basis == "measured"
+    assert [(e.at_ms, e.lamport, e.channel is None) for e in measured.events] == [
+        (1.5 * i, i, i % 2 == 0) for i in range(6)
+    ]
+    reconstructed = await _get(client, f"{root}/2/barriers", api.BarriersOut)
+    assert reconstructed.basis == "reconstructed"
+    assert all(e.channel is None for e in reconstructed.events)
+    acked = [e for e in reconstructed.events if e.kind == "acked" and e.vertex_id == SINK]
+    assert [e.at_ms for e in acked] == [102, 202, 302]
+    assert (await _get(client, f"{root}/1", api.CheckpointDetailOut)).has_barriers
+
+
+async def test_the_jobs_verdict_is_that_of_its_row(client, written):
+    row = await _the_job(client)
+    found = await _get(client, f"/api/v1/jobs/{row.id}/verdict", api.DiagnosisOut)
+
+    assert (found.health, found.verdict, found.checkpoints_considered) == (row.health, row.verdict, 3)
+    detail = await _get(client, f"/api/v1/jobs/{row.id}", api.JobDetailOut)
+    assert detail.verdict == row.verdict
+    assert [(v.name, v.layer, v.row) for v in detail.vertices] == [("Source: orders", 0, 0), ("Sink: ledger", 1, 0)]
+    assert detail.counts is not None
+    assert (detail.counts.failed, detail.counts.failed_unlisted) == (1, 0)
+
+
+async def test_backpressure_is_the_latest_and_a_series_where_a_range_is_asked(client, written):
+    row = await _the_job(client)
+    path = f"/api/v1/jobs/{row.id}/backpressure"
+    latest = await _get(client, path, api.BackpressureOut)
+
+    assert [v.vertex for v in latest.vertices] == ["Source: orders", "Sink: ledger"]
+    assert latest.vertices[1].busy_ratio == [1.0, 1.0, None]
+    assert latest.vertices[1].queued_in_bytes == []
+    assert latest.series == []
+    since = (NOW - timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
+    until = (NOW + timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
+    ranged = await _get(client, f"{path}?from={since}&to={until}", api.BackpressureOut)
+    assert {(p.vertex_id, p.busy_ratio, p.queued_bytes) for p in ranged.series} == {
+        (SOURCE, 0.5, 1 << 40),
+        (SINK, 1.0, 1 << 40),
+    }
+
+
+async def test_targets_are_added_once_changed_paused_and_removed(client):
+    body = {"url": "HTTP://My-Flink:8081/", "labels": {"environment": "prod"}}
+    answer = await client.post("/api/v1/targets", json=body)
+    added = api.TargetOut.model_validate_json(answer.content)
+
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/api/v1/targets/{added.id}"
+    assert (added.url, added.name, added.health.state, added.cost) == (
+        "http://my-flink:8081", "my-flink:8081", "pending", None
+    )  # fmt: skip
+    again = await client.post("/api/v1/targets", json={"url": "http://my-flink:8081"})
+    assert (again.status_code, again.json()["type"]) == (409, "urn:barrierscope:problem:target-exists")
+    path = answer.headers["location"]
+    changed = await client.patch(path, json={"is_enabled": False, "name": "production"})
+    assert changed.json()["health"]["state"] == "paused"
+    assert changed.json()["labels"] == {"environment": "prod"}
+    assert (await client.delete(path)).status_code == 204
+    assert (await client.delete(path)).status_code == 404
+    assert (await client.get(path)).status_code == 404
+
+
+async def test_a_connection_is_tried_and_nothing_is_stored(client):
+    well = await client.post("/api/v1/targets/test", json={"url": "http://my-flink:8081"})
+    dead = await client.post("/api/v1/targets/test", json={"url": "http://dead:8081"})
+
+    assert (well.json()["is_ok"], well.json()["running_jobs"]) == (True, ["orders"])
+    assert (dead.status_code, dead.json()["is_ok"]) == (200, False)
+    assert "Connection refused" in dead.json()["problem"]
+    assert (await _get(client, "/api/v1/targets", api.Page[api.TargetOut])).items == []
+
+
+async def test_where_others_can_reach_us_only_listed_targets_are_asked_or_added(engine, clock):
+    rules = TargetRules(is_everything_allowed=False, allowed=("my-flink",))
+    async with asking(api_over(engine, clock, rules=rules)) as client:
+        for path in ("targets", "targets/test"):
+            refused = await client.post(f"/api/v1/{path}", json={"url": "http://169.254.169.254/latest"})
+            assert refused.status_code == 422
+            assert refused.json()["errors"][0]["allowed"] == "my-flink"
+        assert (await client.post("/api/v1/targets/test", json={"url": "http://my-flink:8081"})).json()["is_ok"]
+
+
+WRONG = [
+    ("jobs/jnone", 404, "unknown-job"),
+    ("jobs/jnone/verdict", 404, "unknown-job"),
+    ("jobs/jnone/runs/rnone/checkpoints/1", 404, "unknown-job"),
+    ("targets/tnone", 404, "unknown-target"),
+    ("jobs?cursor=nonsense", 422, "invalid-input"),
+    ("jobs?cursor=WzEsMiwzXQ", 422, "invalid-input"),
+    ("jobs?limit=0", 422, "invalid-input"),
+    ("jobs?limit=501", 422, "invalid-input"),
+    ("jobs?health=unwell", 422, "invalid-input"),
+    ("jobs/%00", 422, "invalid-input"),
+    ("jobs/j/runs/r/checkpoints/-1", 422, "invalid-input"),
+    ("jobs/j/runs/r/checkpoints/9223372036854775808", 422, "invalid-input"),
+    ("jobs/j/runs/r/checkpoints/one", 422, "invalid-input"),
+    ("jobs/j/backpressure?from=yesterday", 422, "invalid-input"),
+    ("jobs/j/backpressure?from=2026-01-01T00:00:00", 422, "invalid-input"),
+    ("nope", 404, "unknown-path"),
+]
+
+
+async def test_what_is_wrong_is_told_as_a_problem(client):
+    # One store for all of them: none writes.
+    for path, status, slug in WRONG:
+        found = await _get(client, f"/api/v1/{path}", api.Problem, status=status)
+        assert (found.status, found.type) == (status, f"urn:barrierscope:problem:{slug}"), path
+        assert found.title, path
+        assert found.detail, path
+
+
+async def test_a_range_that_ends_before_it_begins_is_refused(client, written):
+    row = await _the_job(client)
+    query = "from=2026-11-21T12:00:00Z&to=2026-11-21T11:00:00Z"
+    found = await _get(client, f"/api/v1/jobs/{row.id}/backpressure?{query}", api.Problem, status=422)
+
+    assert found.errors[0].pointer == "from"
+
+
+async def test_while_the_store_is_away_the_status_says_so_and_everything_else_asks_to_come_again(clock):
+    away = create_store_engine("postgresql://nobody@127.0.0.1:1/nothing")
+    async with asking(api_over(away, clock)) as client:
+        status = await _get(client, "/api/v1/status", api.StatusOut)
+        assert (status.store, status.targets_total) == ("unreachable", None)
+        answer = await client.get("/api/v1/jobs")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    await away.dispose()
+
+
+async def test_the_status_knows_whether_anybody_collects(client, engine, target):
+    from backend.store.targets import TargetRepository
+
+    assert (await _get(client, "/api/v1/status", api.StatusOut)).roles == {"api": "ok", "collect": "silent"}
+    await TargetRepository(engine).lease(target, holder="here", ttl_s=60)
+    assert (await _get(client, "/api/v1/status", api.StatusOut)).roles == {"api": "ok", "collect": "ok"}

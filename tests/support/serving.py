@@ -1,0 +1,48 @@
+"""The API over a store, in this process: the whole of it but the socket, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.api.app import AppDeps, create_app
+from backend.api.server import build_services
+from backend.domain.clock import Clock
+from backend.domain.errors import TargetUnavailableError
+from backend.domain.observation import Engine
+from backend.services.targets import ProbeAnswer, TargetRules
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What the probe of these tests answers."""
+
+    engine: Engine = Engine.FLINK
+    version: str | None = "1.20.1"
+    running_jobs: tuple[str, ...] = ("orders",)
+
+
+async def probe(url: str, timeout_s: float) -> ProbeAnswer:
+    """Every target answers but those called ``dead``."""
+    if "dead" in url:
+        raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
+    return Probed()
+
+
+def api_over(engine: AsyncEngine, clock: Clock, *, rules: TargetRules | None = None) -> FastAPI:
+    """The API application."""
+    rules = rules or TargetRules(is_everything_allowed=True)
+    return create_app(AppDeps(build_services(engine, clock, rules, probe, "0.1.0"), "0.1.0"))
+
+
+@asynccontextmanager
+async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of ``app``."""
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8050") as client:
+        yield client

@@ -1,0 +1,147 @@
+"""Every error is a problem document, and none tells more than it should."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from structlog.testing import capture_logs
+
+from backend.api.app import BoundedBody
+from backend.api.problems import add_problem_handlers
+from backend.contracts.api import Problem, TargetIn
+from backend.domain.errors import (
+    ConflictError,
+    FieldProblem,
+    InvalidInputError,
+    StoreUnavailableError,
+    TargetUnavailableError,
+    UnknownEntityError,
+)
+
+pytestmark = pytest.mark.anyio
+
+ERRORS = {
+    "invalid": InvalidInputError([FieldProblem("from", "is late", "earlier")], what="query"),
+    "unknown": UnknownEntityError(kind="job", id="j1"),
+    "conflict": ConflictError("watched already", kind="target-exists"),
+    "store": StoreUnavailableError("connection to server at 10.0.0.1, user secret-user failed"),
+    "target": TargetUnavailableError(url="http://flink:8081", reason="refused"),
+    "unforeseen": ZeroDivisionError("the password is hunter2"),
+}
+
+
+@pytest.fixture
+async def client():
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    add_problem_handlers(app)
+    app.add_middleware(BoundedBody)
+
+    @app.get("/raise/{which}")
+    async def fail(which: str):
+        raise ERRORS[which]
+
+    @app.post("/body")
+    async def body(value: TargetIn):
+        return value
+
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("which", "status", "slug"),
+    [
+        ("invalid", 422, "invalid-input"),
+        ("unknown", 404, "unknown-job"),
+        ("conflict", 409, "target-exists"),
+        ("store", 503, "store-unavailable"),
+        ("target", 503, "upstream"),
+        ("unforeseen", 500, "unforeseen"),
+    ],
+)
+async def test_the_branch_of_the_tree_decides_the_status(client, which, status, slug):
+    with capture_logs():
+        answer = await client.get(f"/raise/{which}")
+
+    assert answer.headers["content-type"] == "application/problem+json"
+    found = Problem.model_validate_json(answer.content)
+    assert (answer.status_code, found.status, found.type) == (status, status, f"urn:barrierscope:problem:{slug}")
+    assert found.instance == f"/raise/{which}"
+
+
+async def test_what_was_wrong_is_told_field_by_field(client):
+    found = Problem.model_validate_json((await client.get("/raise/invalid")).content)
+
+    assert [(e.pointer, e.detail, e.allowed) for e in found.errors] == [("from", "is late", "earlier")]
+
+
+async def test_an_unforeseen_error_leaves_its_text_in_the_log_and_only_a_reference_outside(client):
+    with capture_logs() as logs:
+        answer = await client.get("/raise/unforeseen")
+
+    assert "hunter2" not in answer.text
+    assert logs[0]["event"] == "unforeseen error"
+    assert logs[0]["reference"] in answer.json()["detail"]
+
+
+async def test_what_the_store_said_stays_inside(client):
+    with capture_logs():
+        answer = await client.get("/raise/store")
+
+    assert "secret-user" not in answer.text
+    assert answer.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("content", "pointer"),
+    [
+        (b'{"url": 7}', "#/url"),
+        (b'{"url": "http://x", "nmae": "y"}', "#/nmae"),
+        (b"{}", "#/url"),
+        (b'{"url": ', "#"),
+        (b"[]", "#"),
+    ],
+)
+async def test_a_malformed_body_names_the_field(client, content, pointer):
+    answer = await client.post("/body", content=content, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 422
+    assert [e.pointer for e in Problem.model_validate_json(answer.content).errors] == [pointer]
+
+
+async def test_a_body_that_is_no_text_is_a_problem(client):
+    answer = await client.post("/body", content=b"\xff", headers={"Content-Type": "application/json"})
+
+    assert Problem.model_validate_json(answer.content).status == answer.status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/nope", "/raise", "/body/"])
+async def test_an_unknown_path_is_a_problem(client, path):
+    answer = await client.get(path)
+
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:barrierscope:problem:unknown-path")
+
+
+async def test_a_wrong_method_says_which_are_right(client):
+    answer = await client.delete("/body")
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+    assert "POST" in answer.json()["detail"]
+
+
+async def test_a_body_without_end_is_cut_off(client):
+    sent = 0
+
+    async def endless():
+        nonlocal sent
+        while True:
+            sent += 1
+            yield b"x" * 65536
+
+    answer = await client.post("/body", content=endless(), headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 413
+    assert sent < 10

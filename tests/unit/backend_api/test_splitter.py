@@ -1,0 +1,99 @@
+"""Two applications behind one address: who answers what, and both live and end together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from backend.api.splitter import Splitter
+
+pytestmark = pytest.mark.anyio
+
+
+def _app(name, log, *, fails_at=None):
+    async def app(scope, receive, send):
+        if scope["type"] != "lifespan":
+
+            async def answer(request: Request):
+                return PlainTextResponse(f"{name} {request.url.path}")
+
+            await Starlette(routes=[Route("/{rest:path}", answer)])(scope, receive, send)
+            return
+        for step in ("startup", "shutdown"):
+            await receive()
+            if fails_at == step:
+                raise RuntimeError(f"{name} broke")
+            log.append(f"{name} {step}")
+            await send({"type": f"lifespan.{step}.complete"})
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/ui/", "pages /ui/"),
+        ("/ui/jobs/j1", "pages /ui/jobs/j1"),
+        ("/uix", "api /uix"),
+        ("/api/v1/jobs", "api /api/v1/jobs"),
+        ("/nope", "api /nope"),
+    ],
+)
+async def test_each_path_has_one_who_answers(path, answer):
+    splitter = Splitter(api=_app("api", []), pages=_app("pages", []))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=splitter), base_url="http://x") as client:
+        assert (await client.get(path)).text == answer
+
+
+@pytest.mark.parametrize("path", ["/", "/ui"])
+async def test_the_root_leads_to_the_pages(path):
+    splitter = Splitter(api=_app("api", []), pages=_app("pages", []))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=splitter), base_url="http://x") as client:
+        answer = await client.get(path)
+
+    assert (answer.status_code, answer.headers["location"]) == (307, "/ui/")
+
+
+async def _live(splitter):
+    """Start, and stop where the start went well; the types of what was answered."""
+    asked, answers = asyncio.Queue(), []
+    for step in ("startup", "shutdown"):
+        asked.put_nowait({"type": f"lifespan.{step}"})
+
+    async def send(message):
+        answers.append(message)
+
+    await asyncio.wait_for(splitter({"type": "lifespan", "state": {}}, asked.get, send), 10)
+    return answers
+
+
+async def test_both_start_and_both_end_the_last_first():
+    log = []
+    answers = await _live(Splitter(api=_app("api", log), pages=_app("pages", log)))
+
+    assert log == ["api startup", "pages startup", "pages shutdown", "api shutdown"]
+    assert [a["type"] for a in answers] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+@pytest.mark.parametrize("broken", ["api", "pages"])
+async def test_one_that_cannot_start_ends_the_start_and_is_named(broken):
+    log = []
+    apps = {name: _app(name, log, fails_at="startup" if name == broken else None) for name in ("api", "pages")}
+    answers = await _live(Splitter(api=apps["api"], pages=apps["pages"]))
+
+    assert [a["type"] for a in answers] == ["lifespan.startup.failed"]
+    assert f"{broken} broke" in answers[0]["message"]
+
+
+async def test_one_that_ends_badly_does_not_keep_the_other_from_ending_well():
+    log = []
+    answers = await _live(Splitter(api=_app("api", log), pages=_app("pages", log, fails_at="shutdown")))
+
+    assert log[-1] == "api shutdown"
+    assert answers[-1]["type"] == "lifespan.shutdown.failed"

@@ -1,0 +1,207 @@
+"""Old days go as whole partitions; nothing that a kept checkpoint or a reader at work needs goes with them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from backend.domain.observation import JobState
+from backend.store import retention as retention_module
+from backend.store.engine import reading
+from backend.store.ingest import IngestWriter
+from backend.store.partitions import DAYS_AHEAD, Partitions, Retention, day_of, list_partitions
+from backend.store.retention import apply_retention
+from backend.store.tables import PARTITIONED
+from tests.support import observations as made
+from tests.support.observations import NOW, SINK, completed, job, observation, restarted
+
+pytestmark = pytest.mark.anyio
+_WEEK = Retention()
+_DAY = timedelta(days=1)
+
+
+def _seen(checkpoint_id, at):
+    """A checkpoint of ``at`` with everything that hangs on it."""
+    return replace(
+        job([completed(checkpoint_id, triggered_at=at)]),
+        progress=(made.progress(checkpoint_id, 4, at + timedelta(seconds=1)),),
+        pressure=(made.pressure(SINK, at),),
+        barriers=((checkpoint_id, made.barrier_events(4)),),
+        exceptions=((at, f"exception of {checkpoint_id}"),),
+    )
+
+
+async def _write_days(writer, target, clock, days):
+    """One checkpoint at noon of each day, written on that day; the id is the day's age."""
+    for age in sorted(days, reverse=True):
+        clock.at = NOW - age * _DAY
+        await writer.write(observation(target, _seen(age, clock.at - timedelta(minutes=1)), at=clock.at))
+    clock.at = NOW
+
+
+async def _one(engine, query):
+    async with engine.connect() as connection:
+        return (await connection.execute(text(query))).scalar_one()
+
+
+async def _ids(engine, table, column="checkpoint_id"):
+    async with engine.connect() as connection:
+        return sorted((await connection.execute(text(f"SELECT DISTINCT {column} FROM {table}"))).scalars())
+
+
+async def test_partitions_are_made_for_today_and_ahead_with_every_index_of_their_table(engine):
+    await apply_retention(engine, _WEEK, NOW)
+
+    found = await list_partitions(engine)
+    assert {p.day for p in found} == {day_of(NOW) + n * _DAY for n in range(DAYS_AHEAD + 1)}
+    assert len(found) == len(PARTITIONED) * (DAYS_AHEAD + 1)
+    indexes = "SELECT count(*) FROM pg_index WHERE indrelid = '{}'::regclass"
+    for table in PARTITIONED:
+        own = await _one(engine, indexes.format(table))
+        assert await _one(engine, indexes.format(f"{table}_p{NOW:%Y%m%d}")) == own
+
+
+async def test_days_older_than_the_range_go_with_all_that_hangs_on_them_and_the_rest_stays(
+    writer, target, clock, engine
+):
+    await _write_days(writer, target, clock, (0, 3, 7))
+    clock.at = NOW + timedelta(hours=23)
+
+    report = await apply_retention(engine, _WEEK, clock.at)
+
+    assert report.days == (day_of(NOW - 7 * _DAY),)
+    for table in ("checkpoints", "checkpoint_details", "barrier_events", "late_barriers"):
+        assert await _ids(engine, table) == [0, 3], table
+    assert await _ids(engine, "job_events", "text") == [
+        "exception of 0",
+        "exception of 3",
+        f"orders started as {'a' * 32}",
+    ]
+    assert await _ids(engine, "pressure", "observed_on") == [day_of(NOW - 3 * _DAY), day_of(NOW)]
+    assert await _ids(engine, "live_progress") == [0]
+    assert (await apply_retention(engine, _WEEK, clock.at)).days == ()
+
+
+async def test_all_that_hangs_on_the_oldest_kept_day_stays_to_its_last_hour(writer, target, clock, engine):
+    await _write_days(writer, target, clock, (7,))
+
+    # The checkpoint of noon is older than seven days by now, and its day is still kept.
+    await apply_retention(engine, _WEEK, NOW + timedelta(hours=11))
+
+    for table in ("checkpoints", "checkpoint_details", "barrier_events", "late_barriers"):
+        assert await _ids(engine, table) == [7], table
+
+
+async def test_by_size_the_oldest_days_go_first_and_today_never(writer, target, clock, engine):
+    await _write_days(writer, target, clock, (0, 1, 2, 3))
+    sizes = {}
+    for partition in await list_partitions(engine):
+        sizes[partition.day] = sizes.get(partition.day, 0) + partition.size_bytes
+
+    report = await apply_retention(engine, Retention(max_size_bytes=sum(sizes.values()) + 2**20), NOW)
+    assert report.days == ()
+    report = await apply_retention(engine, Retention(max_size_bytes=1), NOW)
+
+    assert report.days == tuple(day_of(NOW - n * _DAY) for n in (3, 2, 1))
+    assert await _ids(engine, "checkpoints") == [0]
+
+
+async def test_graph_and_settings_of_the_oldest_kept_checkpoint_stay(writer, target, clock, engine):
+    for age in (20, 10, 5):
+        clock.at = NOW - age * _DAY
+        config = replace(made.CONFIG, interval_ms=1000 * age)
+        seen = replace(job([completed(age, triggered_at=clock.at)]), config=config)
+        await writer.write(observation(target, replace(seen, started_at=NOW - 30 * _DAY), at=clock.at))
+
+    await apply_retention(engine, _WEEK, NOW)
+
+    kept = "SELECT array_agg(document -> 'interval_ms' ORDER BY since)::text FROM run_versions WHERE kind = 'config'"
+    assert await _one(engine, kept) == "{10000,5000}"
+
+
+async def test_runs_jobs_and_removed_targets_go_once_nothing_of_theirs_is_kept(writer, target, clock, engine):
+    old = NOW - 20 * _DAY
+    clock.at = old
+    gone = replace(job([completed(1, triggered_at=old)], name="gone", run="g"), state=JobState.ENDED, started_at=old)
+    early = replace(job([completed(1, triggered_at=old)]), started_at=old, state=JobState.ENDED)
+    await writer.write(observation(target, gone, early, at=old))
+    clock.at = NOW
+    await writer.write(observation(target, replace(restarted(early, started_at=NOW), state=JobState.RUNNING)))
+
+    report = await apply_retention(engine, _WEEK, NOW)
+
+    assert report.runs == 2
+    assert await _ids(engine, "jobs", "name") == ["orders"]
+    assert await _one(engine, "SELECT count(*) FROM runs") == 1
+    assert await _one(engine, "SELECT count(*) FROM targets") == 1
+
+
+async def test_a_day_that_somebody_reads_is_left_for_the_next_pass_and_nobody_waits_long(
+    writer, target, clock, engine, monkeypatch
+):
+    await _write_days(writer, target, clock, (0, 7))
+    monkeypatch.setattr(retention_module, "_DROP_LOCK_TIMEOUT", "50ms")
+    later = NOW + _DAY
+    async with reading(engine) as connection:
+        query = text("SELECT count(*) FROM checkpoints")
+        assert (await connection.execute(query)).scalar_one() == 2
+
+        assert (await apply_retention(engine, _WEEK, later)).days == ()
+        assert (await connection.execute(query)).scalar_one() == 2
+        assert len((await connection.execute(text("SELECT * FROM checkpoint_details"))).all()) == 4
+
+    assert (await apply_retention(engine, _WEEK, later)).days == (day_of(NOW - 7 * _DAY),)
+
+
+async def test_new_partitions_wait_for_no_reader_and_no_writer(engine):
+    partitions = Partitions(engine)
+    await partitions.ensure([day_of(NOW)])
+    async with reading(engine) as connection, engine.begin() as busy:
+        await connection.execute(text("SELECT count(*) FROM checkpoints"))
+        await busy.execute(text("DELETE FROM checkpoints"))
+        # The lock timeout is 10 s; waiting for these two would never end.
+        async with asyncio.timeout(8):
+            await partitions.ensure([day_of(NOW + _DAY)])
+
+
+async def test_a_writer_whose_partition_was_dropped_makes_it_again(writer, target, engine):
+    await writer.write(observation(target, job([completed(1)])))
+    await apply_retention(engine, Retention(max_age=timedelta(0), max_size_bytes=1), NOW + 2 * _DAY)
+    assert await _one(engine, "SELECT count(*) FROM checkpoints") == 0
+
+    again = await writer.write(observation(target, job([completed(2)]), at=NOW + timedelta(seconds=1)))
+
+    assert again.new_count == 1
+
+
+async def test_readings_older_than_an_hour_are_thinned_to_the_first_of_each_minute(writer, target, engine):
+    start = NOW - timedelta(hours=1, minutes=10)
+    instants = [start + timedelta(seconds=2 * n) for n in range(60 * 35)]
+    seen = replace(job(), pressure=tuple(made.pressure(SINK, at) for at in instants))
+    await writer.write(observation(target, seen))
+
+    for _ in range(2):
+        await apply_retention(engine, _WEEK, NOW)
+
+    kept = await _ids(engine, "pressure", "observed_at")
+    edge = NOW - timedelta(hours=1)
+    assert [at for at in kept if at < edge] == [start + timedelta(minutes=n) for n in range(10)]
+    assert [at for at in kept if at >= edge] == [at for at in instants if at >= edge]
+
+
+async def test_retention_and_writers_at_once_do_not_hurt_each_other(engine, target, clock):
+    writer = IngestWriter(engine, clock=clock)
+    async with asyncio.TaskGroup() as group:
+        for number in range(12):
+            at = NOW - (number % 6) * _DAY
+            seen = job([completed(number, triggered_at=at)])
+            poll = observation(target, seen, at=NOW + timedelta(seconds=number))
+            group.create_task(writer.write(poll))
+        for _ in range(3):
+            group.create_task(apply_retention(engine, Retention(max_size_bytes=2**31), NOW))
+
+    assert await _ids(engine, "checkpoints") == list(range(12))

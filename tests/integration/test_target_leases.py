@@ -1,0 +1,68 @@
+"""One collector reads a target, whoever else would like to; a dead one's right runs out by the database's clock."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+
+from backend.domain.ids import TargetId
+from backend.store.engine import create_store_engine
+from backend.store.targets import TargetRepository
+from tests.support.observations import NOW
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def targets(engine):
+    return TargetRepository(engine)
+
+
+async def _expire(engine):
+    # Instead of waiting: the lease ended a second ago.
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE target_leases SET expires_at = now() - interval '1 s'"))
+
+
+async def test_the_holder_renews_and_another_waits_until_it_is_given_back(targets, target):
+    assert await targets.lease(target, holder="a", ttl_s=30)
+    assert await targets.lease(target, holder="a", ttl_s=30)
+    assert not await targets.lease(target, holder="b", ttl_s=30)
+
+    await targets.release(target, holder="b")
+    assert not await targets.lease(target, holder="b", ttl_s=30)
+    await targets.release(target, holder="a")
+    assert await targets.lease(target, holder="b", ttl_s=30)
+
+
+async def test_a_lease_that_ran_out_is_anyones_and_its_former_holder_learns_so(targets, target, engine):
+    await targets.lease(target, holder="dead", ttl_s=30)
+    await _expire(engine)
+
+    assert await targets.lease(target, holder="b", ttl_s=30)
+    assert not await targets.lease(target, holder="dead", ttl_s=30)
+
+
+async def test_of_two_collectors_at_once_exactly_one_gets_each_target(targets, target, database, engine):
+    other = create_store_engine(database)
+    for _ in range(5):
+        repositories = [targets, TargetRepository(other)] * 4
+        holders = [f"h{n}" for n in range(len(repositories))]
+        taken = await asyncio.gather(
+            *(r.lease(target, holder=h, ttl_s=30) for r, h in zip(repositories, holders, strict=True))
+        )
+        assert sum(taken) == 1
+        await _expire(engine)
+    await other.dispose()
+
+
+async def test_what_is_paused_removed_or_unknown_cannot_be_leased(targets, target):
+    await targets.change(target, is_enabled=False)
+    assert not await targets.lease(target, holder="a", ttl_s=30)
+    await targets.change(target, is_enabled=True)
+    assert await targets.lease(target, holder="a", ttl_s=30)
+    await targets.remove(target, at=NOW)
+    assert not await targets.lease(target, holder="a", ttl_s=30)
+    assert not await targets.lease(TargetId("t-none"), holder="a", ttl_s=30)

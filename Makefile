@@ -15,6 +15,8 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# What is used is compiled when it is first used: compiling all of it takes as long as installing it.
+INSTALL := $(PIP) install --no-compile
 ARGS ?=
 JOB ?= backpressured
 WHEEL_DIR := build/wheel
@@ -64,11 +66,11 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created requirements.txt pyproject.toml
 	@echo "installing what Barrierscope needs into $(VENV) (once; a minute or two)"
-	@$(PIP) install --require-hashes -r requirements.txt
-	@$(PIP) install --quiet --no-deps --no-build-isolation --no-index -e .
+	@$(INSTALL) --require-hashes -r requirements.txt
+	@$(INSTALL) --quiet --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
 	@echo "installing what the tests need into $(VENV) (once)"
-	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@$(INSTALL) --require-hashes -r requirements-dev.txt
 	@touch $@

@@ -148,22 +148,12 @@ class InputChannel:
         return 0, 0
 
     @property
-    def is_persisting(self) -> bool:
-        """Whether what arrives is copied for a checkpoint."""
-        return self._write is not None
-
-    @property
     def has_front(self) -> bool:
         """Whether data in front of the arrived barrier is still queued here."""
         return False
 
-    @property
-    def is_event_next(self) -> bool:
-        """Whether the next poll yields an event."""
-        return self.subpartition.is_event_next
-
-    def front_bytes(self, checkpoint_id: int, segment_bytes: int) -> int:
-        """Bytes that a checkpoint starting now would persist of this channel, at most (CAP-1)."""
+    def front_bytes(self, checkpoint_id: int) -> int:
+        """Bytes in front of the barrier of ``checkpoint_id``, which has arrived: what is persisted of it (CAP-1)."""
         return len(self._data) - self._at
 
 
@@ -282,8 +272,6 @@ class RemoteChannel(InputChannel):
         self._required = exclusive
         self._queued_bytes = 0
         self._queued_count = 0
-        self._withheld = 0
-        self._outstanding = exclusive
         self.is_waiting = False
         self.is_dead = False
 
@@ -328,7 +316,6 @@ class RemoteChannel(InputChannel):
             self._on_event(item)
 
     def _on_data(self, data: bytes, backlog: int) -> None:
-        self._outstanding -= 1
         if self._floating_free:
             self._floating_free -= 1
             slot = self._floating_slot
@@ -402,12 +389,6 @@ class RemoteChannel(InputChannel):
         if arrived_id != checkpoint_id:
             self._write = write
 
-    def stop_persisting(self) -> None:
-        super().stop_persisting()
-        if self._withheld:
-            count, self._withheld = self._withheld, 0
-            self._announce(count)
-
     @property
     def queued(self) -> tuple[int, int]:
         return self._queued_count, self._queued_bytes
@@ -416,25 +397,11 @@ class RemoteChannel(InputChannel):
     def has_front(self) -> bool:
         return bool(self._queue) and self._queue[0][0] < self._barrier_arrivals[1]
 
-    @property
-    def is_event_next(self) -> bool:
-        return bool(self._priority) or bool(self._queue and not isinstance(self._queue[0][1], DataBuffer))
-
-    def front_bytes(self, checkpoint_id: int, segment_bytes: int) -> int:
+    def front_bytes(self, checkpoint_id: int) -> int:
         arrived_id, arrived_at = self._barrier_arrivals
-        has_arrived = arrived_id == checkpoint_id
-        waiting = sum(
-            len(item.data)
-            for number, item in self._queue
-            if isinstance(item, DataBuffer) and (not has_arrived or number < arrived_at)
-        )
-        coming = 0 if has_arrived else self._outstanding * segment_bytes
-        return super().front_bytes(checkpoint_id, segment_bytes) + waiting + coming
-
-    @property
-    def outstanding_credit(self) -> int:
-        """Credits announced whose data has not arrived: what may still come in front of a barrier (CAP-1)."""
-        return self._outstanding
+        limit = arrived_at if arrived_id == checkpoint_id else self._arrivals + 1
+        queued = sum(len(item.data) for number, item in self._queue if number < limit and isinstance(item, DataBuffer))
+        return super().front_bytes(checkpoint_id) + queued
 
     @property
     def exclusive_size(self) -> int:
@@ -476,14 +443,8 @@ class RemoteChannel(InputChannel):
             self._announce(gained)
 
     def _announce(self, count: int) -> None:
-        if self._write is not None:
-            allowed = self.gate.credits_allowed(count)
-            self._withheld += count - allowed
-            count = allowed
-        if count:
-            self._outstanding += count
-            delay_us = self._scheduler.jitter(self._costs.latency_us)
-            self._scheduler.after(delay_us, EventClass.NETWORK, self._add_credit, count)
+        delay_us = self._scheduler.jitter(self._costs.latency_us)
+        self._scheduler.after(delay_us, EventClass.NETWORK, self._add_credit, count)
 
 
 class InputGate:
@@ -494,7 +455,6 @@ class InputGate:
         self.polled_bytes = 0
         self.is_recovering = False
         self.announced: Callable[[InputChannel, Barrier], None] = _ignore
-        self.credits_allowed: Callable[[int], int] = _all
         self.may_poll: Callable[[InputChannel], bool] | None = None
         self._ready: deque[InputChannel] = deque()
         self._current: InputChannel | None = None
@@ -593,7 +553,3 @@ class InputGate:
 
 def _ignore(_: InputChannel, __: Barrier) -> None:
     return None
-
-
-def _all(count: int) -> int:
-    return count

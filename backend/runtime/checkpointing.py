@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
-from backend.runtime.channel import ChannelKey, InputChannel, RemoteChannel
+from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.config import UNLIMITED
 from backend.runtime.elements import Alignment, Barrier, CancelMarker
 from backend.runtime.environment import AckMessage, DeclineMessage
@@ -82,7 +82,6 @@ class TaskCheckpointing:
         self._aborted: set[int] = set()
         self._gatekeeper: Gatekeeper | None = None
         task.gate.announced = self._announced
-        task.gate.credits_allowed = self._credits_allowed
 
     # --- what comes in --------------------------------------------------------------------------------------------
 
@@ -99,6 +98,10 @@ class TaskCheckpointing:
         run.measured.processed_bytes = 0
         run.is_input_open = False
         if barrier.is_capped and self._in_flight().output_bytes > self._cap_bytes():
+            if self._env.config.on_cap == "decline":
+                self._give_up(barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
+                return
+            # A source has no front to drain: what does not fit goes on aligned at once (CAP-3).
             barrier = barrier.as_aligned()
         self._snapshot(barrier)
 
@@ -227,7 +230,7 @@ class TaskCheckpointing:
                 self._env.scheduler.at(at_us, EventClass.TIMER, self._mail_timer, k)
             case SetStallTimer():
                 self.is_waiting_for_room = True
-                task.gate.may_poll = self._may_poll
+                task.gate.may_poll = _may_poll
                 self._watch_for_stall((k, -1))
             case Persist():
                 self._persist(k)
@@ -476,29 +479,9 @@ class TaskCheckpointing:
     def _in_flight(self) -> InFlight:
         task = self._task
         pending = self._gatekeeper.current_id if self._gatekeeper is not None else 0
-        segment_bytes = self._env.config.segment_bytes
-        waiting = sum(channel.front_bytes(pending, segment_bytes) for channel in task.gate.channels)
+        waiting = sum(channel.front_bytes(pending) for channel in task.gate.channels)
         overtakable = sum(output.queued[1] for output in task.outputs if output.can_overtake)
         return InFlight(waiting, overtakable)
-
-    def _may_poll(self, channel: InputChannel) -> bool:
-        if channel.is_closed:
-            return channel.has_front
-        if not channel.is_persisting or channel.is_event_next:
-            return True
-        run = self._runs.get(self._keeper().current_id)
-        return run is None or run.persisted_bytes + self._env.config.segment_bytes <= self._cap_bytes()
-
-    def _credits_allowed(self, count: int) -> int:
-        run = self._runs.get(self._keeper().current_id)
-        if run is None or not self._env.config.has_cap:
-            return count
-        segment_bytes = self._env.config.segment_bytes
-        announced = sum(
-            c.outstanding_credit for c in self._task.gate.channels if isinstance(c, RemoteChannel) and c.is_persisting
-        )
-        room = (self._cap_bytes() - run.persisted_bytes) // segment_bytes - announced
-        return max(0, min(count, room))
 
     # --- the log --------------------------------------------------------------------------------------------------
 
@@ -523,3 +506,8 @@ class TaskCheckpointing:
             size_bytes=size_bytes,
             reason=reason,
         )
+
+
+def _may_poll(channel: InputChannel) -> bool:
+    """A channel that is closed behind its cut yields what is in front of it (CAP-3)."""
+    return not channel.is_closed or channel.has_front

@@ -81,7 +81,7 @@ def newer(which: Barrier, checkpoint_id: int = 6) -> Barrier:
 
 
 SWITCHED_AT = AT.as_unaligned()
-U_SNAPSHOT = [Persist(), Snapshot(SWITCHED_AT, input_is_aligned=False)]
+U_SNAPSHOT: list[Command] = [Persist(), Snapshot(SWITCHED_AT, input_is_aligned=False)]
 ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
     # --- aligned ---
     ("AL wait, Bal not last", 2, [], barrier(0, AL), [Began(AL), Block(0)]),
@@ -302,20 +302,24 @@ def test_the_checkpoint_that_supersedes_another_is_carried_through(which: Barrie
     assert keeper.pending_id is None
 
 
-def test_a_capped_checkpoint_that_fits_starts_at_once() -> None:
+def test_a_capped_checkpoint_that_fits_starts_with_the_last_barrier() -> None:
     keeper = _capped(_Room(60, 40))
-    begun = [Began(CAP), SetStallTimer(), Close(0)]
-    assert keeper.barrier(0, CAP, 0) == [*begun, Persist(), Snapshot(CAP, input_is_aligned=False), Reopen(0)]
-    assert keeper.barrier(1, CAP, 0) == [Ended()]
+    assert keeper.barrier(0, CAP, 0) == [Began(CAP), SetStallTimer(), Close(0)]
+    assert keeper.recheck(0) == []
+    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    assert keeper.barrier(1, CAP, 0) == [Close(1), *snapshot, Reopen(0), Reopen(1), Ended()]
+    assert keeper.pending_id is None
 
 
 def test_a_capped_checkpoint_waits_until_it_fits() -> None:
     room = _Room(60, 41)
     keeper = _capped(room)
-    assert keeper.barrier(0, CAP, 0) == [Began(CAP), SetStallTimer(), Close(0)]
+    keeper.barrier(0, CAP, 0)
+    assert keeper.barrier(1, CAP, 0) == [Close(1)]
     assert keeper.recheck(0) == []
     room.now = InFlight(59, 41)
-    assert keeper.recheck(0) == [Persist(), Snapshot(CAP, input_is_aligned=False), Reopen(0)]
+    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    assert keeper.recheck(0) == [*snapshot, Reopen(0), Reopen(1), Ended()]
     assert keeper.recheck(0) == []
 
 
@@ -329,9 +333,23 @@ def test_a_capped_checkpoint_whose_input_is_drained_goes_on_aligned() -> None:
     assert keeper.recheck(0) == [aligned, Reopen(0), Reopen(1), Ended()]
 
 
+def test_a_capped_checkpoint_keeps_a_channel_blocked_whose_barrier_did_not_overtake() -> None:
+    keeper = _capped(_Room(0, 0))
+    keeper.barrier(0, CAP.as_aligned(), 0)
+    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    assert keeper.barrier(1, CAP, 0) == [Close(1), *snapshot, Reopen(1), Ended(), Resume(0)]
+
+
+def test_the_end_of_the_last_missing_channel_starts_a_capped_checkpoint() -> None:
+    keeper = _capped(_Room(60, 40))
+    keeper.barrier(0, CAP, 0)
+    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    assert keeper.end_of_partition(1, 0) == [*snapshot, Reopen(0), Ended()]
+
+
 def test_a_capped_checkpoint_declines_where_told_to_and_when_nothing_moves() -> None:
     given_up = GiveUp(5, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
-    assert _capped(_Room(101, 0), declines=True).barrier(0, CAP, 0)[-1] == given_up
+    assert _capped(_Room(101, 0), channels=1, declines=True).barrier(0, CAP, 0)[-1] == given_up
     keeper = _capped(_Room(101, 0))
     keeper.barrier(0, CAP, 0)
     assert keeper.timer(5, 0) == [Ended(), Reopen(0), given_up]

@@ -1,8 +1,11 @@
 """Unaligned with a cap on the bytes in flight (runtime.md 2.10: CAP-1 to CAP-4 and CAP-6).
 
-While more is in flight than the cap allows, the task goes on as in an aligned checkpoint: channels whose barrier came
-are closed behind their cut, the others are processed. It starts at the first moment at which what it would persist
-fits. How much that is, is measured by the task and asked for through ``in_flight``.
+Barriers overtake; a channel whose barrier came is closed behind its cut, and the others are processed. Once every
+barrier is there, the task snapshots at the first moment at which what it would persist fits, or when all that is in
+front of the cuts is processed. How much that is, is measured by the task and asked for through ``in_flight``.
+
+It never starts before the last barrier: what it logged from then on would have to be bounded by not reading, and a
+sender that itself waits until its output is read would never send its barrier (PROTOCOL.md, CAP-2).
 """
 
 from __future__ import annotations
@@ -54,7 +57,6 @@ class Capped:
         self._closed: set[int] = set()
         self._blocked: set[int] = set()
         self._barrier: Barrier | None = None
-        self._is_snapshot_taken = False
         self.is_done = False
 
     @property
@@ -76,7 +78,7 @@ class Capped:
         if barrier.is_blocking:
             self._blocked.add(channel)
             commands.append(Block(channel))
-        elif not self._is_snapshot_taken:
+        else:
             self._closed.add(channel)
             commands.append(Close(channel))
         return commands + self._advance()
@@ -89,47 +91,37 @@ class Capped:
         return [] if self._barrier is None else self._advance()
 
     def timer(self, now_us: int) -> list[Command]:
-        """Nothing moved for the stall time: a sender may be stuck in a record, so let go (CAP-2)."""
+        """Nothing moved for the stall time: let go of what is held (CAP-2)."""
         if self._barrier is None or self.is_done:
             return []
         return self._give_up()
 
     def recheck(self, now_us: int) -> list[Command]:
         """Data moved: it may fit now."""
-        return [] if self._barrier is None or self._is_snapshot_taken else self._advance()
+        return [] if self._barrier is None or self.is_done else self._advance()
 
     def _advance(self) -> list[Command]:
-        commands: list[Command] = []
-        if not self._is_snapshot_taken:
-            commands = self._try_to_start()
-            if not self._is_snapshot_taken:
-                return commands
-        if self._arrived >= self._open:
-            self.is_done = True
-            commands += [Ended(), *(Resume(c) for c in sorted(self._blocked))]
-            self._blocked.clear()
+        assert self._barrier is not None
+        if not self._arrived >= self._open:
+            return []
+        now = self._in_flight()
+        if now.input_bytes + now.output_bytes <= self._cap_bytes:
+            snapshot: list[Command] = [Persist(), Snapshot(self._barrier.as_unaligned(), input_is_aligned=False)]
+        elif now.input_bytes == 0:
+            snapshot = [Snapshot(self._barrier.as_aligned(), input_is_aligned=True)]
+        else:
+            return self._give_up() if self._declines else []
+        self.is_done = True
+        commands = [*snapshot, *self._reopened(), Ended(), *(Resume(c) for c in sorted(self._blocked))]
+        self._blocked.clear()
         return commands
 
-    def _try_to_start(self) -> list[Command]:
-        assert self._barrier is not None
-        now = self._in_flight()
-        reopened: list[Command] = [Reopen(c) for c in sorted(self._closed)]
-        if now.input_bytes + now.output_bytes <= self._cap_bytes:
-            self._started()
-            barrier = self._barrier.as_unaligned()
-            return [Persist(), Snapshot(barrier, input_is_aligned=False), *reopened]
-        if self._arrived >= self._open and now.input_bytes == 0:
-            self._started()
-            return [Snapshot(self._barrier.as_aligned(), input_is_aligned=True), *reopened]
-        return self._give_up() if self._declines else []
-
-    def _started(self) -> None:
-        self._is_snapshot_taken = True
+    def _reopened(self) -> list[Command]:
+        closed = sorted(self._closed)
         self._closed.clear()
+        return [Reopen(c) for c in closed]
 
     def _give_up(self) -> list[Command]:
         assert self._barrier is not None
-        reopened: list[Command] = [Reopen(c) for c in sorted(self._closed)]
-        self._closed.clear()
-        reason = FailureReason.INFLIGHT_LIMIT_EXCEEDED
-        return [Ended(), *reopened, GiveUp(self._barrier.checkpoint_id, reason)]
+        given_up = GiveUp(self._barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
+        return [Ended(), *self._reopened(), given_up]

@@ -91,7 +91,7 @@ def test_a_backlog_brings_floating_buffers_and_each_is_one_credit() -> None:
     link.settle()
     assert link.channels[0].queued[0] == 5
     assert link.floating.free == 0
-    assert link.channels[0].outstanding_credit == 0
+    assert link.channels[0]._credit == 0
 
 
 def test_each_consumed_buffer_lets_one_more_come() -> None:
@@ -128,8 +128,8 @@ def test_floating_buffers_are_handed_back_when_the_backlog_is_gone() -> None:
     link.settle()
     link.take()
     link.settle()
-    assert link.channels[0].outstanding_credit >= 2
-    assert link.floating.free + (link.channels[0].outstanding_credit - 2) == 3
+    assert link.channels[0]._credit >= 2
+    assert link.floating.free + link.channels[0]._credit - 2 == 3
 
 
 def test_two_channels_share_the_floating_buffers_and_the_one_that_waits_gets_the_next() -> None:

@@ -1,0 +1,121 @@
+"""Goal: a capped checkpoint never persists more than its cap, and never stalls the job (T-21; CAP-1 to CAP-3, CAP-6).
+
+Method: caps from nothing to plenty, schedules and record sizes drawn by seed, with and without triggers that come late
+at every second source. Every subtask of every completed checkpoint is measured against the cap in force.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.barriers import BarrierEvent, BarrierEventKind
+from backend.domain.failure import FailureReason
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointRecord
+from tests.support.runtime_jobs import late_triggers, small_job
+
+_CAPS = (0, 2_000, 6_000, 20_000)
+
+
+def _run(cap: dict[str, object], *, seed: int, until_us: int = 2_500_000) -> tuple[Engine, list[CheckpointRecord]]:
+    spec = small_job(
+        "unaligned",
+        seed=seed,
+        fuzz=1 + seed,
+        task_managers=1 + seed % 2,
+        record_bytes=(60, 120, 700, 1500)[seed % 4],
+        plan=tuple(late_triggers()) if seed % 3 == 0 else (),
+        records=None,
+        config=cap,
+    )
+    engine = Engine(spec)
+    terminal: list[CheckpointRecord] = []
+    engine.coordinator.on_terminal = terminal.append
+    engine.run_until(until_us)
+    return engine, terminal
+
+
+@pytest.mark.parametrize("cap_bytes", _CAPS)
+def test_no_subtask_persists_more_than_its_cap_and_none_gives_up(cap_bytes: int) -> None:
+    persisted = completed = 0
+    for seed in range(6):
+        _, terminal = _run({"runtime.inflight-cap.bytes": cap_bytes}, seed=seed)
+        for record in terminal:
+            where = f"cap {cap_bytes}, seed {seed}, checkpoint {record.id}"
+            # An aligned checkpoint of this job may take longer than its timeout; nothing else may fail it.
+            assert record.failed_at_us is None or record.reason is FailureReason.EXPIRED, f"{where}: {record.reason}"
+            completed += record.failed_at_us is None
+            for key, ack in record.acks.items():
+                size = ack.measured.persisted_bytes
+                assert size <= cap_bytes, f"{where}, {key}: {size}"
+                persisted += size
+    assert completed > 20
+    assert (persisted > 0) == (cap_bytes > 0)
+
+
+def test_the_job_as_a_whole_persists_no_more_than_its_cap() -> None:
+    largest = 0
+    for seed in range(6):
+        _, terminal = _run({"runtime.inflight-cap.job-bytes": 20_000}, seed=seed)
+        sizes = [r.persisted_bytes for r in terminal if r.failed_at_us is None]
+        assert max(sizes, default=0) <= 20_000, f"seed {seed}"
+        largest = max([largest, *sizes])
+    assert largest > 5_000
+
+
+def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughput() -> None:
+    times: list[int] = []
+    sizes: list[int] = []
+    records: list[int] = []
+    for cap in (0, 6_000, 9_000, "unlimited"):
+        spec = small_job("unaligned", seed=4, task_managers=2, records=None, config={"runtime.inflight-cap.bytes": cap})
+        engine = Engine(spec)
+        engine.run_until(6_000_000)
+        done = list(engine.coordinator.all_completed)
+        times.append(sorted(r.end_to_end_us or 0 for r in done)[len(done) // 2])
+        sizes.append(sorted(r.persisted_bytes for r in done)[len(done) // 2])
+        records.append(sum(t.records_in for t in engine.tasks if t.spec.id == "keyed"))
+    assert times == sorted(times, reverse=True)
+    assert sizes == sorted(sizes)
+    assert times[0] > 20 * times[-1]
+    assert min(records) > 0.97 * max(records)
+
+
+def test_a_cap_that_declines_says_so_and_does_not_fail_the_job() -> None:
+    cap: dict[str, object] = {
+        "runtime.inflight-cap.bytes": 100,
+        "runtime.inflight-cap.on-cap": "decline",
+        "execution.checkpointing.tolerable-failed-checkpoints": 0,
+    }
+    engine, terminal = _run(cap, seed=1)
+    assert {r.reason for r in terminal} >= {FailureReason.INFLIGHT_LIMIT_EXCEEDED}
+    assert engine.restart_count == 0
+
+
+def test_channels_are_open_again_when_a_capped_checkpoint_is_over() -> None:
+    for seed in range(4):
+        engine, _ = _run({"runtime.inflight-cap.bytes": 2_000}, seed=seed)
+        closed: dict[tuple[str, int, object], int] = {}
+        _count(engine, closed)
+        engine.set_config({"execution.checkpointing.interval": "1 h"})
+        engine.run_until(engine.now_us + 2_000_000)
+        assert not any(c.is_closed or c._write is not None for t in engine.tasks for c in t.gate.channels), (
+            f"seed {seed}"
+        )
+        before = engine.ledger.committed_count + sum(t.records_in for t in engine.tasks)
+        engine.run_until(engine.now_us + 500_000)
+        assert engine.ledger.committed_count + sum(t.records_in for t in engine.tasks) > before, f"seed {seed}"
+        assert not [key for key, open_count in closed.items() if open_count], f"seed {seed}"
+
+
+def _count(engine: Engine, closed: dict[tuple[str, int, object], int]) -> None:
+    """Blocks less unblocks of each channel, from now on."""
+
+    def on_event(_: int, event: BarrierEvent) -> None:
+        key = (event.vertex_id, event.subtask, event.channel)
+        if event.kind is BarrierEventKind.CHANNEL_BLOCKED:
+            closed[key] = closed.get(key, 0) + 1
+        if event.kind is BarrierEventKind.CHANNEL_UNBLOCKED and key in closed:
+            closed[key] -= 1
+
+    engine.env.log.listener = on_event

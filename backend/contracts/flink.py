@@ -20,9 +20,6 @@ NAN_TEXT: Final = "NaN"
 NO_ESTIMATE: Final = -(2**63)
 """``estimatedTimeToConsumeBuffersMs`` of a vertex without inputs."""
 
-NEVER_MS: Final = 2**63 - 1
-"""``interval`` where periodic checkpoints are off (Flink's CheckpointCoordinatorConfiguration)."""
-
 UNSET_ALIGNED_TIMEOUT_MS: Final = 0
 """``aligned_checkpoint_timeout`` where unaligned checkpoints are off: not applicable, never 'always unaligned'."""
 

@@ -30,6 +30,9 @@ RunKey: TypeAlias = tuple[EngineRunId, datetime]
 
 _NOT_LISTED = "NOT LISTED"
 _OFFSETS_MAX = 20
+# Beyond these a clock is no clock.
+_OFFSET_MAX = timedelta(days=30)
+_DURATION_MAX_MS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,9 @@ class FlinkCollector:
         A running job's start time plus its duration is the engine's now, or an earlier one where the answer was
         cached: so the largest of the last polls is the nearest.
         """
-        seen = [e.started_at + timedelta(milliseconds=e.duration_ms) - at for e in entries if e.ended_at is None]
+        running = [e for e in entries if e.ended_at is None and 0 <= e.duration_ms <= _DURATION_MAX_MS]
+        offsets = (e.started_at + timedelta(milliseconds=e.duration_ms) - at for e in running)
+        seen = [offset for offset in offsets if abs(offset) <= _OFFSET_MAX]
         if seen:
             self._offsets = [*self._offsets, max(seen)][-_OFFSETS_MAX:]
         return max(self._offsets, default=timedelta(0))

@@ -15,8 +15,8 @@ from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
 
 _INT64 = 2**63
-# 9999-12-31T23:59:59.999Z: the last instant that Python can hold.
-_EPOCH_MS_MAX = 253_402_300_799_999
+# The end of the year 2999: what is added to an instant later must not leave Python's range.
+_EPOCH_MS_MAX = 32_503_679_999_999
 _SHOWN = 60
 
 

@@ -23,6 +23,7 @@ from collectors.flink.requests import Requests
 
 _NOT_FOUND_MAX = 2
 _WATCH_SLACK = timedelta(seconds=2)
+_WATCH_MAX = timedelta(hours=1)
 _POLL_WITHIN_MIN_S = 0.2
 
 
@@ -110,8 +111,9 @@ class HistoryReader:
         memory.candidates[cid] = candidate(cid, header.triggered_at, details=detail.vertices, pending=detail.pending)
         if header.failure_reason is FailureReason.EXPIRED and header.failed_at is not None and detail.pending:
             timeout_ms = (memory.config.timeout_ms if memory.config else None) or header.end_to_end_duration_ms or 0
+            timeout = min(timedelta(milliseconds=timeout_ms), _WATCH_MAX)
             # Metrics that are fetched later than the barrier came still tell of it.
-            until = header.failed_at + timedelta(milliseconds=timeout_ms) + self._engine.fetch_interval + _WATCH_SLACK
+            until = header.failed_at + timeout + self._engine.fetch_interval + _WATCH_SLACK
             memory.watches[cid] = Watch(header, detail.pending, detail.vertices, until)
 
     def _note_unread(self, answer: CheckpointsAnswer) -> None:

@@ -34,6 +34,9 @@ MESSAGE_MAX = 2000
 STACKTRACE_MAX = 8000
 # A duration beyond this (24 days) is a clock gone wrong; the store keeps 32 bits.
 _MS_MAX = 2**31 - 1
+# A longer setting (31 years) is one of Java's largest numbers and means *never*, as the interval of a job without
+# periodic checkpoints does (2^63 - 1 in Flink's CheckpointCoordinatorConfiguration).
+_SETTING_MS_MAX = 10**12
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _STATUS = {
@@ -234,7 +237,7 @@ def header(document: Document) -> CheckpointHeader:
         is_unaligned=_UNALIGNED.get(_optional_text(document.find("checkpoint_type")) or ""),
         latest_ack_at=document.get("latest_ack_timestamp").instant(),
         # Of one in progress Flink shows the time to its latest acknowledgement, not the time elapsed.
-        end_to_end_duration_ms=_long_ms(document.get("end_to_end_duration")) if status.is_terminal else None,
+        end_to_end_duration_ms=_ms(document.get("end_to_end_duration")) if status.is_terminal else None,
         checkpointed_size_bytes=size(document.get("checkpointed_size")),
         full_state_size_bytes=size(document.get("state_size")),
         processed_bytes=size(document.get("processed_data")),
@@ -346,12 +349,12 @@ def checkpoint_config(document: Document) -> CheckpointConfig:
     cap = document.find(flink.RUNTIME_INFLIGHT_CAP)
     return CheckpointConfig(
         mode=_optional_text(document.find("mode")),
-        interval_ms=None if interval_ms <= 0 or interval_ms == flink.NEVER_MS else interval_ms,
-        timeout_ms=_bytes(document.get("timeout")),
-        min_pause_ms=_bytes(document.get("min_pause")),
+        interval_ms=interval_ms if 0 < interval_ms <= _SETTING_MS_MAX else None,
+        timeout_ms=_setting_ms(document.get("timeout")),
+        min_pause_ms=_setting_ms(document.get("min_pause")),
         max_concurrent=_bytes(document.get("max_concurrent")),
         is_unaligned_enabled=is_unaligned,
-        aligned_timeout_ms=_bytes(timeout) if is_unaligned and timeout is not None else None,
+        aligned_timeout_ms=_setting_ms(timeout) if is_unaligned and timeout is not None else None,
         tolerable_failed_count=None if tolerable is None else _bytes(tolerable),
         state_backend=_optional_text(document.find("state_backend")),
         checkpoint_storage=_optional_text(document.find("checkpoint_storage")),
@@ -404,12 +407,14 @@ def _ms(document: Document) -> int | None:
     return value if 0 <= value <= _MS_MAX else None
 
 
-def _long_ms(document: Document) -> int | None:
+def _setting_ms(document: Document) -> int | None:
+    value = document.whole()
+    return value if 0 <= value <= _SETTING_MS_MAX else None
+
+
+def _bytes(document: Document) -> int | None:
     value = document.whole()
     return None if value < 0 else value
-
-
-_bytes = _long_ms
 
 
 def _nothing(document: Document) -> None:

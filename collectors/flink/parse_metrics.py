@@ -43,6 +43,7 @@ def vertex_metrics(document: Document) -> dict[tuple[int, str], float]:
 
 
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "m": 60_000}
+_FETCH_INTERVAL_MAX_MS = 3_600_000
 _DURATION = re.compile(r"(\d{1,9})\s*([a-z]*)")
 
 
@@ -53,7 +54,7 @@ def fetch_interval_ms(document: Document) -> int:
             # Milliseconds in 1.x, a duration such as "10 s" in 2.x.
             found = _DURATION.fullmatch(row.get("value").text(length_max=NAME_MAX).strip().lower())
             if found is not None and found[2] in _UNITS_MS:
-                return int(found[1]) * _UNITS_MS[found[2]]
+                return min(int(found[1]) * _UNITS_MS[found[2]], _FETCH_INTERVAL_MAX_MS)
     return flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
 
 

@@ -83,7 +83,7 @@ async def answer_of(transport: FlinkTransport, *, job: str | None, tell: Tell, c
     began_s = clock.monotonic_s()
     entries = parse.jobs_overview(read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url))
     wanted = wanted_jobs(entries, job=job)
-    readings = _Readings(
+    readings = Readings(
         OnlyJobs(transport, frozenset(e.engine_run_id for e in wanted)), clock=clock, sleep=sleep, tell=tell
     )
     await readings.take(has_running=any(e.state is not JobState.ENDED for e in wanted))
@@ -208,7 +208,7 @@ class Gathered:
         )
 
 
-class _Readings:
+class Readings:
     """Polls one target several times and holds what was read of each run; later readings complete earlier ones."""
 
     def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, tell: Tell) -> None:

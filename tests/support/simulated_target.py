@@ -8,14 +8,15 @@ from types import TracebackType
 
 import httpx
 
+from backend.analysis.evidence import JobEvidence
 from backend.api.runtime_driver import LiveJob, RuntimeDriver
 from backend.api.runtime_engine import build_live_engine, job_run_id
 from backend.api.runtime_rest import PREFIX, create_runtime_app
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
 from backend.runtime.jobfile import JobSpec
+from collectors.diagnose import Readings, answer_of
 from collectors.diagnosis_print import Answer
-from collectors.diagnose import answer_of
 
 ORIGIN_EPOCH_MS = 1_795_600_000_000
 
@@ -72,3 +73,14 @@ class SimulatedTarget:
     async def diagnosed(self) -> Answer:
         """What ``barrierscope diagnose`` would say of it now."""
         return await answer_of(self, job=None, tell=lambda _: None, clock=self, sleep=self.sleep)
+
+    async def evidence(self) -> list[JobEvidence]:
+        """What it would say that from, job by job."""
+        readings = Readings(self, clock=self, sleep=self.sleep, tell=lambda _: None)
+        await readings.take(has_running=True)
+        return [gathered.evidence() for gathered in readings.jobs.values()]
+
+    def records_in(self, job: int, vertex: str) -> list[int]:
+        """How many records each subtask of a vertex got, by the engine's own books."""
+        view = self._jobs[job].engine.view(job_id="", origin_epoch_ms=0, lag_ms=0)
+        return [s.records_in for v in view.vertices if v.name == vertex for s in v.subtasks]

@@ -1,0 +1,125 @@
+"""Goal: whoever makes a job of the reference runtime slow is the one that ``diagnose`` names, and nobody else.
+
+Method: the jobs run in the engine on virtual time; the runtime's own REST, the collector's parser and the diagnosis
+read them as they would read a live target. First the demo jobs, then jobs drawn from a seed whose culprit is known by
+construction: which vertex, which subtask, at which parallelism and with which kind of checkpoints.
+To replay one: pytest tests/simulation/test_verdicts_of_the_demo_jobs.py -k "straggler-seed-1"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.verdict import checkpoint_verdict, diagnose
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.verdict import Confidence, Diagnosis, Health, VerdictKind
+from backend.runtime.demo import demo_names, demo_path
+from backend.runtime.jobfile import load_job
+from collectors.diagnosis_print import Answer, as_json
+from tests.support.drawn_jobs import CAUSES, DrawnJob
+from tests.support.simulated_target import SimulatedTarget
+
+ALL = [0, 1, 2, 3]
+TROUBLE = {"slow", "failing"}
+DEMO = {
+    "orders-aligned": (TROUBLE, "capacity", "aggregate", ALL, "start-delay"),
+    "orders-unaligned": ({"healthy"}, "capacity", "aggregate", ALL, None),
+    "orders-aligned-timeout": ({"healthy"}, "capacity", "aggregate", ALL, None),
+    "orders-healthy": ({"healthy"}, "none", None, [], None),
+    "clicks-hot-key": (TROUBLE, "skew", "count-by-user", None, "start-delay"),
+    "sensors-straggler": (TROUBLE, "straggler", "clean", [2], "start-delay"),
+    "ledger-slow-store": (TROUBLE, "store", "balance-by-account", ALL, "async"),
+}
+DEMO_RUN_S = 48
+DRAWN_RUN_S = 36
+SEEDS = 3
+
+
+async def _read(target: SimulatedTarget, run_s: float) -> tuple[Answer, list[JobEvidence]]:
+    await target.sleep(run_s)
+    return await target.diagnosed(), await target.evidence()
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Answer, list[JobEvidence], list[int]]:
+    """The demo jobs beside each other, as the live runtime has them; last, who gets most records of the hot key."""
+
+    async def run() -> tuple[Answer, list[JobEvidence], list[int]]:
+        names = demo_names()
+        async with SimulatedTarget([load_job(demo_path(name)) for name in names]) as target:
+            answer, evidence = await _read(target, DEMO_RUN_S)
+            return answer, evidence, target.records_in(names.index("hot-key"), "count-by-user")
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", sorted(DEMO))
+def test_each_demo_job_is_told_what_it_was_made_to_suffer_from(demo, name):
+    answer, _, records = demo
+    healths, kind, vertex, subtasks, phase = DEMO[name]
+    found = {job["job"]: job for job in json.loads(as_json(answer))["jobs"]}[name]
+    verdict = found["verdict"]
+
+    assert answer.problems == ()
+    assert found["health"] in healths, verdict["sentence"]
+    assert (verdict["kind"], verdict["vertex"], verdict["phase"]) == (kind, vertex, phase), verdict["sentence"]
+    expected = [records.index(max(records))] if subtasks is None else subtasks
+    assert verdict["subtasks"] == expected, verdict["sentence"]
+    assert verdict["confidence"] != "low"
+
+
+@pytest.mark.parametrize("name", sorted(DEMO))
+def test_each_slow_checkpoint_of_a_demo_job_names_the_same_culprit_as_the_job(demo, name):
+    _, every, records = demo
+    _, kind, vertex, subtasks, _ = DEMO[name]
+    (evidence,) = [e for e in every if e.job_name == name]
+    ended = [c for c in evidence.checkpoints if c.header.status.is_terminal]
+    assert len(ended) >= 3
+
+    for checkpoint in ended[-3:]:
+        verdict = checkpoint_verdict(checkpoint, evidence)
+        found = (verdict.kind.value, verdict.vertex)
+        assert found == (kind, vertex), f"checkpoint {checkpoint.header.checkpoint_id}: {verdict.sentence}"
+        if subtasks is None:
+            assert verdict.subtasks == (records.index(max(records)),)
+
+
+def test_unaligned_checkpoints_change_the_health_and_not_the_culprit(demo):
+    """The same job twice: what unaligned checkpoints hide is told all the same."""
+    found = {job.name: job.diagnosis for job in demo[0].jobs}
+    aligned, unaligned = found["orders-aligned"], found["orders-unaligned"]
+    one, other = aligned.verdict, unaligned.verdict
+
+    assert aligned.health is not unaligned.health
+    assert (one.kind, one.vertex, one.subtasks) == (other.kind, other.vertex, other.subtasks)
+
+
+async def _diagnosed(job: DrawnJob) -> tuple[Diagnosis, DrawnJob, tuple[int, ...]]:
+    async with SimulatedTarget([job.spec]) as target:
+        await target.sleep(DRAWN_RUN_S)
+        (evidence,) = await target.evidence()
+        assert any(c.header.status is not CheckpointStatus.IN_PROGRESS for c in evidence.checkpoints)
+        expected = job.subtasks
+        if expected is None:
+            records = target.records_in(0, job.vertex or "")
+            expected = (records.index(max(records)),)
+        return diagnose(evidence), job, expected
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(SEEDS), ids=lambda seed: f"seed-{seed}")
+@pytest.mark.parametrize("cause", sorted(CAUSES))
+async def test_the_culprit_that_was_drawn_is_the_one_that_is_named(cause, seed):
+    found, job, subtasks = await _diagnosed(CAUSES[cause](random.Random(f"{cause}/{seed}")))
+    verdict = found.verdict
+    why = f"{cause}, seed {seed}, {job.mode}: {found.health.value}, {verdict.sentence}"
+
+    assert (verdict.kind, verdict.vertex, verdict.subtasks) == (job.kind, job.vertex, subtasks), why
+    assert found.health in (*job.healths, Health.TOO_FEW), why
+    assert verdict.confidence is not Confidence.LOW or found.health is Health.TOO_FEW, why
+    assert (verdict.phase is None) == (found.health is Health.HEALTHY or job.kind is VerdictKind.NONE), why

@@ -1,0 +1,186 @@
+"""Jobs of the reference runtime with a known culprit, drawn from a seed: shape, parallelism, settings and who it is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from backend.domain.verdict import Health, VerdictKind
+from backend.runtime.jobfile import JobSpec, load_job_document
+
+INTERVAL_S = 5
+_ENABLED = "execution.checkpointing.unaligned.enabled"
+_MODES: dict[str, dict[str, object]] = {
+    "aligned": {},
+    "unaligned": {_ENABLED: True},
+    "aligned-timeout": {_ENABLED: True, "execution.checkpointing.aligned-checkpoint-timeout": "1 s"},
+}
+_RECORD_BYTES = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnJob:
+    """A job and what must be said of it; ``subtasks`` None is: the one that gets the most records."""
+
+    spec: JobSpec
+    mode: str
+    kind: VerdictKind
+    vertex: str | None
+    subtasks: tuple[int, ...] | None
+    healths: tuple[Health, ...] = (Health.SLOW, Health.FAILING)
+
+
+def capacity(rnd: random.Random) -> DrawnJob:
+    """One vertex is slow as a whole, and the source as fast as it can."""
+    job = _Draft(rnd, stages=rnd.choice([2, 3]), mode=rnd.choice(sorted(_MODES)), timeout=rnd.choice(["1 min", "3 s"]))
+    slow = rnd.choice(job.vertices[1:])
+    slow["cost_us"] = rnd.choice([10_000, 20_000])
+    return job.done(
+        VerdictKind.CAPACITY,
+        slow,
+        range(slow["parallelism"]),
+        healths=(Health.SLOW, Health.FAILING) if job.mode == "aligned" else (Health.HEALTHY,),
+    )
+
+
+def straggler(rnd: random.Random) -> DrawnJob:
+    """One subtask of a vertex with capacity takes several times as long for each record."""
+    job = _Draft(rnd, stages=rnd.choice([2, 3]), mode=rnd.choice(sorted(_MODES)))
+    vertex = rnd.choice(job.vertices[1:])
+    who, factor = rnd.randrange(vertex["parallelism"]), rnd.choice([4.0, 6.0, 10.0])
+    vertex |= {"cost_us": 5_000, "slow_subtasks": {str(who): factor}}
+    job.source["rate"] = vertex["parallelism"] * 200 / factor * rnd.choice([1.4, 2.0])
+    return job.done(VerdictKind.STRAGGLER, vertex, [who], healths=_SUFFERS[job.mode])
+
+
+def skew(rnd: random.Random) -> DrawnJob:
+    """Every subtask could carry its share, but one key has half of the records."""
+    job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)), parallelism=rnd.randint(3, 6))
+    last, hot = job.vertices[-1], rnd.choice([0.5, 0.6])
+    last["cost_us"] = 8_000
+    job.source["hot_key_ratio"] = hot
+    job.source["rate"] = 125 / (hot + (1 - hot) / last["parallelism"]) * 1.4
+    return job.done(VerdictKind.SKEW, last, None, healths=_SUFFERS[job.mode])
+
+
+def store(rnd: random.Random) -> DrawnJob:
+    """The store takes most of the interval for the state of one vertex, the last or one in the middle."""
+    job = _Draft(
+        rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)), timeout=rnd.choice(["1 min", "3 s"])
+    )
+    vertex = rnd.choice(job.vertices[1:])
+    if vertex is not job.vertices[-1]:
+        vertex["kind"] = "keyed"
+    vertex["state_bytes"] = 20_000
+    job.source |= {"rate": 150, "keys": 200}
+    job.hash_by_key()
+    job.more["store"] = {"latency": "100 ms", "bytes_per_s": f"{200 * 20_000 // 4} b"}
+    return job.done(VerdictKind.STORE, vertex, range(vertex["parallelism"]))
+
+
+def slow_upload(rnd: random.Random) -> DrawnJob:
+    """One subtask has a slow way to the store."""
+    job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)))
+    last = job.vertices[-1]
+    who = rnd.randrange(last["parallelism"])
+    last |= {"state_bytes": 2_000, "slow_uploads": {str(who): 350.0}}
+    job.source |= {"rate": 100, "keys": 200}
+    return job.done(VerdictKind.STORE, last, [who])
+
+
+def sync(rnd: random.Random) -> DrawnJob:
+    """The sync part of one vertex takes seconds."""
+    job = _Draft(rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)))
+    vertex = rnd.choice(job.vertices[1:])
+    vertex["sync"] = "3 s"
+    job.source["rate"] = 30
+    return job.done(VerdictKind.SYNC, vertex, range(vertex["parallelism"]))
+
+
+def late_input(rnd: random.Random) -> DrawnJob:
+    """One subtask of the source gets to know of each checkpoint seconds late."""
+    job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)))
+    count = job.source["parallelism"]
+    who = rnd.randrange(count)
+    job.source["rate"] = 60
+    job.more["fault"] = [
+        {"point": "rpc.trigger", "hit": who + 1 if n == 0 else count, "action": "delay", "delay": "3500 ms"}
+        for n in range(30)
+    ]
+    return job.done(VerdictKind.LATE_INPUT, job.source, [who])
+
+
+def healthy(rnd: random.Random) -> DrawnJob:
+    """Some vertex works, none is near its limit."""
+    job = _Draft(rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)))
+    vertex = rnd.choice(job.vertices[1:])
+    vertex["cost_us"] = 20_000
+    job.source["rate"] = vertex["parallelism"] * 50 * rnd.choice([0.2, 0.5, 0.65])
+    return job.done(VerdictKind.NONE, None, (), healths=(Health.HEALTHY,))
+
+
+CAUSES: dict[str, Callable[[random.Random], DrawnJob]] = {
+    f.__name__: f for f in (capacity, straggler, skew, store, slow_upload, sync, late_input, healthy)
+}
+
+# Unaligned barriers pass by the queues: the culprit is named all the same, the checkpoints are well.
+_SUFFERS = {
+    "aligned": (Health.SLOW, Health.FAILING),
+    "aligned-timeout": (Health.SLOW, Health.HEALTHY),
+    "unaligned": (Health.HEALTHY,),
+}
+
+
+class _Draft:
+    """Source -> stage-1 -> ... -> last, each with capacity to spare, all-to-all between them."""
+
+    def __init__(
+        self, rnd: random.Random, *, stages: int, mode: str, timeout: str = "1 min", parallelism: int | None = None
+    ) -> None:
+        count = parallelism or rnd.randint(2, 6)
+        common: dict[str, Any] = {"parallelism": count, "record_bytes": _RECORD_BYTES, "cost_us": 200}
+        self.mode = mode
+        self.source = {**common, "id": "source", "kind": "source", "keys": 4_000, "cost_us": 100}
+        self.source["parallelism"] = rnd.choice([count, max(1, count - 1)])
+        middle = [{**common, "id": f"stage-{i}", "kind": "map"} for i in range(1, stages)]
+        self.vertices = [self.source, *middle, {**common, "id": "last", "kind": "keyed+sink"}]
+        names = [v["id"] for v in self.vertices]
+        even = [{"partitioner": "hash", "hash_by": "origin"}, {"partitioner": "rebalance"}]
+        self.edges: list[dict[str, Any]] = [{"from": a, "to": b, **rnd.choice(even)} for a, b in pairwise(names)]
+        self.edges[-1] = {"from": names[-2], "to": names[-1], "partitioner": "hash"}
+        self.more: dict[str, Any] = {}
+        self._seed = rnd.randrange(10**6)
+        self._config = {
+            "execution.checkpointing.interval": f"{INTERVAL_S} s",
+            "execution.checkpointing.timeout": timeout,
+            "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
+            **_MODES[mode],
+        }
+
+    def hash_by_key(self) -> None:
+        """Every exchange by key, as a keyed vertex in the middle needs it."""
+        self.edges = [{"from": e["from"], "to": e["to"], "partitioner": "hash"} for e in self.edges]
+
+    def done(
+        self,
+        kind: VerdictKind,
+        vertex: dict[str, Any] | None,
+        subtasks: range | list[int] | tuple[int, ...] | None,
+        *,
+        healths: tuple[Health, ...] = (Health.SLOW, Health.FAILING),
+    ) -> DrawnJob:
+        """The job, ready to run."""
+        document = {
+            "name": "drawn",
+            "seed": self._seed,
+            "config": self._config,
+            "vertex": self.vertices,
+            "edge": self.edges,
+            **self.more,
+        }
+        named = None if subtasks is None else tuple(subtasks)
+        where = None if vertex is None else str(vertex["id"])
+        return DrawnJob(load_job_document(document), self.mode, kind, where, named, healths)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -15,19 +16,40 @@ from backend.store.embedded import EmbeddedPostgres
 from backend.store.engine import create_store_engine
 from backend.store.ingest import IngestWriter
 from backend.store.targets import NewTarget, TargetRepository
+from tests.support.clusters import copy_cluster
 from tests.support.databases import Databases
 from tests.support.observations import NOW, SteppingClock
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
-    server = EmbeddedPostgres(folder / "postgres")
+def made_cluster() -> Iterator[Path]:
+    """A server's folder with one table, stopped, made where a path may not be: long, with every odd character."""
+    above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
+    folder = above / "a b'c%d \"é" / ("long-" * 40) / "postgres"
+    # What an instance leaves that was killed while it made its cluster.
+    (folder / "data.new").mkdir(parents=True)
+    (folder / "data.new" / "PG_VERSION").write_text("18\n")
+    server = EmbeddedPostgres(folder)
+    try:
+        with psycopg.connect(server.start()) as connection:
+            connection.execute("CREATE TABLE kept (number int)")
+            connection.execute("INSERT INTO kept VALUES (1)")
+        server.stop()
+        yield folder
+    finally:
+        server.stop()
+        shutil.rmtree(above, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(made_cluster: Path) -> Iterator[str]:
+    above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
+    server = EmbeddedPostgres(copy_cluster(made_cluster, above / "postgres"))
     try:
         yield server.start()
     finally:
         server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(above, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -25,23 +25,6 @@ _NOBODY = 65534
 _LINUX = Path("/proc/self/cwd").exists()
 
 
-@pytest.fixture(scope="module")
-def made_cluster(tmp_path_factory):
-    """A server's folder with one table, stopped, made where a path may not be: long, with every odd character."""
-    above = tmp_path_factory.mktemp("clusters")
-    above.chmod(0o700)
-    folder = above / "a b'c%d \"é" / ("long-" * 40) / "postgres"
-    # What an instance leaves that was killed while it made its cluster.
-    (folder / "data.new").mkdir(parents=True)
-    (folder / "data.new" / "PG_VERSION").write_text("18\n")
-    server = EmbeddedPostgres(folder)
-    with psycopg.connect(server.start()) as connection:
-        connection.execute("CREATE TABLE kept (number int)")
-        connection.execute("INSERT INTO kept VALUES (1)")
-    server.stop()
-    return folder
-
-
 @pytest.fixture
 def folder(made_cluster, tmp_path):
     return copy_cluster(made_cluster, tmp_path / "postgres")

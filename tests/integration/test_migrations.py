@@ -1,0 +1,105 @@
+"""The schema goes up, down and up again, equals the tables of the code, and is brought up by one process at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+from backend.domain.errors import HostError, StoreUnavailableError
+from backend.store import migrate
+from backend.store.partitions import Partitions, day_of
+from tests.support.clusters import ROOT
+from tests.support.observations import NOW
+
+_TABLES = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+
+
+def _value(url, query):
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query).fetchone()
+    return None if row is None else row[0]
+
+
+def test_up_down_and_up_again_ends_in_the_tables_of_the_code(empty_database):
+    assert migrate.current_revision(empty_database) is None
+    migrate.upgrade(empty_database)
+    first = _value(empty_database, _TABLES)
+    migrate.check(empty_database)
+
+    migrate.downgrade(empty_database)
+    assert _value(empty_database, _TABLES) == 0
+    assert migrate.current_revision(empty_database) is None
+
+    migrate.upgrade(empty_database)
+    migrate.check(empty_database)
+    assert _value(empty_database, _TABLES) == first > 10
+    assert migrate.current_revision(empty_database) == migrate.head_revision()
+
+
+@pytest.mark.anyio
+async def test_day_partitions_are_no_difference_and_go_with_their_tables(database, engine):
+    await Partitions(engine).ensure([day_of(NOW)])
+
+    migrate.check(database)
+    migrate.downgrade(database)
+
+    assert _value(database, _TABLES) == 0
+
+
+def test_a_difference_between_tables_and_database_is_found(database):
+    with psycopg.connect(database) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN problems")
+
+    with pytest.raises(Exception, match="problems"):
+        migrate.check(database)
+
+
+def test_several_processes_at_once_bring_one_database_up(empty_database):
+    code = f"from backend.store.migrate import upgrade; upgrade({empty_database!r})"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    ends = [(p.communicate(timeout=120)[1], p.returncode) for p in processes]
+
+    assert ends == [("", 0)] * 2
+    migrate.check(empty_database)
+
+
+def test_a_database_of_a_newer_version_is_refused_in_one_line_and_left_alone(database):
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(HostError) as error:
+        migrate.upgrade(database)
+
+    assert str(error.value) == (
+        "the database is at revision 9999, which this version does not know;"
+        " install the version that wrote it, or a newer one"
+    )
+    assert _value(database, "SELECT version_num FROM alembic_version") == "9999"
+
+
+def test_a_user_who_may_not_make_tables_is_told_what_to_grant_in_one_line(empty_database):
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("DROP ROLE IF EXISTS visitor")
+        connection.execute("CREATE ROLE visitor LOGIN PASSWORD 's3cret'")
+    host = empty_database.rpartition("@")[2]
+
+    with pytest.raises(HostError) as error:
+        migrate.upgrade(f"postgresql://visitor:s3cret@{host}")
+
+    assert "permission denied for schema public" in str(error.value)
+    assert "grant CREATE on it" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_database_that_is_away_is_one_line_without_the_password():
+    with pytest.raises(StoreUnavailableError) as error:
+        migrate.upgrade("postgresql://me:s3cret@127.0.0.1:1/nowhere")
+
+    assert "the store does not answer: " in str(error.value)
+    assert "s3cret" not in str(error.value)
+    assert "\n" not in str(error.value)

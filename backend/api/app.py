@@ -18,6 +18,7 @@ from backend.api.routes import checkpoints, jobs, status, targets
 from backend.contracts.api import Problem
 from backend.services.presenting import API_ROOT
 
+_ROUTERS: Final = (status.router, targets.router, jobs.router, checkpoints.router)
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (
     "Checkpoints of stream processors under backpressure: who holds the barrier, in which phase, and why. "
@@ -63,11 +64,11 @@ def create_app(deps: AppDeps) -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     app.state.services = deps.services
-    for router in (status.router, targets.router, jobs.router, checkpoints.router):
+    for router in _ROUTERS:
         app.include_router(router, prefix=API_ROOT)
     add_problem_handlers(app)
     app.add_middleware(BoundedBody)
-    _describe_problems(app)
+    _describe_in_full(app)
     return app
 
 
@@ -105,7 +106,8 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def _describe_problems(app: FastAPI) -> None:
+def _describe_in_full(app: FastAPI) -> None:
+    """Add to the description what the framework leaves out: the schema of problems, and every null of an example."""
     described = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -115,6 +117,19 @@ def _describe_problems(app: FastAPI) -> None:
             schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas.update(schema.pop("$defs", {}))
             schemas["Problem"] = schema | {"example": examples.PROBLEM}
+            for router in _ROUTERS:
+                for route in router.routes:
+                    if isinstance(route, APIRoute):
+                        _restore_examples(route, document["paths"][API_ROOT + route.path_format])
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _restore_examples(route: APIRoute, methods: dict[str, Any]) -> None:
+    for method in route.methods or ():
+        for code, response in route.responses.items():
+            content = response.get("content", {}).get("application/json")
+            if content is not None:
+                described = methods[method.lower()]["responses"][str(code)]
+                described["content"]["application/json"]["example"] = content["example"]

@@ -18,10 +18,10 @@ Paths (GET unless said):
 * ``/api/v1/jobs/{job}/checkpoints/latest?status=``           -> CheckpointOut
 * ``/api/v1/jobs/{job}/events``                               -> Page[JobEventOut] (restarts, configuration changes)
 * ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
-* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}``          -> CheckpointDetailOut
-* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}/progress`` -> ProgressOut
-* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}/barriers`` -> BarriersOut
-* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{id}/verdict``  -> VerdictOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}``  -> CheckpointDetailOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/progress`` -> ProgressOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/barriers`` -> BarriersOut
+* ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/verdict``  -> VerdictOut
 """
 
 from __future__ import annotations

@@ -38,6 +38,12 @@ async def _refused(url):
     return _line(error)
 
 
+async def _write(engine, *statements):
+    async with writing(engine) as connection:
+        for statement in statements:
+            await connection.execute(text(statement))
+
+
 async def test_a_store_that_is_away_or_refuses_us_is_one_line_without_the_password(database):
     host = database.rpartition("@")[2]
 
@@ -85,9 +91,9 @@ async def test_a_connection_that_is_ended_in_the_middle_stores_nothing_and_the_s
 ):
     targets = TargetRepository(engine)
     with pytest.raises(StoreUnavailableError) as error:
-        async with writing(engine) as connection:
-            await connection.execute(text("INSERT INTO jobs VALUES ('j', 'd', 'n', now())"))
-            await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        await _write(
+            engine, "INSERT INTO jobs VALUES ('j', 'd', 'n', now())", "SELECT pg_terminate_backend(pg_backend_pid())"
+        )
     assert _line(error).startswith("the store does not answer: terminating connection")
 
     async with reading(engine) as connection:
@@ -103,9 +109,7 @@ async def test_what_takes_too_long_ends_in_one_line(engine, setting, statement):
     async with engine.connect() as other:
         await other.execute(text("SELECT * FROM jobs"))
         with pytest.raises(StoreUnavailableError) as error:
-            async with writing(engine) as connection:
-                await connection.execute(text(f"SET LOCAL {setting} = '50ms'"))
-                await connection.execute(text(statement))
+            await _write(engine, f"SET LOCAL {setting} = '50ms'", statement)
     assert "canceling statement due to" in _line(error)
 
 

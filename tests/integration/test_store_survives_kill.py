@@ -61,8 +61,7 @@ async def test_every_acknowledged_checkpoint_is_there_once_and_whole(server, clo
         for number in numbers:
             try:
                 await writer.write(observation(target, job([completed(number)])))
-            except StoreUnavailableError as error:
-                assert "\n" not in str(error)
+            except StoreUnavailableError:
                 return
             killer.acknowledge((target, number))
 

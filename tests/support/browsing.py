@@ -1,0 +1,112 @@
+"""A real Chromium for tests of the pages, and a watch over what goes wrong in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+LAPTOP = (1366, 768)
+
+
+def chromium() -> str | None:
+    """The browser of this machine, None where there is none."""
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+@contextmanager
+def launched(executable: str) -> Iterator[Browser]:
+    """One browser; each test opens its own context in it."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(_FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Watch:
+    """Everything that a person with the browser's console open would call an error."""
+
+    def __init__(self, page: Page) -> None:
+        self.found: list[str] = []
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.found.append(f"exception: {error}"))
+        page.on("response", self._response)
+        page.on("requestfailed", self._failed)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.found.append(f"console {message.type}: {message.text}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.found.append(f"HTTP {response.status}: {response.url}")
+
+    def _failed(self, request: Request) -> None:
+        # A request that the page itself gave up by going on to the next one is no failure.
+        if request.failure != "net::ERR_ABORTED":
+            self.found.append(f"failed: {request.url} ({request.failure})")
+
+
+@contextmanager
+def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator[tuple[Page, Watch]]:
+    """A fresh page of a laptop's size whose system prefers ``theme``."""
+    width, height = LAPTOP
+    context = browser.new_context(
+        base_url=base_url,
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if theme == "dark" else "light",
+        timezone_id="Europe/Berlin",
+        locale="en-GB",
+    )
+    try:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        yield page, Watch(page)
+    finally:
+        context.close()
+
+
+def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:
+    """Drag a slider's thumb along its track with the mouse."""
+    start, line = page.locator(thumb).bounding_box(), page.locator(track).bounding_box()
+    assert start is not None
+    assert line is not None
+    y = start["y"] + start["height"] / 2
+    page.mouse.move(start["x"] + start["width"] / 2, y)
+    page.mouse.down()
+    page.mouse.move(line["x"] + line["width"] * to_ratio, y, steps=12)
+    page.mouse.up()
+
+
+def overflowing(page: Page) -> list[str]:
+    """What sticks out of the page to the right, or is cut off inside its own box."""
+    found: list[str] = page.evaluate(
+        """() => {
+            const width = document.documentElement.clientWidth, found = [];
+            if (document.documentElement.scrollWidth > width + 1) {
+                found.push('the page scrolls sideways: ' + document.documentElement.scrollWidth);
+            }
+            for (const e of document.querySelectorAll('.badge, .button, .chip:not(.chip-name), h1, h2, .fact-value')) {
+                const box = e.getBoundingClientRect();
+                if (box.width && (box.right > width + 1 || e.scrollWidth > e.clientWidth + 2 && e.clientWidth)) {
+                    found.push(e.className + ': ' + e.textContent);
+                }
+            }
+            return found;
+        }"""
+    )
+    return found

@@ -21,10 +21,11 @@ from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.pressure import backpressured_max
-from backend.analysis.statistics import median, ratio
+from backend.analysis.statistics import mean, median, ratio
 from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, PERSISTED_MIN_BYTES
-from backend.analysis.verdict_draft import draft, weaker
+from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence, Diagnosis, Health, Verdict, VerdictKind
 
 _RULES = (
@@ -119,26 +120,47 @@ def _hidden(case: Case) -> Verdict | None:
 def _nothing(case: Case) -> Verdict:
     most = backpressured_max(case.loads)
     is_calm = most is not None and most[1] < BACKPRESSURED_MIN_RATIO
-    if most is None:
-        text = "back-pressure could not be read"
-    elif is_calm:
-        text = "no vertex is back-pressured"
-        text += f" more than {say.percent(most[1])} of the time" if most[1] >= 0.005 else ""
-    else:
-        text = f"{case.name(most[0])} is back-pressured {say.percent(most[1])}, but nothing below it is full"
-    part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
-    most_of = ""
-    if part is not None:
-        most_of = f"; {say.duration(part.part_ms)} is the {part.phase.value} part of {case.name(part.vertex_id)}, "
-        most_of += "which the settings leave time for"
+    busy = _busy_for_nobody(case)
     return draft(
         case,
         VerdictKind.NONE,
-        f"nothing holds the barrier, {text}{most_of}",
+        f"nothing holds the barrier, {_calm_text(case, most, is_calm=is_calm)}{busy}{_most_of_it(case)}",
         evidence=[*rows.fare(case), *rows.calm(case)],
-        confidence=weaker(case.confidence, _how_sure(case, is_calm=is_calm)),
+        confidence=weaker(case.confidence, _how_sure(case, is_calm=is_calm and not busy)),
         would_decide=() if case.loads else ("back-pressure of each vertex, read while the job runs",),
     )
+
+
+def _calm_text(case: Case, most: tuple[VertexId, float] | None, *, is_calm: bool) -> str:
+    if most is None:
+        return "back-pressure could not be read"
+    if is_calm:
+        text = "no vertex is back-pressured"
+        return f"{text} more than {say.percent(most[1])} of the time" if most[1] >= 0.005 else text
+    return f"{case.name(most[0])} is back-pressured {say.percent(most[1])}, but nothing below it is full"
+
+
+def _busy_for_nobody(case: Case) -> str:
+    """A full vertex or subtask that nothing waits for: a clause that says what it may come to."""
+    for vertex in case.evidence.topology.vertices:
+        load = case.loads.get(vertex.id)
+        if load is None or not case.evidence.topology.upstream(vertex.id):
+            continue
+        full = tuple(i for i in load.known_subtasks if load.is_full(i))
+        if full:
+            where = say.where(case.name(vertex.id), full, vertex.parallelism)
+            busy = say.percent(mean(load.busy[i] for i in full) or 0.0)
+            return f"; {where} {are(full)} busy {busy}, so it has nothing left should the load grow"
+    return ""
+
+
+def _most_of_it(case: Case) -> str:
+    """The part that takes most of checkpoints that may take as long: a clause."""
+    part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
+    if part is None:
+        return ""
+    took, where = say.duration(part.part_ms), case.name(part.vertex_id)
+    return f"; {took} is the {part.phase.value} part of {where}, which the settings leave time for"
 
 
 def _how_sure(case: Case, *, is_calm: bool) -> Confidence:

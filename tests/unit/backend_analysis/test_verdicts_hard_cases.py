@@ -151,6 +151,16 @@ def test_a_full_subtask_without_a_queue_is_not_guilty_of_a_long_wait_before_its_
     assert found.kind is VerdictKind.UNDECIDED
 
 
+def test_a_full_subtask_that_nothing_waits_for_is_told_and_not_accused():
+    readings = two_readings(reading(SOURCE, [0.1] * 4), reading(MIDDLE, [0.2, 0.9, 0.2, 0.2]), reading(LAST, [0.1] * 4))
+
+    found = diagnose(job(HEALTHY_RUN, readings)).verdict
+
+    assert (found.kind, found.vertex) == (VerdictKind.NONE, None)
+    assert "middle subtask 1 is busy 90 %" in found.sentence
+    assert found.confidence is Confidence.MEDIUM
+
+
 # --- the one in progress --------------------------------------------------------------------------------------------
 
 OPEN_LONG = in_progress(

@@ -456,6 +456,7 @@ class PendingOut(Model):
     """For each pending subtask: how long it has been aligning."""
     hosts: list[str | None] = []
     queued_bytes: int | None = None
+    """Queued before the vertex now: in its in-queues, and in the out-queues of those that feed it alone."""
 
 
 class AckPointOut(Model):

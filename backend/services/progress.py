@@ -5,7 +5,7 @@ An instant of now compares our clock with the engine's; an elapsed time is never
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -27,6 +27,7 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Topology
 from backend.services.checkpoints import CheckpointKey, CheckpointService, Opened
 from backend.services.evidence import is_lost
 from backend.services.presenting import host_of
@@ -175,8 +176,9 @@ def _waiting_on(opened: Opened) -> list[api.PendingOut]:
     guilty = checkpoint_verdict(opened.checkpoint, evidence).vertex_id
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
     waiting.sort(key=lambda w: (w.vertex_id != guilty, order.get(w.vertex_id, len(order))))
-    newest = _newest(evidence.pressure) if not opened.record.header.status.is_terminal else {}
-    return [_pending_out(opened, w, newest.get(w.vertex_id)) for w in waiting]
+    # What is queued now says nothing of a checkpoint that is over.
+    newest = {} if opened.record.header.status.is_terminal else _newest(evidence.pressure)
+    return [_pending_out(opened, w, newest) for w in waiting]
 
 
 def _waiting(opened: Opened) -> Iterator[_Waiting]:
@@ -203,12 +205,10 @@ def _parallelism(opened: Opened, vertex_id: VertexId, pending: Sequence[int]) ->
     return vertex.parallelism if vertex is not None else len(pending)
 
 
-def _pending_out(opened: Opened, waiting: _Waiting, pressure: VertexPressure | None) -> api.PendingOut:
+def _pending_out(opened: Opened, waiting: _Waiting, newest: Mapping[VertexId, VertexPressure]) -> api.PendingOut:
     v = waiting.vertex_id
     first_ms = {b.subtask: b.start_delay_ms for b in opened.late if b.vertex_id == v}
     aligning = dict(opened.live.progress.alignment_running_ms).get(v, ()) if opened.live is not None else ()
-    queued = pressure.queued_in_bytes if pressure is not None else ()
-    held = [queued[i] for i in waiting.pending if i < len(queued)]
     return api.PendingOut(
         vertex_id=v,
         vertex=opened.evidence.vertex_name(v),
@@ -218,15 +218,26 @@ def _pending_out(opened: Opened, waiting: _Waiting, pressure: VertexPressure | N
         first_barrier_ms=[first_ms.get(i) for i in waiting.pending],
         aligning_ms=[aligning[i] if i < len(aligning) else None for i in waiting.pending],
         hosts=[host_of(opened.run.placements, v, i) for i in waiting.pending],
-        queued_bytes=_sum(held),
+        queued_bytes=_queued_before(opened.evidence.topology, v, newest),
     )
 
 
-def _newest(readings: Sequence[VertexPressure]) -> dict[VertexId, VertexPressure]:
+def _queued_before(topology: Topology, vertex: VertexId, newest: Mapping[VertexId, VertexPressure]) -> int | None:
+    """What waits before a vertex: its in-queues, and the out-queues of those that feed it and nobody else.
+
+    Channels within one TaskManager have no in-queue: there the data waits at the sender (flink-baseline.md).
+    """
+    upstream = topology.upstream(vertex)
+    if vertex not in newest or any(u not in newest or len(topology.downstream(u)) > 1 for u in upstream):
+        return None
+    return _sum([*newest[vertex].queued_in_bytes, *(v for u in upstream for v in newest[u].queued_out_bytes)])
+
+
+def _newest(readings: Sequence[VertexPressure]) -> Mapping[VertexId, VertexPressure]:
     return {r.vertex_id: r for r in readings}
 
 
-def _queued_bytes(newest: dict[VertexId, VertexPressure]) -> int | None:
+def _queued_bytes(newest: Mapping[VertexId, VertexPressure]) -> int | None:
     return _sum([v for r in newest.values() for v in (*r.queued_in_bytes, *r.queued_out_bytes)])
 
 

@@ -139,7 +139,7 @@ async def test_the_room_of_an_open_checkpoint_says_whom_it_waits_for(client, wri
     assert waiting.first_barrier_ms == [2500, None]
     assert waiting.aligning_ms == [900, None]
     assert waiting.hosts == ["host-1", "host-2"]
-    assert waiting.queued_bytes is None, "the in-queues were not asked for, and that is not zero"
+    assert waiting.queued_bytes == 1 << 40, "in the source's out-queues; in-queues were not asked for"
     assert found.queued_bytes == 2 << 40
     assert [len(curve) for curve in found.past_acks] == [6, 6]
     assert found.judgement == "stuck"

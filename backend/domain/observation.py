@@ -78,3 +78,5 @@ class Observation:
     engine_version: str | None
     jobs: tuple[JobObservation, ...]
     cost: PollCost
+    clock_offset_ms: int | None = None
+    """The engine's clock minus ours, as far as the poll could tell: an age compares the two."""

@@ -146,7 +146,7 @@ def _row(case: JobCase, statistics: _Statistics, now: datetime) -> api.JobOut:
         interval_ms=interval_ms,
         timeout_ms=config.timeout_ms if config is not None else None,
         last_completed_at=last_at,
-        last_completed_age_intervals=_age(last_at, interval_ms, now),
+        last_completed_age_intervals=_age(last_at, interval_ms, record.engine_now(now)),
         completed_24h_count=day.completed_count,
         failed_24h_count=day.failed_count,
         success_24h_ratio=day.completed_count / terminal if terminal else None,

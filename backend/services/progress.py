@@ -1,6 +1,7 @@
 """The room of a checkpoint in progress: whom it waits for, how the acknowledgements came, and how it does.
 
-An instant of now compares our clock with the engine's; an elapsed time is never shown negative.
+How long it has run compares now with the engine's trigger, so now is taken on the engine's clock; a time is never
+shown negative.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _progress(opened: Opened, now: datetime) -> api.ProgressOut:
     ]
     elapsed_ms = header.end_to_end_duration_ms
     if elapsed_ms is None:
-        elapsed_ms = max(0, round((now - header.triggered_at) / timedelta(milliseconds=1)))
+        elapsed_ms = _since_trigger_ms(opened, now)
     acks = _acks(opened)
     timeout_ms = config.timeout_ms if config is not None else None
     is_open = not header.status.is_terminal
@@ -142,7 +143,8 @@ def _with_before(points: Sequence[tuple[datetime, int]]) -> Iterator[tuple[tuple
 
 
 def _since_trigger_ms(opened: Opened, at: datetime) -> int:
-    return max(0, round((at - opened.record.header.triggered_at) / timedelta(milliseconds=1)))
+    """``at`` is on our clock, the trigger on the engine's."""
+    return max(0, round((opened.job.engine_now(at) - opened.record.header.triggered_at) / timedelta(milliseconds=1)))
 
 
 def _acks(opened: Opened) -> list[api.AckPointOut]:

@@ -165,9 +165,10 @@ async def _write_health(cursor: Cursor, observation: Observation, rejected_count
     await cursor.execute(
         # What is put in is this module's own text.
         "INSERT INTO target_health AS h (target_id, state, since, last_success_at, last_attempt_at, engine,"  # noqa: S608
-        " engine_version, poll_count, requests_per_poll, bytes_per_poll, poll_duration_ms, rejected_count)"
+        " engine_version, poll_count, requests_per_poll, bytes_per_poll, poll_duration_ms, rejected_count,"
+        " clock_offset_ms)"
         " VALUES (%(id)s, 'ok', %(at)s, %(at)s, %(at)s, %(engine)s, %(version)s, 1, %(requests)s, %(bytes)s, %(ms)s,"
-        " %(rejected)s) ON CONFLICT (target_id) DO UPDATE SET state = 'ok', reason = NULL,"
+        " %(rejected)s, %(offset)s) ON CONFLICT (target_id) DO UPDATE SET state = 'ok', reason = NULL,"
         " since = CASE WHEN h.state = 'ok' THEN h.since ELSE excluded.since END,"
         " last_success_at = excluded.last_success_at, last_attempt_at = excluded.last_attempt_at,"
         " engine = excluded.engine, engine_version = COALESCE(excluded.engine_version, h.engine_version),"
@@ -175,7 +176,8 @@ async def _write_health(cursor: Cursor, observation: Observation, rejected_count
         f" requests_per_poll = {_mean('requests_per_poll')}, bytes_per_poll = {_mean('bytes_per_poll')},"
         f" poll_duration_ms = {_mean('poll_duration_ms')}, poll_interval_s = COALESCE(h.poll_interval_s + ("
         f"{_INTERVAL_S} - h.poll_interval_s) / {_COST_POLLS}, {_INTERVAL_S}),"
-        " rejected_count = h.rejected_count + excluded.rejected_count"
+        " rejected_count = h.rejected_count + excluded.rejected_count,"
+        " clock_offset_ms = COALESCE(excluded.clock_offset_ms, h.clock_offset_ms)"
         " WHERE excluded.last_attempt_at > h.last_attempt_at",
         {
             "id": observation.target_id,
@@ -186,6 +188,7 @@ async def _write_health(cursor: Cursor, observation: Observation, rejected_count
             "bytes": float(cost.response_bytes),
             "ms": float(cost.duration_ms),
             "rejected": rejected_count,
+            "offset": observation.clock_offset_ms,
         },
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from sqlalchemy import RowMapping, text
@@ -54,6 +54,12 @@ class JobRecord:
     target_name: str
     target_state: HealthState
     target_last_success_at: datetime | None
+    clock_offset_ms: int | None
+    """The engine's clock minus ours; None where that is not known."""
+
+    def engine_now(self, now: datetime) -> datetime:
+        """What the engine's clock shows at ``now`` on ours."""
+        return now + timedelta(milliseconds=self.clock_offset_ms or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ _RUN_COLUMNS = (
 )
 _CURRENT = (
     f"SELECT DISTINCT ON (r.job_id) {_RUN_COLUMNS}, j.name, t.name AS target_name, t.is_enabled, t.removed_at,"
-    " h.state AS target_state, h.last_success_at FROM runs r JOIN jobs j ON j.id = r.job_id"
+    " h.state AS target_state, h.last_success_at, h.clock_offset_ms FROM runs r JOIN jobs j ON j.id = r.job_id"
     " JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id {where}"
     " ORDER BY r.job_id, t.removed_at IS NULL DESC, r.state = 'ended', r.started_at DESC, r.id"
 )
@@ -134,6 +140,16 @@ async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunR
     if row is None:
         raise UnknownEntityError(kind="run", id=run_id)
     return _run(row)
+
+
+async def list_unended(connection: AsyncConnection, target_id: str) -> Mapping[tuple[EngineRunId, datetime], str]:
+    """The runs of a target that had not ended when it was read last: (engine's run id, start) -> name of the job."""
+    query = text(
+        "SELECT r.engine_run_id, r.started_at, j.name FROM runs r JOIN jobs j ON j.id = r.job_id"
+        " WHERE r.target_id = :target AND r.state <> 'ended'"
+    )
+    rows = await connection.execute(query, {"target": target_id})
+    return {(EngineRunId(run), started_at): name for run, started_at, name in rows}
 
 
 async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> Mapping[str, RunShape]:
@@ -206,6 +222,7 @@ def _job(row: RowMapping) -> JobRecord:
         target_name=row["target_name"],
         target_state=_target_state(row),
         target_last_success_at=row["last_success_at"],
+        clock_offset_ms=row["clock_offset_ms"],
     )
 
 

@@ -77,6 +77,8 @@ target_health = Table(
     Column("poll_interval_s", Double),
     # Checkpoints refused since their trigger lies outside the range that is kept.
     Column("rejected_count", BigInteger, nullable=False, server_default="0"),
+    # The engine's clock minus ours.
+    Column("clock_offset_ms", BigInteger),
     CheckConstraint("state IN ('ok', 'unreachable', 'malformed')", name="state_known"),
 )
 

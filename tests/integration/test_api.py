@@ -146,6 +146,16 @@ async def test_the_room_of_an_open_checkpoint_says_whom_it_waits_for(client, wri
     assert "no acknowledgement" in found.judgement_rule
 
 
+async def test_how_long_it_has_run_is_told_on_the_engines_clock(client, writer, target, clock):
+    seen = replace(job([in_progress(4, acknowledged_count=4)]), progress=(progress(4, 4, NOW),))
+    await writer.write(replace(observation(target, seen), clock_offset_ms=-20_000))
+    row = await _the_job(client)
+    clock.at = NOW - timedelta(hours=1) + timedelta(seconds=40 + 25)
+    path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4/progress"
+
+    assert (await _get(client, path, api.ProgressOut)).elapsed_ms == 5_000
+
+
 async def test_of_a_completed_checkpoint_the_room_has_the_whole_curve_and_waits_for_nobody(client, written):
     row = await _the_job(client)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/3/progress"

@@ -1,0 +1,24 @@
+"""Keep how far an engine's clock is from ours: an age compares the two.
+
+Revision 0002. Adds one column that may be empty, so older processes go on writing beside newer ones.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0002"
+down_revision: str | None = "0001"
+branch_labels: str | None = None
+depends_on: str | None = None
+
+
+def upgrade() -> None:
+    """Go to this revision."""
+    op.add_column("target_health", sa.Column("clock_offset_ms", sa.BigInteger(), nullable=True))
+
+
+def downgrade() -> None:
+    """Go back to the revision before."""
+    op.drop_column("target_health", "clock_offset_ms")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
@@ -42,9 +41,7 @@ from backend.runtime.protocols.base import (
 from backend.runtime.protocols.capped import Capped, InFlight
 from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.scheduler import EventClass
-
-if TYPE_CHECKING:
-    from backend.runtime.task import Output, Task
+from backend.runtime.task import Output, Task
 
 
 @dataclass(slots=True)

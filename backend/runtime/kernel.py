@@ -16,6 +16,7 @@ from backend.runtime import config as settings
 from backend.runtime.barrier_log import BarrierLog
 from backend.runtime.buffers import OutputPool
 from backend.runtime.channel import ChannelKey, FloatingPool, InputChannel, LinkCosts, LocalChannel, RemoteChannel
+from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.coordinator import MESSAGES, Coordinator
 from backend.runtime.environment import Environment
@@ -132,7 +133,14 @@ class Engine:
         graph = self.env.graph
         self.status = "RUNNING"
         self.tasks = [
-            Task(self.env, spec, (v, index), attempt=self._attempt, on_running=self._on_task_running)
+            Task(
+                self.env,
+                spec,
+                (v, index),
+                attempt=self._attempt,
+                on_running=self._on_task_running,
+                checkpointing=TaskCheckpointing,
+            )
             for v, spec in enumerate(graph.vertices)
             for index in range(spec.parallelism)
         ]

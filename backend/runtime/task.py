@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from backend.domain.barriers import ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime.buffers import OutputPool, Subpartition
 from backend.runtime.channel import ChannelKey, FloatingPool, InputChannel, InputGate
-from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.elements import (
     WATERMARK_MAX,
     Barrier,
@@ -62,11 +61,63 @@ class Output:
         return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
 
 
+class Checkpointing(Protocol):
+    """The checkpoints of one attempt, as its task meets them; how they go is none of the task's business."""
+
+    last_id: int
+    is_waiting_for_room: bool
+    start_delay_gauge_us: int
+
+    @property
+    def alignment_gauge_us(self) -> int:
+        """How long the pending checkpoint has been aligning here; 0 where none is."""
+        ...
+
+    def trigger(self, barrier: Barrier) -> None:
+        """Mail to a source: begin."""
+        ...
+
+    def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
+        """A barrier was taken from a channel."""
+        ...
+
+    def on_priority(self, _: object) -> None:
+        """Mail: priority events are there."""
+        ...
+
+    def on_cancel(self, checkpoint_id: int) -> None:
+        """A cancel marker was taken from a channel."""
+        ...
+
+    def on_end_of_partition(self, channel: InputChannel) -> None:
+        """A channel ended."""
+        ...
+
+    def abort(self, checkpoint_id: int) -> None:
+        """Mail: the coordinator gave it up."""
+        ...
+
+    def complete(self, checkpoint_id: int) -> None:
+        """Mail: it is complete."""
+        ...
+
+    def recheck(self, _: object) -> None:
+        """Data moved while a checkpoint waits for room."""
+        ...
+
+
 class Task:
     """One attempt of one subtask."""
 
     def __init__(
-        self, env: Environment, spec: VertexSpec, key: TaskKey, *, attempt: int, on_running: Callable[[], None]
+        self,
+        env: Environment,
+        spec: VertexSpec,
+        key: TaskKey,
+        *,
+        attempt: int,
+        on_running: Callable[[], None],
+        checkpointing: Callable[[Task], Checkpointing],
     ) -> None:
         self.env = env
         self.spec = spec
@@ -103,7 +154,7 @@ class Task:
         self._on_running = on_running
         self._next_watermark_us = 0
         self._source_wake_us = -1
-        self.checkpointing = TaskCheckpointing(self)
+        self.checkpointing = checkpointing(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
 

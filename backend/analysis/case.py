@@ -18,7 +18,7 @@ from backend.analysis.health import HealthReport
 from backend.analysis.phases import SubtaskPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
 from backend.analysis.statistics import median
-from backend.analysis.thresholds import CHECKPOINT_WINDOW_S, CONFIDENT_COUNT
+from backend.analysis.thresholds import CHECKPOINT_WINDOW_S, CONFIDENT_COUNT, SLOW_IN_A_ROW_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
@@ -96,7 +96,7 @@ class Case:
         if self.apart is not None or not self.walked:
             return Confidence.LOW
         if len(self.walked) == 1:
-            is_enough = self.is_of_one or self.report.is_only_overdue
+            is_enough = self.is_of_one or self.report.is_recent
             return Confidence.MEDIUM if is_enough and self.loads else Confidence.LOW
         return Confidence.HIGH if len(self.walked) >= CONFIDENT_COUNT else Confidence.MEDIUM
 
@@ -121,8 +121,8 @@ def of_job(evidence: JobEvidence) -> Case:
     report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts, now=evidence.now)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
     overdue = () if report.overdue is None else (report.overdue.checkpoint,)
-    # Of those that were well nothing can be learned about the one that is not.
-    walked = tuple(_walk(c, evidence) for c in (overdue if report.is_only_overdue else (*judged, *overdue)))
+    # Of those that were well nothing can be learned about those that are not.
+    walked = tuple(_walk(c, evidence) for c in (*(report.newest_slow if report.is_recent else judged), *overdue))
     loads, suspect = _pressure(evidence, evidence.pressure, walked)
     return Case(
         evidence=evidence,
@@ -234,9 +234,21 @@ def _job_lead(report: HealthReport, evidence: JobEvidence) -> str:
         return f"{lead}, and {still}" if still else lead
     if report.health is Health.HEALTHY:
         return f"Checkpoints are healthy at {say.duration(middle)} ({many}{_settings(config)})"
-    if report.is_only_overdue:
-        return f"{still[0].upper()}{still[1:]}, while the last {len(report.completed)} took {say.duration(middle)}"
+    if report.is_recent:
+        return _recent_lead(report, config, still)
     return f"Checkpoints take {say.duration(middle)} ({many}{_settings(config, has_timeout=True)})"
+
+
+def _recent_lead(report: HealthReport, config: CheckpointConfig | None, still: str) -> str:
+    newest = report.newest_slow
+    if report.overdue is not None and len(newest) < SLOW_IN_A_ROW_COUNT:
+        took = say.duration(report.duration_median_ms or 0.0)
+        return f"{still[0].upper()}{still[1:]}, while the last {len(report.completed)} took {took}"
+    now = say.duration(median(c.header.end_to_end_duration_ms for c in newest) or 0.0)
+    before = median(c.header.end_to_end_duration_ms for c in report.completed if c not in newest)
+    than = "" if before is None else f", those before {say.duration(before)}"
+    lead = f"The newest {len(newest)} checkpoints take {now}{than} (medians{_settings(config, has_timeout=True)})"
+    return f"{lead}, and {still}" if still else lead
 
 
 def _settings(config: CheckpointConfig | None, *, has_timeout: bool = False) -> str:

@@ -1,8 +1,9 @@
 """How the checkpoints of a job fare: healthy, slow, failing, or too few to say.
 
 Judged are the newest terminal checkpoints, savepoints aside. Failing comes first: one that does not complete protects
-nothing. Slow is relative to what the job was told to do, its interval and its timeout, and never below a second. One in
-progress counts once it is overdue: waiting for its timeout to be told so would be too late.
+nothing. Slow is relative to what the job was told to do, its interval and its timeout, and never below a second. The
+median must not hide what has just begun: the newest ones slow in a row are enough, and one in progress counts once it
+is overdue, for waiting until its timeout tells would be too late.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from backend.analysis.thresholds import (
     FAILED_MIN_RATIO,
     HEALTH_MIN_COUNT,
     PROGRESS_SLOW_RATIO,
+    SLOW_IN_A_ROW_COUNT,
     SLOW_INTERVAL_RATIO,
     SLOW_MIN_MS,
     SLOW_TIMEOUT_RATIO,
@@ -27,6 +29,9 @@ from backend.analysis.thresholds import (
 )
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointKind, CheckpointStatus
 from backend.domain.verdict import Health
+
+_OVERDUE = "the checkpoint in progress is open for longer than it should take"
+_IN_A_ROW = f"the newest {SLOW_IN_A_ROW_COUNT} or more were slow, one after the other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,13 @@ class HealthReport:
     failed: tuple[Checkpoint, ...]
     duration_median_ms: float | None = None
     overdue: Overdue | None = None
-    is_only_overdue: bool = False
-    """Whether those that ended give no reason to call the job slow."""
+    newest_slow: tuple[Checkpoint, ...] = ()
+    """Completed ones slow in a row up to now, where only they or the overdue one make the job slow."""
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether the job is slow only of late: then those before tell nothing of why."""
+        return self.health is Health.SLOW and self.rule in (_OVERDUE, _IN_A_ROW)
 
     @property
     def judged_count(self) -> int:
@@ -70,10 +80,14 @@ def report(
     middle = median(c.header.end_to_end_duration_ms for c in completed)
     late = None if now is None else _overdue(checkpoints, completed, config, now)
     health, rule = _health(judged, failed, completed, middle, config)
-    is_only_overdue = late is not None and health is Health.HEALTHY
-    if is_only_overdue:
-        health, rule = Health.SLOW, "the checkpoint in progress is open for longer than it should take"
-    return HealthReport(health, rule, completed, failed, middle, late, is_only_overdue)
+    if health is not Health.HEALTHY:
+        return HealthReport(health, rule, completed, failed, middle, late)
+    newest = _newest_slow(judged, config)
+    if len(newest) >= SLOW_IN_A_ROW_COUNT:
+        health, rule = Health.SLOW, _IN_A_ROW
+    elif late is not None:
+        health, rule = Health.SLOW, _OVERDUE
+    return HealthReport(health, rule, completed, failed, middle, late, newest)
 
 
 def judged_checkpoints(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> tuple[Checkpoint, ...]:
@@ -107,6 +121,17 @@ def _health(
     if travel is not None and travel >= SLOW_TRAVEL_MS:
         return Health.SLOW, "the barrier alone travels longer than 10 s"
     return Health.HEALTHY, f"{len(completed)} of the last {len(judged)} checkpoints completed"
+
+
+def _newest_slow(judged: Sequence[Checkpoint], config: CheckpointConfig | None) -> tuple[Checkpoint, ...]:
+    limit = slow_limit_ms(config)
+    found: list[Checkpoint] = []
+    for checkpoint in reversed(judged):
+        duration = checkpoint.header.end_to_end_duration_ms
+        if limit is None or duration is None or duration < limit[0]:
+            break
+        found.append(checkpoint)
+    return tuple(reversed(found))
 
 
 def _overdue(

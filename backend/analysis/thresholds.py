@@ -20,6 +20,9 @@ FAILED_MIN_RATIO: Final = 0.2
 FAILED_IN_A_ROW_COUNT: Final = 2
 """Failing when the newest ones failed one after the other, however many completed before."""
 
+SLOW_IN_A_ROW_COUNT: Final = 3
+"""Slow when the newest ones were, one after the other, though the median of ten does not show it yet."""
+
 SLOW_MIN_MS: Final = 1_000
 """A duration below this is never slow: it is within the noise of a loaded machine."""
 

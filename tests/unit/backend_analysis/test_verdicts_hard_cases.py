@@ -12,7 +12,7 @@ from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.failure import FailureReason
 from backend.domain.topology import Placement
-from backend.domain.verdict import Confidence, Health, VerdictKind
+from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
 from tests.support.paper_jobs import (
     ALIGNED,
     LAST,
@@ -34,6 +34,7 @@ from tests.support.paper_runs import (
     FOUR,
     FULL_LAST,
     HEALTHY_RUN,
+    SLOW_DELAYS,
     SLOW_RUN,
     counted,
     declined,
@@ -200,6 +201,22 @@ def test_the_first_checkpoint_of_a_job_that_does_not_come_to_its_end_is_told_of(
 
     assert (found.health, found.verdict.kind) == (Health.TOO_FEW, VerdictKind.CAPACITY)
     assert found.verdict.sentence.startswith("No checkpoint has completed yet, and checkpoint 1 is open for 17.0 s: ")
+
+
+def test_what_has_just_begun_is_not_hidden_by_the_median():
+    late = [held_back(n, SLOW_DELAYS) for n in (9, 10, 11)]
+
+    found = diagnose(job([*HEALTHY_RUN, *late], FULL_LAST))
+
+    assert (found.health, found.verdict.kind, found.verdict.vertex) == (Health.SLOW, VerdictKind.CAPACITY, "last")
+    assert found.verdict.sentence.startswith("The newest 3 checkpoints take 5.0 s, those before 40 ms (medians, ")
+    assert found.verdict.phase is Phase.START_DELAY
+
+
+def test_two_slow_ones_among_many_are_a_hiccup():
+    found = diagnose(job([*HEALTHY_RUN, *(held_back(n, SLOW_DELAYS) for n in (9, 10))], CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
 
 
 # --- restarts -------------------------------------------------------------------------------------------------------

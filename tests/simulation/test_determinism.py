@@ -9,7 +9,7 @@ import pytest
 from backend.api.runtime_engine import build_live_engine
 from backend.runtime.kernel import Engine
 from backend.runtime.simulate import simulate
-from tests.support.runtime_jobs import PROTOCOLS, drawn_run, small_job
+from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run, small_job
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -44,7 +44,7 @@ def test_checkpointing_changes_timing_and_no_result() -> None:
         engine.run_until(4_000_000)
         rows.append({(r.origin, r.key) for r in engine.ledger.rows})
     assert rows[0] == rows[1] == rows[2]
-    assert len(rows[0]) == 500
+    assert len(rows[0]) == RECORDS
 
 
 def test_a_change_of_settings_while_it_runs_is_part_of_the_trace() -> None:

@@ -20,7 +20,7 @@ PROTOCOLS: dict[str, dict[str, object]] = {
     },
     "capped": {"execution.checkpointing.unaligned.enabled": True, "runtime.inflight-cap.bytes": "6 kb"},
 }
-RECORDS = 500
+RECORDS = 400
 
 
 def small_job(
@@ -69,11 +69,11 @@ def small_job(
 
 
 def run_to_the_end(spec: JobSpec, *, records: int = RECORDS, most_us: int = 60_000_000) -> Engine:
-    """Run until every record is committed, and two seconds on; stops at ``most_us`` whatever is committed."""
+    """Run until every record is committed, and some checkpoints on; stops at ``most_us`` whatever is committed."""
     engine = Engine(spec, keeps_rows=True)
     while engine.ledger.committed_count < records and engine.now_us < most_us:
         engine.run_until(engine.now_us + 100_000)
-    engine.run_until(engine.now_us + 2_000_000)
+    engine.run_until(engine.now_us + 600_000)
     return engine
 
 

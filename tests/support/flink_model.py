@@ -1,0 +1,132 @@
+"""The job of the recordings B2 and C2, modelled on the runtime, and what was recorded of it, aligned and unaligned.
+
+Three vertices, two shuffles, four subtasks each, records of 1 kB, 4 ms of work for each at the last one; ``run.json``
+has the arguments. Shared by the tests of Flink's shape and by the fidelity bench.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointRecord
+
+_RECORDINGS = Path(__file__).parents[1] / "contract" / "recordings"
+UNALIGNED = {"execution.checkpointing.unaligned.enabled": True}
+RUN_US = 90_000_000
+
+
+def lab_job(arguments: dict[str, Any], *, shuffles: int | None = None) -> JobSpec:
+    """The lab's job from its arguments: source -> (shuffle -> map) x (stages - 1) -> shuffle -> slow keyed stage."""
+    stages = arguments["stages"] if shuffles is None else shuffles
+    common = {"parallelism": arguments["parallelism"], "record_bytes": arguments["record-bytes"]}
+    vertices: list[dict[str, Any]] = [
+        {
+            "id": "source",
+            "kind": "source",
+            "keys": arguments["keys"],
+            "rate": arguments["rate"],
+            "cost_us": 20,
+            **common,
+        }
+    ]
+    vertices += [{"id": f"stage-{i}", "kind": "map", "cost_us": 20, **common} for i in range(1, stages)]
+    vertices.append({"id": "slow", "kind": "keyed+sink", "cost_us": arguments["slow-us"], **common})
+    names = [v["id"] for v in vertices]
+    edges: list[dict[str, Any]] = [{"from": a, "to": b, "partitioner": "hash"} for a, b in pairwise(names)]
+    for edge in edges[:-1]:
+        edge["hash_by"] = "origin"
+    config = {
+        "execution.checkpointing.interval": arguments["interval"],
+        "execution.checkpointing.timeout": arguments["timeout"],
+    }
+    return load_job_document({"name": "lab", "seed": 5, "config": config, "vertex": vertices, "edge": edges})
+
+
+def recorded_arguments(recording: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = json.loads((_RECORDINGS / recording / "run.json").read_text())["job_args"]
+    return arguments
+
+
+def completed_checkpoints(spec: JobSpec) -> tuple[list[CheckpointRecord], Engine]:
+    engine = Engine(spec)
+    records: list[CheckpointRecord] = []
+    engine.coordinator.on_terminal = records.append
+    engine.run_until(RUN_US)
+    # The first ones ran while buffers were still filling.
+    return [r for r in records if r.failed_at_us is None][2:], engine
+
+
+def median_ms(records: list[CheckpointRecord]) -> float:
+    return statistics.median((r.end_to_end_us or 0) / 1000 for r in records)
+
+
+def recorded_figures(recording: str) -> tuple[float, float]:
+    """(median end-to-end ms, largest sum of outputQueueSize seen) of a recording."""
+    durations: dict[int, int] = {}
+    queued: dict[str, float] = {}
+    total = 0.0
+    with gzip.open(_RECORDINGS / recording / "rest.jsonl.gz", "rt") as lines:
+        for line in lines:
+            row = json.loads(line)
+            path, body = row["path"], row.get("body", row.get("answer"))
+            if path.endswith("/checkpoints") and isinstance(body, dict):
+                for entry in body.get("history", []):
+                    if entry["status"] == "COMPLETED":
+                        durations[entry["id"]] = entry["end_to_end_duration"]
+            if "outputQueueSize" in path and isinstance(body, list):
+                values = [float(v["value"]) for v in body if "outputQueueSize" in v["id"] and "value" in v]
+                queued[path] = sum(values)
+                total = max(total, sum(queued.values()))
+    return statistics.median(durations.values()), total
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One kind of checkpoint: medians in milliseconds; ``formula_ms`` is queued bytes / drain rate."""
+
+    recording: str
+    kind: str
+    recorded_ms: float
+    runtime_ms: float
+    formula_ms: float | None
+
+    @property
+    def error(self) -> float:
+        """Of the runtime, as a share of what was recorded."""
+        return self.runtime_ms / self.recorded_ms - 1
+
+    @property
+    def formula_error(self) -> float | None:
+        """Of the plain formula."""
+        return None if self.formula_ms is None else self.formula_ms / self.recorded_ms - 1
+
+    def line(self) -> str:
+        """Both errors, to be read."""
+        if self.formula_ms is None or self.formula_error is None:
+            formula = "the formula says nothing of unaligned checkpoints"
+        else:
+            formula = f"queued bytes / drain rate {self.formula_ms:7.0f} ms ({self.formula_error:+.0%})"
+        return (
+            f"{self.recording} {self.kind + ':':<10} recorded {self.recorded_ms:7.0f} ms,"
+            f" runtime {self.runtime_ms:7.0f} ms ({self.error:+.0%}); {formula}"
+        )
+
+
+def compare(aligned: list[CheckpointRecord], unaligned: list[CheckpointRecord]) -> tuple[Comparison, Comparison]:
+    """The runtime's checkpoints of the model beside the recorded ones and the formula."""
+    recorded_aligned_ms, queued_bytes = recorded_figures("B2")
+    recorded_unaligned_ms, _ = recorded_figures("C2")
+    arguments = recorded_arguments("B2")
+    drained_per_s = arguments["parallelism"] * arguments["record-bytes"] * 1e6 / arguments["slow-us"]
+    return (
+        Comparison("B2", "aligned", recorded_aligned_ms, median_ms(aligned), queued_bytes / drained_per_s * 1000),
+        Comparison("C2", "unaligned", recorded_unaligned_ms, median_ms(unaligned), None),
+    )

@@ -123,6 +123,9 @@ class CollectorManager:
         while not stop.is_set():
             try:
                 await self._read(row, stop)
+            except StoreUnavailableError as error:
+                _log.warning("target not opened yet", target=row.id, reason=str(error))
+                await self._pause(self._options.reload_s, stop)
             except InvalidInputError as error:
                 # Such an address cannot get better; a changed one is another row.
                 await self._report(row, str(error))

@@ -11,9 +11,13 @@ import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
-from backend.store.engine import create_store_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.store.engine import create_store_engine, reading
 from backend.store.ingest import IngestWriter
+from backend.store.jobs import list_unended
 from backend.store.targets import TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.base import Collector, TargetRow, pause
@@ -26,10 +30,18 @@ _REQUEST_TIMEOUT_S = 10.0
 
 
 @asynccontextmanager
-async def open_flink(row: TargetRow) -> AsyncIterator[Collector]:
-    """A collector of a Flink-shaped target, with connections of its own."""
+async def open_flink(row: TargetRow, *, engine: AsyncEngine) -> AsyncIterator[Collector]:
+    """A collector of a Flink-shaped target, with connections of its own; it knows the runs left unended in the store.
+
+    Raises:
+        InvalidInputError: the target's address is none.
+        StoreUnavailableError: the store is away; try again.
+
+    """
     async with open_transport(row.url, timeout_s=_REQUEST_TIMEOUT_S) as transport:
-        yield FlinkCollector(transport, target_id=row.id)
+        async with reading(engine) as connection:
+            known = await list_unended(connection, row.id)
+        yield FlinkCollector(transport, target_id=row.id, known=known)
 
 
 async def run(*, database_url: str, poll_interval_s: float, stop: asyncio.Event) -> None:
@@ -43,7 +55,7 @@ async def run(*, database_url: str, poll_interval_s: float, stop: asyncio.Event)
     manager = CollectorManager(
         TargetRepository(engine),
         IngestWriter(engine),
-        open_flink,
+        partial(open_flink, engine=engine),
         # Two collectors on one machine are two holders.
         holder=f"{socket.gethostname()}:{os.getpid()}",
         clock=WallClock(),

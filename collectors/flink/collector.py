@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TypeAlias
 
 from backend.contracts import flink
@@ -29,6 +30,7 @@ from collectors.flink.requests import Requests
 RunKey: TypeAlias = tuple[EngineRunId, datetime]
 
 _NOT_LISTED = "NOT LISTED"
+_NOTHING: Mapping[RunKey, str] = MappingProxyType({})
 _OFFSETS_MAX = 20
 # Beyond these a clock is no clock.
 _OFFSET_MAX = timedelta(days=30)
@@ -40,13 +42,14 @@ class CollectorOptions:
     """How much a collector asks.
 
     ``pressure_interval_s`` is the pause between two readings of backpressure and queues of a job that is well; a job
-    that was over for longer than ``ended_within_s`` when it was first seen is left alone; beyond ``budget_count``
-    requests in one poll, what can wait waits.
+    that was over for longer than ``ended_within_s`` when it was first seen is left alone. Beyond ``budget_count``
+    requests in one poll, what can wait waits (details, back-pressure); beyond ``limit_count`` whole jobs wait.
     """
 
     pressure_interval_s: float = 10.0
     ended_within_s: float = 3600.0
     budget_count: int = 400
+    limit_count: int = 1200
 
 
 class FlinkCollector:
@@ -59,13 +62,18 @@ class FlinkCollector:
         target_id: TargetId,
         options: CollectorOptions | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
+        known: Mapping[RunKey, str] = _NOTHING,
     ) -> None:
+        """``known``: runs that had not ended when the target was read last, by whomever, and the names of their jobs.
+
+        One that the target no longer lists is handed on as ended; the others are read like any other.
+        """
         self._transport = transport
         self._target_id = target_id
         self._options = options or CollectorOptions()
         self._monotonic_s = monotonic_s
         self._engine: EngineFacts | None = None
-        self._runs: dict[RunKey, RunMemory] = {}
+        self._runs = {key: RunMemory(name=name) for key, name in known.items()}
         self._offsets: list[timedelta] = []
 
     @property
@@ -76,7 +84,7 @@ class FlinkCollector:
     def forget(self) -> None:
         """Read everything again at the next poll."""
         self._engine = None
-        self._runs = {}
+        self._runs = {key: RunMemory(name=m.name) for key, m in self._runs.items() if not m.is_done}
         self._offsets = []
 
     async def collect(self, now: datetime) -> Observation:
@@ -90,7 +98,8 @@ class FlinkCollector:
         poll = _Poll(requests, replace(engine, offset=offset), self._options)
         jobs, runs = await poll.read(self._in_turn(entries), self._runs)
         self._engine, self._runs = engine, runs
-        return Observation(self._target_id, now, engine.kind, engine.version, jobs, requests.cost())
+        offset_ms = round(offset / timedelta(milliseconds=1)) if self._offsets else None
+        return Observation(self._target_id, now, engine.kind, engine.version, jobs, requests.cost(), offset_ms)
 
     def _clock_offset(self, entries: tuple[JobEntry, ...], at: datetime) -> timedelta:
         """The engine's clock minus ours.
@@ -106,7 +115,7 @@ class FlinkCollector:
         return max(self._offsets, default=timedelta(0))
 
     def _in_turn(self, entries: tuple[JobEntry, ...]) -> list[JobEntry]:
-        """Jobs whose details wait come first, so that a budget that is spent does not starve the last ones."""
+        """Jobs that wait, or details of which do, come first: a budget that is spent does not starve the last ones."""
 
         def waiting_count(entry: JobEntry) -> int:
             memory = self._runs.get((entry.engine_run_id, entry.started_at))
@@ -151,6 +160,9 @@ class _Poll:
             if before is not None and before.is_done:
                 kept[key] = before
                 continue
+            if self._requests.count >= self._options.limit_count:
+                kept[key] = _waiting(entry, before)
+                continue
             try:
                 memory, observation = await self._job(entry, before)
             except TargetProtocolError as error:
@@ -178,6 +190,12 @@ class _Poll:
             return False
         age = self._requests.at() + self._engine.offset - entry.ended_at
         return age > timedelta(seconds=self._options.ended_within_s)
+
+
+def _waiting(entry: JobEntry, before: RunMemory | None) -> RunMemory:
+    memory = RunMemory(name=entry.name) if before is None else before.copy()
+    memory.waiting_count += 1
+    return memory
 
 
 def _only_listed(entry: JobEntry, problem: str) -> JobObservation:

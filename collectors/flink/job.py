@@ -18,7 +18,7 @@ from collectors.flink.found import Found
 from collectors.flink.history import HistoryReader
 from collectors.flink.live import LiveReader
 from collectors.flink.parse import CheckpointsAnswer, JobEntry
-from collectors.flink.reading import EngineFacts, RunMemory
+from collectors.flink.reading import EngineFacts, RunMemory, key_of
 from collectors.flink.requests import Requests
 
 _EXCEPTIONS_MAX = 20
@@ -103,9 +103,12 @@ class JobReader:
         return document
 
     async def _confirm(self, answer: CheckpointsAnswer) -> None:
-        """Make sure that the history is of this life: once at first, and where its counters began anew."""
+        """Make sure that the history is of this life: once at first, and where counters or ids began anew."""
         memory = self._memory
-        is_doubtful = memory.counted_total is None or answer.counts.total < memory.counted_total
+        counted, newest_id = memory.counted_total, -1 if memory.newest_id is None else memory.newest_id
+        known = memory.handed_on | memory.seen_open
+        has_other = any(h.checkpoint_id <= newest_id and key_of(h) not in known for h in answer.headers)
+        is_doubtful = counted is None or answer.counts.total < counted or has_other
         memory.counted_total = answer.counts.total
         if is_doubtful and not self._is_ended:
             await self._described()

@@ -1,0 +1,231 @@
+"""What one poll asks for: gauges while somebody is awaited and one timeout longer, little else, and never too much.
+
+Recordings of a real Flink are played back, frozen where time has to pass without anything happening, or multiplied.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.observation import JobState, Observation
+from collectors.flink.collector import CollectorOptions, FlinkCollector
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, Recording
+from tests.support.recorded_values import expected_columns, instant, recorded_subtasks
+
+pytestmark = pytest.mark.anyio
+
+TARGET = TargetId("t")
+
+
+class Frozen:
+    """``FlinkTransport``: a recording whose answers stand still from ``freeze`` on, while its clock goes on."""
+
+    def __init__(self, name: str) -> None:
+        self.flink = RecordedFlink(RECORDINGS / name)
+        self.url = self.flink.url
+        self.passed_s = 0.0
+        self.asked: list[str] = []
+
+    @property
+    def now(self) -> datetime:
+        return self.flink.now + timedelta(seconds=self.passed_s)
+
+    def monotonic_s(self) -> float:
+        return self.flink.at_s + self.passed_s
+
+    async def get(self, path: str) -> bytes:
+        self.asked.append(path)
+        body = await self.flink.get(path)
+        if path != "/jobs/overview":
+            return body
+        now_ms = round(self.now.timestamp() * 1000)
+        rows = [r | {"duration": now_ms - r["start-time"]} for r in orjson.loads(body)["jobs"]]
+        return orjson.dumps({"jobs": rows})
+
+
+def is_gauges_only(path: str) -> bool:
+    return "checkpointStartDelayNanos" in path and "busyTimeMsPerSecond" not in path
+
+
+async def read_until(frozen: Frozen, collector: FlinkCollector, at_s: float) -> None:
+    frozen.flink.at_s = frozen.flink.recording.begins_s
+    while frozen.flink.at_s < at_s:
+        await collector.collect(frozen.now)
+        frozen.flink.at_s += 0.5
+    frozen.flink.at_s = at_s
+
+
+def all_quiet(recording: Recording) -> tuple[float, dict[str, Any]]:
+    """When a history was answered in which nothing was in progress and the newest had just expired; and that one."""
+    path = f"/jobs/{recording.job_id}/checkpoints"
+    for at_s, (_, body) in zip(recording.times[path], recording.answers[path], strict=True):
+        newest = max(body["history"], key=lambda entry: entry["id"], default=None)
+        if newest is not None and newest["id"] > 5 and body["counts"]["in_progress"] == 0:
+            return at_s + 0.01, newest
+    raise AssertionError("no such moment")
+
+
+async def test_gauges_are_asked_for_one_timeout_beyond_an_expiry_and_no_longer() -> None:
+    frozen = Frozen("E")
+    collector = FlinkCollector(
+        frozen,
+        target_id=TARGET,
+        monotonic_s=frozen.monotonic_s,
+        # The whole reading of a vertex has the gauges too; here only those asked for their own sake count.
+        options=CollectorOptions(pressure_interval_s=10_000.0),
+    )
+    recording = frozen.flink.recording
+    at_s, newest = all_quiet(recording)
+    failed_at = instant(newest["failure_timestamp"])
+    assert failed_at is not None
+    await read_until(frozen, collector, at_s)
+    timeout_s = 3.0
+    # One fetch of the metrics later, plus the slack for clocks.
+    last_s = timeout_s + 1 + recording.run["poll_seconds"] + 2
+    asked_at_s = []
+    for _ in range(40):
+        frozen.asked.clear()
+        await collector.collect(frozen.now)
+        since_s = (frozen.now - failed_at).total_seconds()
+        if any(is_gauges_only(p) for p in frozen.asked):
+            asked_at_s.append(since_s)
+        else:
+            assert since_s > timeout_s, "not asked while the barrier may still arrive"
+        frozen.passed_s += 0.5
+    assert timeout_s < max(asked_at_s) <= last_s + 0.5
+
+
+async def test_gauges_are_asked_only_of_vertices_and_subtasks_that_are_awaited() -> None:
+    flink = RecordedFlink(RECORDINGS / "E")
+    recording = flink.recording
+    collector = FlinkCollector(
+        flink,
+        target_id=TARGET,
+        monotonic_s=flink.monotonic_s,
+        options=CollectorOptions(pressure_interval_s=10_000.0),
+    )
+    flink.at_s = recording.begins_s
+    pending_ever = {
+        (vertex, n)
+        for (_, vertex), body in recorded_subtasks(recording).items()
+        for n, value in enumerate(expected_columns(body)["ack_delay_ms"])
+        if value is None
+    }
+    vertices = {vertex for vertex, _ in pending_ever}
+    asked = 0
+    open_polls = 0
+    while flink.at_s < recording.last_running_s - 5:
+        flink.asked.clear()
+        observation = await collector.collect(flink.now)
+        awaited = {
+            (vertex, n)
+            for j in observation.jobs
+            for p in j.progress
+            for vertex, subtasks in p.pending
+            for n in subtasks
+        }
+        open_polls += bool(awaited)
+        for path in filter(is_gauges_only, flink.asked):
+            vertex = path.split("/")[4]
+            subtasks = {int(m.partition(".")[0]) for m in path.partition("get=")[2].split(",")}
+            asked += 1
+            assert {(vertex, n) for n in subtasks} <= awaited | pending_ever, path
+        flink.at_s += 1.0
+    assert asked >= open_polls > 20
+    # One request a vertex and poll holds all its subtasks.
+    assert asked <= open_polls * (len(vertices) + 2)
+
+
+async def test_a_healthy_job_is_not_asked_for_gauges_alone() -> None:
+    flink = RecordedFlink(RECORDINGS / "A")
+    collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s)
+    flink.at_s = flink.recording.begins_s
+    while flink.at_s < flink.recording.end_s:
+        await collector.collect(flink.now)
+        flink.at_s += 2.0
+    assert not list(filter(is_gauges_only, flink.asked))
+
+
+class Crowd:
+    """``FlinkTransport``: the job of a recording ``count`` times, under as many ids."""
+
+    def __init__(self, flink: RecordedFlink, count: int) -> None:
+        self._flink = flink
+        self.url = flink.url
+        self.ids = [f"{n:032x}" for n in range(1, count + 1)]
+        self.asked_of: dict[str, int] = {}
+
+    async def get(self, path: str) -> bytes:
+        original = self._flink.recording.job_id
+        parts = path.split("/")
+        job_id = parts[2] if len(parts) > 3 or (len(parts) == 3 and len(parts[2]) == 32) else ""
+        self.asked_of[job_id] = self.asked_of.get(job_id, 0) + 1
+        if path == "/jobs/overview":
+            (row,) = [r for r in orjson.loads(await self._flink.get(path))["jobs"] if r["jid"] == original]
+            return orjson.dumps({"jobs": [row | {"jid": i, "name": f"job {i}"} for i in self.ids]})
+        body = await self._flink.get(path.replace(job_id, original) if job_id else path)
+        return body.replace(original.encode(), job_id.encode()) if job_id else body
+
+
+async def test_hundreds_of_jobs_are_read_by_turns_and_none_is_left_out_or_taken_for_gone() -> None:
+    flink = RecordedFlink(RECORDINGS / "B2", at_s=40.0)
+    crowd = Crowd(flink, 60)
+    collector = FlinkCollector(
+        crowd,
+        target_id=TARGET,
+        monotonic_s=flink.monotonic_s,
+        options=CollectorOptions(budget_count=60, limit_count=150),
+    )
+    seen: dict[EngineRunId, set[int]] = {}
+    detailed: dict[EngineRunId, list[int]] = {}
+    polls = 0
+    while len(detailed) < 60 or min(len(d) for d in detailed.values()) < 6:
+        observation = await collector.collect(flink.now)
+        polls += 1
+        assert observation.cost.request_count < 150 + 60
+        for job in observation.jobs:
+            assert job.state is JobState.RUNNING
+            for checkpoint in job.checkpoints:
+                if checkpoint.header.status.is_terminal:
+                    seen.setdefault(job.engine_run_id, set()).add(checkpoint.header.checkpoint_id)
+                    if checkpoint.details:
+                        detailed.setdefault(job.engine_run_id, []).append(checkpoint.header.checkpoint_id)
+        assert polls < 100, (len(seen), len(detailed))
+    assert set(seen) == set(crowd.ids)
+    assert all(len(d) == len(set(d)) for d in detailed.values())
+
+
+async def last_of(collector: FlinkCollector, flink: RecordedFlink) -> Observation:
+    return await collector.collect(flink.now)
+
+
+async def test_a_run_that_vanished_while_nobody_looked_is_handed_on_as_ended_once() -> None:
+    flink = RecordedFlink(RECORDINGS / "A", at_s=40.0)
+    vanished = (EngineRunId("e" * 32), flink.now - timedelta(hours=3))
+    job_id = EngineRunId(flink.recording.job_id)
+    started_at = (await last_of(FlinkCollector(flink, target_id=TARGET), flink)).jobs[0].started_at
+    known = {vanished: "gone", (job_id, started_at): "A"}
+    collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s, known=known)
+    jobs = {j.engine_run_id: j for j in (await last_of(collector, flink)).jobs}
+    assert set(jobs) == {vanished[0], job_id}
+    assert (jobs[vanished[0]].state, jobs[vanished[0]].name) == (JobState.ENDED, "gone")
+    assert jobs[job_id].state is JobState.RUNNING
+    assert len(jobs[job_id].checkpoints) >= 7
+    assert {j.engine_run_id for j in (await last_of(collector, flink)).jobs} == {job_id}
+
+
+async def test_what_is_to_be_read_again_still_knows_who_was_there() -> None:
+    flink = RecordedFlink(RECORDINGS / "A", at_s=40.0)
+    vanished = (EngineRunId("e" * 32), flink.now - timedelta(hours=3))
+    collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s, known={vanished: "gone"})
+    collector.forget()
+    first = await last_of(collector, flink)
+    assert JobState.ENDED in {j.state for j in first.jobs}
+    collector.forget()
+    again = await last_of(collector, flink)
+    assert again.jobs[0].checkpoints == first.jobs[0].checkpoints

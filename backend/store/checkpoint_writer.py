@@ -116,6 +116,8 @@ class _Plan:
     update: list[dict[str, Any]] = field(default_factory=list)
     discard: list[dict[str, Any]] = field(default_factory=list)
     terminal: list[Checkpoint] = field(default_factory=list)
+    fresh: set[tuple[int, date]] = field(default_factory=set)
+    """Headers that are written now, and so hold the maxima of the details that come with them."""
 
 
 async def write_checkpoints(
@@ -136,7 +138,7 @@ async def write_checkpoints(
             " AND checkpoint_id = %(checkpoint_id)s AND triggered_on = %(triggered_on)s",
             plan.discard,
         )
-    tally.details = await _write_details(cursor, key, plan.terminal)
+    tally.details = await _write_details(cursor, key, plan)
     return tally
 
 
@@ -193,9 +195,11 @@ def _plan(
         is_open = known is None or known[0] == CheckpointStatus.IN_PROGRESS
         if known is None:
             plan.insert.append(row)
+            plan.fresh.add((header.checkpoint_id, row["triggered_on"]))
             tally.new += 1
         elif is_open and (header.status.is_terminal or observed_at > known[1]):
             plan.update.append(row)
+            plan.fresh.add((header.checkpoint_id, row["triggered_on"]))
             tally.updated += 1
         elif header.is_discarded and not known[2]:
             plan.discard.append(row)
@@ -256,16 +260,20 @@ def _int8(value: int | None) -> int | None:
     return value if value is not None and abs(value) <= INT8_MAX else None
 
 
-async def _write_details(cursor: Cursor, key: RunKey, checkpoints: Sequence[Checkpoint]) -> int:
+async def _write_details(cursor: Cursor, key: RunKey, plan: _Plan) -> int:
+    checkpoints = plan.terminal
     if not checkpoints:
         return 0
-    keys = {(c.header.checkpoint_id, day_of(c.header.triggered_at)) for c in checkpoints}
-    await cursor.execute(
-        "SELECT checkpoint_id, triggered_on, vertex_id FROM checkpoint_details"
-        " WHERE run_id = %s AND checkpoint_id = ANY(%s) AND triggered_on = ANY(%s)",
-        (key.run_id, list({c for c, _ in keys}), list({day for _, day in keys})),
-    )
-    known = set(await cursor.fetchall())
+    # A header that was not terminal until now has no details.
+    keys = {(c.header.checkpoint_id, day_of(c.header.triggered_at)) for c in checkpoints} - plan.fresh
+    known: set[tuple[int, date, str]] = set()
+    if keys:
+        await cursor.execute(
+            "SELECT checkpoint_id, triggered_on, vertex_id FROM checkpoint_details"
+            " WHERE run_id = %s AND checkpoint_id = ANY(%s) AND triggered_on = ANY(%s)",
+            (key.run_id, list({c for c, _ in keys}), list({day for _, day in keys})),
+        )
+        known = set(await cursor.fetchall())
     rows = []
     raised = []
     for checkpoint in checkpoints:
@@ -276,7 +284,7 @@ async def _write_details(cursor: Cursor, key: RunKey, checkpoints: Sequence[Chec
             if (checkpoint.header.checkpoint_id, day, clean(d.vertex_id)) not in known
         }
         rows += [_detail_row(key, checkpoint.header.checkpoint_id, day, v, d) for v, d in new.items()]
-        if new:
+        if new and (checkpoint.header.checkpoint_id, day) not in plan.fresh:
             identity = dict(zip(_HEADER_KEY, (key.run_id, checkpoint.header.checkpoint_id, day), strict=True))
             raised.append(identity | _maxima(list(new.values())))
     await copy_rows(cursor, "checkpoint_details", _DETAIL_TYPES, rows)

@@ -24,6 +24,12 @@ from backend.store.copying import Cursor
 from backend.store.documents import clean, config_document, dump, topology_document
 
 _EVENT_TEXT_MAX = 4000
+_COUNTED = (
+    "checkpoint_count = checkpoint_count + %s, failed_listed_count = failed_listed_count + %s,"
+    " first_observed_at = LEAST(first_observed_at, %s)"
+)
+# A document, and the run it is of; nothing where there was none before.
+_Version = tuple[dict[str, Any] | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +52,41 @@ class LockedRun:
 
 async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, observed_at: datetime) -> LockedRun:
     """Make job and run where they are new, and lock the run's row."""
-    name = clean(job.name)
     started_ms = to_epoch_ms(job.started_at)
     key = RunKey(
         run_id=run_id(target=target.id, engine_run_id=job.engine_run_id, started_at_ms=started_ms),
         job_id=job_id(deployment=target.deployment, name=job.name),
     )
+    row = await _lock(cursor, key)
+    is_new = row is None and await _make(cursor, target, job, key, observed_at)
+    row = row or await _lock(cursor, key)
+    if row is None:
+        raise LookupError(f"run {key.run_id} vanished while it was written")
+    # A target whose deployment label changed keeps its running jobs under the id their history has.
+    key = RunKey(run_id=key.run_id, job_id=row["job_id"])
+    if is_new:
+        text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
+        await _add_event(cursor, key, "run-started", key="", at=job.started_at, text=text)
+    return LockedRun(key, row, is_new or observed_at > row["observed_at"])
+
+
+async def _lock(cursor: Cursor, key: RunKey) -> Mapping[str, Any] | None:
+    await cursor.execute(
+        "SELECT job_id, state, observed_at, first_observed_at, counts, failed_listed_count, failed_listed_base,"
+        " failed_unlisted_past FROM runs WHERE id = %s FOR UPDATE",
+        (key.run_id,),
+    )
+    row = await cursor.fetchone()
+    if row is None or cursor.description is None:
+        return None
+    return dict(zip((c.name for c in cursor.description), row, strict=True))
+
+
+async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: RunKey, observed_at: datetime) -> bool:
+    """Make the run, and its job; False where another writer did."""
     await cursor.execute(
         "INSERT INTO jobs (id, deployment, name, first_seen_at) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-        (key.job_id, target.deployment, name, observed_at),
+        (key.job_id, target.deployment, clean(job.name), observed_at),
     )
     await cursor.execute(
         "INSERT INTO runs (id, job_id, target_id, engine_run_id, engine, started_at, ended_at, state, engine_state,"
@@ -64,32 +96,20 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
             *(job.ended_at, job.state.value, clean(job.engine_state), observed_at, observed_at),
         ),
     )
-    is_new = cursor.rowcount == 1
-    await cursor.execute(
-        "SELECT job_id, state, observed_at, first_observed_at, counts, failed_listed_count, failed_listed_base,"
-        " failed_unlisted_past FROM runs WHERE id = %s FOR UPDATE",
-        (key.run_id,),
-    )
-    row = await cursor.fetchone()
-    if row is None or cursor.description is None:
-        raise LookupError(f"run {key.run_id} vanished while it was written")
-    named = dict(zip((c.name for c in cursor.description), row, strict=True))
-    # A target whose deployment label changed keeps its running jobs under the id their history has.
-    key = RunKey(run_id=key.run_id, job_id=named["job_id"])
-    return LockedRun(key, named, is_new or observed_at > named["observed_at"])
+    return cursor.rowcount == 1
 
 
 async def write_state(
     cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime, tally: CheckpointTally
 ) -> None:
     """Apply what the observation says of the run itself, and count the checkpoints that were just written."""
-    await cursor.execute(
-        "UPDATE runs SET checkpoint_count = checkpoint_count + %s, failed_listed_count = failed_listed_count + %s,"
-        " first_observed_at = LEAST(first_observed_at, %s) WHERE id = %s",
-        (tally.new, tally.newly_failed, observed_at, run.key.run_id),
-    )
     if run.is_newest:
         await _write_newest(cursor, run, job, observed_at, tally)
+    else:
+        await cursor.execute(
+            f"UPDATE runs SET {_COUNTED} WHERE id = %s",  # noqa: S608
+            (tally.new, tally.newly_failed, observed_at, run.key.run_id),
+        )
     await _write_events(cursor, run, job, observed_at)
 
 
@@ -98,20 +118,26 @@ async def _write_newest(
 ) -> None:
     base, past = _unlisted(run, job, tally)
     await cursor.execute(
-        "UPDATE runs SET ended_at = %s, state = %s, engine_state = %s, restart_count = COALESCE(%s, restart_count),"
+        f"UPDATE runs SET {_COUNTED}, ended_at = %s, state = %s, engine_state = %s,"  # noqa: S608
+        " restart_count = COALESCE(%s, restart_count),"
         " counts = COALESCE(%s, counts), failed_listed_base = %s, failed_unlisted_past = %s,"
         " placements = COALESCE(%s, placements), problems = %s, observed_at = %s WHERE id = %s",
         (
+            *(tally.new, tally.newly_failed, observed_at),
             *(job.ended_at, job.state.value, clean(job.engine_state), _int4(job.restart_count)),
             *(dump(job.counts) if job.counts is not None else None, base, past),
             *(dump(job.placements) if job.placements else None, dump([clean(p) for p in job.problems])),
             *(observed_at, run.key.run_id),
         ),
     )
+    documents: dict[str, Mapping[str, Any]] = {}
     if job.topology is not None:
-        await _write_version(cursor, run, "topology", topology_document(job.topology), job, observed_at)
+        documents["topology"] = topology_document(job.topology)
     if job.config is not None:
-        await _write_version(cursor, run, "config", config_document(job.config), job, observed_at)
+        documents["config"] = config_document(job.config)
+    before = await _versions_before(cursor, run, list(documents), job.started_at) if documents else {}
+    for kind, document in documents.items():
+        await _write_version(cursor, run, kind, document, before.get(kind, (None, None)), job, observed_at)
 
 
 def _int4(value: int | None) -> int | None:
@@ -133,10 +159,16 @@ def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tu
 
 
 async def _write_version(
-    cursor: Cursor, run: LockedRun, kind: str, document: Mapping[str, Any], job: JobObservation, observed_at: datetime
+    cursor: Cursor,
+    run: LockedRun,
+    kind: str,
+    document: Mapping[str, Any],
+    known: _Version,
+    job: JobObservation,
+    observed_at: datetime,
 ) -> None:
     after = orjson.loads(dump(document))
-    before, owner = await _version_before(cursor, run, kind, job.started_at)
+    before, owner = known
     is_first = owner != run.key.run_id
     if before == after and not is_first:
         return
@@ -153,18 +185,17 @@ async def _write_version(
         await _add_event(cursor, run.key, event, key=at.isoformat(), at=at, text=text)
 
 
-async def _version_before(
-    cursor: Cursor, run: LockedRun, kind: str, started_at: datetime
-) -> tuple[dict[str, Any] | None, str | None]:
-    """The newest document of this run, else that of the job's run before; and whose it is."""
+async def _versions_before(
+    cursor: Cursor, run: LockedRun, kinds: Sequence[str], started_at: datetime
+) -> Mapping[str, _Version]:
+    """The newest document of each kind: this run's, else that of the job's run before; and whose it is."""
     await cursor.execute(
-        "SELECT v.document, v.run_id FROM run_versions v JOIN runs r ON r.id = v.run_id"
-        " WHERE v.kind = %s AND (r.id = %s OR (r.job_id = %s AND r.started_at < %s))"
-        " ORDER BY (r.id = %s) DESC, r.started_at DESC, v.since DESC LIMIT 1",
-        (kind, run.key.run_id, run.key.job_id, started_at, run.key.run_id),
+        "SELECT DISTINCT ON (v.kind) v.kind, v.document, v.run_id FROM run_versions v JOIN runs r ON r.id = v.run_id"
+        " WHERE v.kind = ANY(%s) AND (r.id = %s OR (r.job_id = %s AND r.started_at < %s))"
+        " ORDER BY v.kind, (r.id = %s) DESC, r.started_at DESC, v.since DESC",
+        (kinds, run.key.run_id, run.key.job_id, started_at, run.key.run_id),
     )
-    row = await cursor.fetchone()
-    return (None, None) if row is None else (row[0], row[1])
+    return {kind: (document, owner) for kind, document, owner in await cursor.fetchall()}
 
 
 def _rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -187,8 +218,6 @@ def _word(value: object) -> str:
 
 
 async def _write_events(cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime) -> None:
-    text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
-    await _add_event(cursor, run.key, "run-started", key="", at=job.started_at, text=text)
     if job.state is JobState.ENDED:
         ended_at = job.ended_at or observed_at
         await _add_event(cursor, run.key, "run-ended", key="", at=ended_at, text=f"ended {clean(job.engine_state)}")

@@ -337,7 +337,7 @@ async def test_a_failed_poll_is_kept_with_reason_and_since_when_and_ends_with_th
 
 
 async def test_an_observation_is_stored_whole_or_not_at_all(writer, target, engine):
-    broken = replace(job([completed(2)], name="b"), state=None)
+    broken = replace(job([completed(2)], name="b", run="b"), state=None)
 
     with pytest.raises(AttributeError):
         await writer.write(observation(target, job([completed(1)], name="a"), broken))

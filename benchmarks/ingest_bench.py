@@ -1,0 +1,255 @@
+"""What the one write path costs beside a plain binary COPY of the same bytes into the same tables.
+
+Peer: the rows that ingest stored, read back as COPY's own bytes, and copied into an equal, empty schema on the same
+server: per observation one transaction with one COPY a table, nothing looked up, nothing encoded. That is the least
+PostgreSQL asks for these rows; ingest adds the encoding, the look-ups that make a repeat harmless, the run's state and
+the target's health. Both sides take turns (A B A B ...), so that a busy machine is busy for both; CPU is read from
+/proc, per process. A ratio is the median over the pairs, with the range of the middle half.
+
+    python benchmarks/ingest_bench.py [--pairs 7] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+
+from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, VertexDetail
+from backend.domain.ids import TargetId, VertexId
+from backend.domain.observation import Observation
+from backend.store.embedded import EmbeddedPostgres
+from backend.store.engine import create_store_engine, reading
+from backend.store.ingest import IngestWriter
+from backend.store.targets import NewTarget, TargetRepository
+from tests.support.databases import Databases
+from tests.support.observations import NOW, SteppingClock, header, job, observation
+
+_VERTICES = 5
+_SUBTASKS = 40
+_TABLES = ("checkpoints", "checkpoint_details")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``write_count`` observations of ``checkpoint_count`` new checkpoints each."""
+
+    name: str
+    checkpoint_count: int
+    write_count: int
+
+    @property
+    def row_count(self) -> int:
+        """Rows of headers and of details."""
+        return self.write_count * self.checkpoint_count * (1 + _VERTICES)
+
+    @property
+    def sample_count(self) -> int:
+        """Per-subtask values."""
+        return self.write_count * self.checkpoint_count * _VERTICES * _SUBTASKS * len(DETAIL_ARRAYS)
+
+
+CASES = (Case("first poll of a target", 10, 30), Case("one checkpoint a poll", 1, 150))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of one side of a pair."""
+
+    wall_s: float
+    client_cpu_s: float
+    server_cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One case over all pairs. Ratios are ingest over plain COPY: (median, lower and upper quartile)."""
+
+    case: str
+    pairs: int
+    ingest_rows_per_s: float
+    copy_rows_per_s: float
+    ingest_samples_per_s: float
+    ingest_cpu_us_per_sample: float
+    wall_ratio: tuple[float, float, float]
+    server_cpu_ratio: tuple[float, float, float]
+    replay_wall_ratio: tuple[float, float, float]
+
+
+class Meter:
+    """Measures this process and one backend of the server."""
+
+    def __init__(self, backend_pid: int) -> None:
+        self._stat = Path(f"/proc/{backend_pid}/schedstat")
+        self._began = self._read()
+
+    def _read(self) -> tuple[float, float, float]:
+        # Nanoseconds on a processor; the figures in /proc/PID/stat are too coarse for this.
+        return time.perf_counter(), time.process_time(), int(self._stat.read_text().split()[0]) / 1e9
+
+    def cost(self) -> Cost:
+        """What was spent since this was made."""
+        return Cost(*(now - then for now, then in zip(self._read(), self._began, strict=True)))
+
+
+def _checkpoint(number: int) -> Checkpoint:
+    def values(scale: int) -> tuple[int, ...]:
+        # No two alike, as from a real cluster: nothing is stored small.
+        return tuple((number * 7919 + i * 104_729 + scale) % (1000 * scale) for i in range(_SUBTASKS))
+
+    scales = (3, 5, 7, 11, 13, 10**6, 10**7, 10**5, 10**4)
+    details = []
+    for vertex in range(_VERTICES):
+        arrays = {n: values(s + vertex) for n, s in zip(DETAIL_ARRAYS[:-1], scales, strict=True)}
+        details.append(VertexDetail(vertex_id=VertexId(f"{vertex:032x}"), unaligned=(0,) * _SUBTASKS, **arrays))
+    at = NOW - timedelta(hours=6) + timedelta(seconds=number % 10_000)
+    return Checkpoint(replace(header(number, triggered_at=at), subtask_count=_VERTICES * _SUBTASKS), tuple(details))
+
+
+def _observations(case: Case, target: TargetId) -> list[Observation]:
+    found = []
+    for number in range(case.write_count):
+        first = number * case.checkpoint_count
+        checkpoints = [_checkpoint(first + i) for i in range(case.checkpoint_count)]
+        found.append(observation(target, job(checkpoints), at=NOW + timedelta(seconds=number)))
+    return found
+
+
+async def _ingest(url: str, case: Case) -> tuple[Cost, Cost]:
+    """Write every observation, then all of them again."""
+    engine = create_store_engine(url)
+    target = (await TargetRepository(engine).add(NewTarget("http://f", "f", "api"), at=NOW)).id
+    writer = IngestWriter(engine, clock=SteppingClock())
+    # Partitions, connection and plans are there before it counts.
+    warm = job([_checkpoint(10**6)], name="warm", run="w")
+    for second in range(-5, 0):
+        await writer.write(observation(target, warm, at=NOW + timedelta(seconds=second)))
+    polls = _observations(case, target)
+    async with reading(engine) as connection:
+        pid = (await connection.exec_driver_sql("SELECT pg_backend_pid()")).scalar_one()
+    costs = []
+    for _ in range(2):
+        meter = Meter(pid)
+        for poll in polls:
+            await writer.write(poll)
+        costs.append(meter.cost())
+    await engine.dispose()
+    return costs[0], costs[1]
+
+
+def _stored_bytes(url: str, case: Case) -> list[dict[str, bytes]]:
+    """What each observation stored, as COPY's own bytes."""
+    stored = []
+    with psycopg.connect(url) as connection:
+        for number in range(case.write_count):
+            first = number * case.checkpoint_count
+            rows: dict[str, bytes] = {}
+            for table in _TABLES:
+                query = (
+                    f"COPY (SELECT * FROM {table} WHERE checkpoint_id >= {first}"
+                    f" AND checkpoint_id < {first + case.checkpoint_count}) TO STDOUT (FORMAT binary)"
+                )
+                with connection.cursor().copy(query) as copy:
+                    rows[table] = b"".join(bytes(part) for part in copy)
+            stored.append(rows)
+    return stored
+
+
+def _copy(url: str, stored: Sequence[dict[str, bytes]], case: Case) -> Cost:
+    with psycopg.connect(url) as connection:
+        for day in {NOW.date(), (NOW - timedelta(hours=6)).date()}:
+            for table in _TABLES:
+                connection.execute(
+                    f"CREATE TABLE {table}_p{day:%Y%m%d} PARTITION OF {table} FOR VALUES"
+                    f" FROM ('{day}') TO ('{day + timedelta(days=1)}')"
+                )
+        connection.commit()
+        meter = Meter(connection.info.backend_pid)
+        for rows in stored:
+            for table, data in rows.items():
+                with connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT binary)") as copy:
+                    copy.write(data)
+            connection.commit()
+        cost = meter.cost()
+        counted = connection.execute("SELECT count(*) FROM checkpoint_details").fetchone()
+    if counted != (case.write_count * case.checkpoint_count * _VERTICES,):
+        raise SystemExit(f"the peer stored {counted} rows of details")
+    return cost
+
+
+def _pair(databases: Databases, case: Case) -> tuple[Cost, Cost, Cost]:
+    with databases.migrated() as ours, databases.migrated() as peers:
+        written, again = asyncio.run(_ingest(ours, case))
+        return written, again, _copy(peers, _stored_bytes(ours, case), case)
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return round(middle, 2), round(low, 2), round(high, 2)
+
+
+def measure(databases: Databases, case: Case, pairs: int) -> Result:
+    """All pairs of one case."""
+    costs = [_pair(databases, case) for _ in range(pairs)]
+    wall_s = statistics.median(c.wall_s for c, _, _ in costs)
+    cpu_s = statistics.median(c.client_cpu_s + c.server_cpu_s for c, _, _ in costs)
+    return Result(
+        case=case.name,
+        pairs=pairs,
+        ingest_rows_per_s=round(case.row_count / wall_s),
+        copy_rows_per_s=round(case.row_count / statistics.median(p.wall_s for _, _, p in costs)),
+        ingest_samples_per_s=round(case.sample_count / wall_s),
+        ingest_cpu_us_per_sample=round(1e6 * cpu_s / case.sample_count, 3),
+        wall_ratio=_spread([c.wall_s / p.wall_s for c, _, p in costs]),
+        server_cpu_ratio=_spread([c.server_cpu_s / p.server_cpu_s for c, _, p in costs]),
+        replay_wall_ratio=_spread([r.wall_s / p.wall_s for _, r, p in costs]),
+    )
+
+
+def _print(result: Result) -> None:
+    print(
+        f"{result.case}: {result.ingest_rows_per_s} rows/s ({result.ingest_samples_per_s} samples/s,"
+        f" {result.ingest_cpu_us_per_sample} us CPU a sample), plain COPY {result.copy_rows_per_s} rows/s\n"
+        f"  time {_words(result.wall_ratio)}, server CPU {_words(result.server_cpu_ratio)},"
+        f" a full replay {_words(result.replay_wall_ratio)} (x plain COPY; {result.pairs} pairs)"
+    )
+
+
+def _words(ratio: tuple[float, float, float]) -> str:
+    return f"{ratio[0]} [{ratio[1]} to {ratio[2]}]"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run every case and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--pairs", type=int, default=7, help="pairs of runs a case, at least 3 [7]")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    options = parser.parse_args(arguments)
+    folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))
+    server = EmbeddedPostgres(folder / "postgres")
+    try:
+        databases = Databases(server.start())
+        for case in CASES:
+            result = measure(databases, case, max(3, options.pairs))
+            if options.json:
+                print(json.dumps(asdict(result)))
+            else:
+                _print(result)
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -78,7 +78,7 @@ def test_two_clicks_lead_from_the_fleet_to_who_holds_the_barrier_and_the_scrubbe
         expect(page.locator("#cp-verdict")).to_contain_text("vertex at capacity")
         expect(page.locator("#cp-evidence")).to_contain_text("measured")
         page.wait_for_selector("#gantt-graph .barlayer path")
-        page.wait_for_selector("#front-graph .scatterlayer path")
+        page.wait_for_selector("#front-graph .textpoint text")
         expect(page.locator("#front-basis")).to_contain_text("measured per channel")
         at_end = page.locator("#front-summary").inner_text()
 
@@ -102,7 +102,7 @@ def test_every_page_of_the_live_service_opens_in_both_themes(browser, up, theme)
         expect(page.locator("#fleet-grid .ag-center-cols-container .ag-row")).to_have_count(_DEMOS)
         for name in (_TROUBLED, "orders-unaligned"):
             page.goto(f"/ui/jobs/{_job(up, name)['id']}")
-            page.wait_for_selector("#timeline-graph .scatterlayer path")
+            page.wait_for_selector("#timeline-graph .points path")
             page.wait_for_selector("#pressure-graph .barlayer path")
             page.wait_for_selector("#job-progress-head .progress-title")
             assert overflowing(page) == [], name
@@ -146,7 +146,7 @@ def test_checkpoints_come_in_without_a_reload_and_the_open_one_says_whom_it_wait
 def test_the_table_behind_a_chart_has_the_same_checkpoints(browser, up):
     with opened(browser, _url(up)) as (page, watch):
         page.goto(f"/ui/jobs/{_job(up, _TROUBLED)['id']}")
-        page.wait_for_selector("#timeline-graph .scatterlayer path")
+        page.wait_for_selector("#timeline-graph .points path")
         page.focus("#timeline-toggle")
         page.keyboard.press("Enter")
         expect(page.locator("#timeline-grid .ag-row").first).to_be_visible()

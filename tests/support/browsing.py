@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FLAGS = (
@@ -18,6 +18,8 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+# Two cores may be shared with other tests, and nothing is faster for waiting less.
+_PATIENCE_MS = 60_000
 LAPTOP = (1366, 768)
 
 
@@ -74,7 +76,8 @@ def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator
     )
     try:
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(_PATIENCE_MS)
+        expect.set_options(timeout=_PATIENCE_MS)
         yield page, Watch(page)
     finally:
         context.close()
@@ -82,6 +85,7 @@ def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator
 
 def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:
     """Drag a slider's thumb along its track with the mouse."""
+    page.locator(thumb).scroll_into_view_if_needed()
     start, line = page.locator(thumb).bounding_box(), page.locator(track).bounding_box()
     assert start is not None
     assert line is not None

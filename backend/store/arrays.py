@@ -48,6 +48,6 @@ def expand_ratios(stored: Sequence[float | None] | None, count: int) -> tuple[fl
 
 def _compact(values: list[T | None]) -> list[T | None] | None:
     first = values[0] if values else None
-    if len(set(values)) > 2:
+    if any(v != first for v in values):
         return values
     return None if first is None else [first]

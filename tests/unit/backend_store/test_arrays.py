@@ -1,0 +1,66 @@
+"""Arrays over subtasks keep every value a column holds, and nothing else; they are packed as PostgreSQL sends them."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.types.numeric import Float4, Int2, Int4, Int8
+
+from backend.store.arrays import INT2_MAX, INT4_MAX, INT8_MAX, compact, compact_ratios, expand, expand_ratios
+from backend.store.copying import _ARRAY_DUMPERS
+
+_BOUNDED = {limit: st.none() | st.integers(-limit, limit) for limit in (INT2_MAX, INT4_MAX, INT8_MAX)}
+
+
+@given(st.sampled_from(sorted(_BOUNDED)).flatmap(lambda n: st.tuples(st.just(n), st.lists(_BOUNDED[n], max_size=9))))
+def test_what_is_stored_expands_to_what_was_given(case):
+    limit, values = case
+    assert expand(compact(values, limit), len(values)) == tuple(values)
+
+
+@given(st.lists(st.none() | st.integers(0, 10**6).map(lambda n: n / 10**6), max_size=9))
+def test_ratios_expand_to_what_was_given_though_they_were_float32_in_between(values):
+    stored = compact_ratios(values)
+    through_float4 = stored and [v if v is None else struct.unpack(">f", struct.pack(">f", v))[0] for v in stored]
+    assert expand_ratios(through_float4, len(values)) == tuple(values)
+
+
+@given(st.lists(st.none() | st.integers(-(2**80), 2**80) | st.just(INT4_MAX + 1), min_size=1, max_size=5))
+def test_a_value_beyond_its_column_is_missing_and_its_neighbours_stay(values):
+    kept = tuple(v if v is not None and abs(v) <= INT4_MAX else None for v in values)
+    assert expand(compact(values, INT4_MAX), len(values)) == kept
+
+
+@given(st.lists(st.none() | st.floats(), max_size=5))
+def test_every_ratio_can_be_packed(values):
+    for value in compact_ratios(values) or []:
+        assert value is None or math.isfinite(value)
+        struct.pack(">f", value or 0.0)
+
+
+def test_what_is_the_same_for_all_is_stored_once_and_what_is_missing_not_at_all():
+    assert compact([7, 7, 7]) == [7]
+    assert compact([0, 0]) == [0]
+    assert compact([None, None]) is None
+    assert compact([]) is None
+    assert compact([None, 7]) == [None, 7]
+
+
+@pytest.mark.parametrize("values", [[1], [1, 2, 3], [None, -1], [None], [0] * 40], ids=str)
+@pytest.mark.parametrize("number", range(4), ids=("int2", "int4", "int8", "float4"))
+def test_arrays_are_packed_byte_by_byte_as_the_driver_packs_them(number, values):
+    dumper, wrap = _ARRAY_DUMPERS[number], (Int2, Int4, Int8, Float4)[number]
+    theirs = psycopg.adapt.Transformer()
+    wrapped = [None if v is None else wrap(v) for v in values]
+    if wrapped == [None]:
+        # The driver cannot tell the type of nothing.
+        expected = struct.pack(">iiIiii", 1, 1, dumper.element_oid, 1, 1, -1)
+    else:
+        expected = theirs.get_dumper(wrapped, psycopg.adapt.PyFormat.BINARY).dump(wrapped)
+
+    assert bytes(dumper(list).dump(values)) == bytes(expected)

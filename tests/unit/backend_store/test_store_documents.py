@@ -1,0 +1,86 @@
+"""What is put into JSON and blobs comes back the same, whatever texts an engine sends, and older documents read on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.topology import Topology
+from backend.store import documents
+from tests.support.observations import CONFIG, NOW, SOURCE, TOPOLOGY, barrier_events, detail, in_progress, job, progress
+
+_TEXTS = st.text(alphabet=st.characters(exclude_categories=[]), max_size=20)
+
+
+def _stored(document):
+    return orjson.loads(documents.dump(document))
+
+
+def test_graph_settings_placements_and_counts_come_back():
+    seen = job()
+    assert seen.counts is not None
+    assert documents.topology_from(_stored(documents.topology_document(TOPOLOGY))) == TOPOLOGY
+    assert documents.config_from(_stored(documents.config_document(CONFIG))) == CONFIG
+    assert documents.placements_from(_stored(seen.placements)) == seen.placements
+    assert documents.counts_from(_stored(seen.counts)) == seen.counts
+
+
+def test_what_was_never_stored_is_missing():
+    assert documents.topology_from(None) == Topology(())
+    assert documents.config_from(None) is None
+    assert documents.counts_from(None) is None
+    assert documents.placements_from(None) == ()
+    assert documents.details_from({}) == ()
+
+
+def test_a_document_of_another_version_reads_with_missing_fields_missing_and_unknown_ones_dropped():
+    older = {"interval_ms": 5, "of_a_later_version": 1}
+    assert documents.config_from(older) == CheckpointConfig(interval_ms=5)
+
+
+def test_progress_comes_back_with_the_details_so_far():
+    seen = progress(4, 5, NOW)
+    details = (detail(SOURCE, 4, missing=(1,)),)
+    document = _stored(documents.progress_document(seen, details))
+
+    back = documents.progress_from(4, NOW, 5, 6, document)
+
+    assert asdict(back) == asdict(seen) | {"late_barriers": ()}
+    assert documents.details_from(document) == details
+    assert documents.details_from(_stored(documents.progress_document(None, in_progress(1).details))) == ()
+
+
+def test_barrier_events_come_back_in_their_order_and_are_small():
+    events = barrier_events(500)
+    blob = documents.barriers_blob(events)
+
+    assert documents.barriers_from(blob) == events
+    assert len(blob) < 20 * len(events)
+
+
+@given(_TEXTS)
+def test_any_text_becomes_one_that_postgresql_takes(words):
+    cleaned = documents.clean(words)
+
+    assert "\0" not in cleaned
+    cleaned.encode()
+    assert documents.clean(cleaned) == cleaned
+
+
+@given(st.text(max_size=20))
+def test_json_holds_no_nul_and_stays_json(words):
+    text = documents.dump({"a": words})
+
+    assert orjson.loads(text)["a"].replace("\ufffd", "") == orjson.loads(orjson.dumps(words)).replace("\0", "").replace(
+        "\ufffd", ""
+    )
+    assert "\\u0000" not in text.replace("\\\\", "")
+
+
+def test_an_endless_text_is_cut():
+    assert len(documents.clean("x" * 100_000)) == 8000
+    assert documents.clean_or_none(None) is None

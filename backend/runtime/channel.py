@@ -55,6 +55,7 @@ class InputChannel:
         self._at = 0
         self._owner: DataBuffer | None = None
         self._write: Write | None = None
+        self._persisting_id = 0
         self.bytes_received = 0
 
     # --- decoding -------------------------------------------------------------------------------------------------
@@ -99,11 +100,17 @@ class InputChannel:
         unconsumed = self.unconsumed
         if unconsumed:
             write(unconsumed)
+        self._persisting_id = checkpoint_id
         self._persist_queued(barrier_arrived, checkpoint_id, write)
 
     def stop_persisting(self) -> None:
         """The barrier is there, or the checkpoint is over (UC-5)."""
         self._write = None
+
+    def _barrier_came(self, barrier: Barrier) -> None:
+        """What comes behind it is not of its checkpoint (UC-3); the barrier of an older one ends nothing."""
+        if barrier.checkpoint_id >= self._persisting_id:
+            self._write = None
 
     def _persist_queued(self, barrier_arrived: bool, checkpoint_id: int, write: Write) -> None:
         raise NotImplementedError
@@ -171,6 +178,8 @@ class LocalChannel(InputChannel):
             self.bytes_received += len(item.data)
             if self._write is not None:
                 self._write(item.data)
+        elif isinstance(item, Barrier):
+            self._barrier_came(item)
         return item
 
     def poll_priority(self) -> Barrier | None:
@@ -178,6 +187,7 @@ class LocalChannel(InputChannel):
             return None
         item = self.subpartition.poll()
         assert isinstance(item, Barrier)
+        self._barrier_came(item)
         return item
 
     @property
@@ -338,8 +348,7 @@ class RemoteChannel(InputChannel):
         self._arrivals += 1
         if isinstance(event, Barrier):
             self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
-            # What comes behind the barrier is not of this checkpoint; what comes before it, was copied (UC-3).
-            self._write = None
+            self._barrier_came(event)
         if isinstance(event, Barrier) and not event.is_blocking:
             self._priority.append((self._arrivals, event))
             self.gate.on_priority(self)

@@ -32,9 +32,10 @@ def small_job(
     plan: tuple[FaultSpec, ...] = (),
     records: int | None = RECORDS,
     record_bytes: int = 120,
+    parallelism: int = 2,
     config: dict[str, object] | None = None,
 ) -> JobSpec:
-    """Two sources, a map and a keyed stage with the sink; the keyed stage is slower than the sources."""
+    """Sources, a map and a keyed stage with the sink; the keyed stage is slower than the sources."""
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "100 ms",
         "execution.checkpointing.timeout": "2 s",
@@ -46,7 +47,7 @@ def small_job(
         "runtime.inflight-cap.stall": "200 ms",
     }
     settings |= PROTOCOLS[protocol] | (config or {})
-    source: dict[str, Any] = {"id": "source", "kind": "source", "parallelism": 2, "keys": 20, "cost_us": 100}
+    source: dict[str, Any] = {"id": "source", "kind": "source", "parallelism": parallelism, "keys": 20, "cost_us": 100}
     source["record_bytes"] = record_bytes
     if records is not None:
         source["limit"] = records
@@ -56,8 +57,8 @@ def small_job(
         "config": settings,
         "vertex": [
             source,
-            {"id": "map", "kind": "map", "parallelism": 2, "cost_us": 200},
-            {"id": "keyed", "kind": "keyed+sink", "parallelism": 2, "cost_us": 2000},
+            {"id": "map", "kind": "map", "parallelism": parallelism, "cost_us": 200},
+            {"id": "keyed", "kind": "keyed+sink", "parallelism": parallelism, "cost_us": 2000},
         ],
         "edge": [
             {"from": "source", "to": "map", "partitioner": "rebalance"},
@@ -151,5 +152,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
         fuzz=draws.below(3) and 1 + seed,
         plan=tuple(plan),
         record_bytes=(60, 120, 700, 1500)[draws.below(4)],
+        # With two channels a task, the second barrier is the last one; with three there is one between.
+        parallelism=2 + draws.below(2),
         config=config,
     )

@@ -6,7 +6,15 @@ import pytest
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.buffers import DataBuffer, OutputPool, Subpartition
-from backend.runtime.channel import ChannelKey, FloatingPool, InputGate, LinkCosts, LocalChannel, RemoteChannel
+from backend.runtime.channel import (
+    ChannelKey,
+    FloatingPool,
+    InputChannel,
+    InputGate,
+    LinkCosts,
+    LocalChannel,
+    RemoteChannel,
+)
 from backend.runtime.elements import Alignment, Barrier, Event
 from backend.runtime.scheduler import Scheduler
 
@@ -243,6 +251,28 @@ def test_what_comes_in_front_of_the_barrier_is_copied_and_nothing_behind_it() ->
     link.send(1, fill=9)
     link.settle()
     assert [data[0] for data in copied] == [0, 1, 5]
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_the_barrier_of_an_older_checkpoint_ends_no_copy_and_the_own_one_does(is_local: bool) -> None:
+    link = Link(exclusive=8, floating=0)
+    channel: InputChannel = link.channels[0]
+    if is_local:
+        channel = LocalChannel(ChannelKey(0, 0, 0), 0, link.pool.subpartitions[0], link.gate)
+        channel.attach()
+    copied: list[bytes] = []
+    channel.start_persisting(False, 2, copied.append)
+    for number in (1, 2):
+        link.send(1, fill=number)
+        link.settle()
+        channel.poll()
+        link.pool.subpartitions[0].overtake(Barrier(number, 0, Alignment.UNALIGNED))
+        link.settle()
+        assert channel.poll_priority() is not None
+    link.send(1, fill=3)
+    link.settle()
+    channel.poll()
+    assert [data[0] for data in copied] == [1, 2]
 
 
 def test_a_local_channel_copies_what_it_polls_and_never_what_the_sender_copied() -> None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import orjson
@@ -159,15 +159,16 @@ class Gathered:
     pressure: list[VertexPressure] = field(default_factory=list)
     late: dict[int, dict[tuple[VertexId, int], LateBarrier]] = field(default_factory=dict)
     as_of: datetime = _NEVER
+    clock_offset: timedelta = timedelta(0)
 
     @property
     def is_readable(self) -> bool:
         """Whether the job's graph was read: without it nothing can be said."""
         return self.topology is not None
 
-    def add(self, observed: JobObservation, at: datetime) -> None:
-        """Take in one reading."""
-        self.as_of = at
+    def add(self, observed: JobObservation, at: datetime, clock_offset: timedelta) -> None:
+        """Take in one reading, made at ``at``; ``clock_offset`` is the engine's clock minus ours."""
+        self.as_of, self.clock_offset = at, clock_offset
         self.topology = observed.topology or self.topology
         before = self.last
         self.last = replace(
@@ -196,7 +197,7 @@ class Gathered:
         return JobEvidence(
             job_name=last.name,
             topology=self.topology or Topology(()),
-            now=self.as_of,
+            now=self.as_of + self.clock_offset,
             config=last.config,
             counts=last.counts,
             checkpoints=tuple(c for _, c in sorted(self.checkpoints.items()) if self._may_end(c)),
@@ -246,11 +247,12 @@ class Readings:
         self.engine = " ".join(w for w in (observation.engine.value.capitalize(), observation.engine_version) if w)
         self.request_count += observation.cost.request_count
         self.as_of = observation.observed_at
+        offset = timedelta(milliseconds=observation.clock_offset_ms or 0)
         for job in observation.jobs:
             key = (job.engine_run_id, job.started_at)
             if key not in self.jobs:
                 self.jobs[key] = Gathered(job)
-            self.jobs[key].add(job, observation.observed_at)
+            self.jobs[key].add(job, observation.observed_at, offset)
             self.problems.extend(f"{job.name}: {problem}" for problem in job.problems)
 
 

@@ -116,7 +116,7 @@ class EvidenceReader:
         return JobEvidence(
             job_name=job.name,
             topology=shape.topology,
-            now=self._clock.now(),
+            now=job.engine_now(self._clock.now()),
             config=shape.config,
             counts=run.counts,
             checkpoints=tuple(Checkpoint(r.header, details.get(r.place, ())) for r in around if not is_lost(r, run)),
@@ -163,7 +163,7 @@ async def _evidence(
         r.id: JobEvidence(
             job_name=r.name,
             topology=shapes[r.run.id].topology,
-            now=now,
+            now=r.engine_now(now),
             config=shapes[r.run.id].config,
             counts=r.run.counts,
             checkpoints=tuple(Checkpoint(h.header, details.get(h.place, ())) for h in usable[r.run.id]),

@@ -123,3 +123,17 @@ async def test_the_culprit_that_was_drawn_is_the_one_that_is_named(cause, seed):
     assert found.health in (*job.healths, Health.TOO_FEW), why
     assert verdict.confidence is not Confidence.LOW or found.health is Health.TOO_FEW, why
     assert (verdict.phase is None) == (found.health is Health.HEALTHY or job.kind is VerdictKind.NONE), why
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ahead_s", [-3_600, -30, 30, 3_600])
+async def test_a_clock_that_differs_makes_no_open_checkpoint_overdue(ahead_s):
+    """The snapshots of this job take most of its interval: one is open at most instants."""
+    async with SimulatedTarget([load_job(demo_path("slow-store"))], ahead_s=ahead_s) as target:
+        await target.sleep(39.5)
+        (evidence,) = await target.evidence()
+        opened = [c for c in evidence.checkpoints if c.header.status is CheckpointStatus.IN_PROGRESS]
+
+    assert opened, "no checkpoint is open at this instant: choose another"
+    age_s = (evidence.now - opened[0].header.triggered_at).total_seconds()
+    assert 0 <= age_s <= 5, f"our clock is {ahead_s} s ahead"

@@ -22,10 +22,14 @@ ORIGIN_EPOCH_MS = 1_795_600_000_000
 
 
 class SimulatedTarget:
-    """``FlinkTransport``, ``Clock`` and ``Sleep`` of the runtime: every wait moves all its jobs by as much."""
+    """``FlinkTransport``, ``Clock`` and ``Sleep`` of the runtime: every wait moves all its jobs by as much.
 
-    def __init__(self, specs: Sequence[JobSpec]) -> None:
+    ``ahead_s`` is by how much our clock is ahead of the target's.
+    """
+
+    def __init__(self, specs: Sequence[JobSpec], *, ahead_s: float = 0.0) -> None:
         self._now_us = 0
+        self._ahead = timedelta(seconds=ahead_s)
         self._jobs = [
             LiveJob(job_run_id(spec.name, ORIGIN_EPOCH_MS), build_live_engine(spec), ORIGIN_EPOCH_MS, 0.0)
             for spec in specs
@@ -57,8 +61,8 @@ class SimulatedTarget:
         return answer.content
 
     def now(self) -> datetime:
-        """The instant that the virtual time is mapped to."""
-        return from_epoch_ms(ORIGIN_EPOCH_MS) + timedelta(microseconds=self._now_us)
+        """The instant that the virtual time is mapped to, by our clock."""
+        return from_epoch_ms(ORIGIN_EPOCH_MS) + timedelta(microseconds=self._now_us) + self._ahead
 
     def monotonic_s(self) -> float:
         """Virtual seconds."""

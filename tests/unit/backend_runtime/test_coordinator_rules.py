@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backend.domain.failure import FailureReason
+from backend.runtime.elements import Alignment
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
@@ -83,6 +84,30 @@ def test_the_first_trigger_lies_between_pause_and_interval_and_differs_by_seed()
     firsts = [_run(_job(store_ms=1, seed=s, min_pause="40 ms"), until_ms=150)[1][0].triggered_at_us for s in range(20)]
     assert all(40_000 <= at <= 100_000 for at in firsts), firsts
     assert len(set(firsts)) > 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "alignment", "timeout_us", "is_capped"),
+    [
+        ({}, Alignment.ALIGNED, None, False),
+        ({f"{_CP}aligned-checkpoint-timeout": "1 s"}, Alignment.ALIGNED, None, False),
+        ({f"{_CP}unaligned.enabled": True}, Alignment.UNALIGNED, None, False),
+        (
+            {f"{_CP}unaligned.enabled": True, f"{_CP}aligned-checkpoint-timeout": "1 s"},
+            Alignment.ALIGNED,
+            1_000_000,
+            False,
+        ),
+        ({f"{_CP}unaligned.enabled": True, "runtime.inflight-cap.bytes": "1 kb"}, Alignment.UNALIGNED, None, True),
+        ({"runtime.inflight-cap.bytes": "1 kb"}, Alignment.ALIGNED, None, False),
+    ],
+)
+def test_the_kind_of_barrier_follows_from_the_settings(
+    settings: dict[str, object], alignment: Alignment, timeout_us: int | None, is_capped: bool
+) -> None:
+    _, records = _run(_job(store_ms=1).with_config(settings), until_ms=150)
+    barrier = records[0].barrier
+    assert (barrier.alignment, barrier.aligned_timeout_us, barrier.is_capped) == (alignment, timeout_us, is_capped)
 
 
 @pytest.mark.parametrize("concurrent", [1, 2, 4])

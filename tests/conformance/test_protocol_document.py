@@ -1,0 +1,67 @@
+"""PROTOCOL.md says of every rule whether it is built, where, and what checks it: those places must exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import backend.runtime
+
+_RUNTIME = Path(backend.runtime.__file__).parent
+_TESTS = Path(__file__).parents[1]
+_RULE = re.compile(r"\b[A-Z]{1,4}-\d+\b")
+_STATES = ("built", "part", "not built")
+
+
+def _rows() -> list[list[str]]:
+    lines = (_RUNTIME / "PROTOCOL.md").read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if _is_rule(line)]
+
+
+def _is_rule(line: str) -> bool:
+    return line.startswith("| ") and bool(_RULE.match(line[2:]))
+
+
+def _ids(cell: str) -> list[str]:
+    first, _, last = cell.partition(" to ")
+    if last:
+        prefix, _, low = first.rpartition("-")
+        return [f"{prefix}-{n}" for n in range(int(low), int(last.rpartition("-")[2]) + 1)]
+    return [part.strip() for part in cell.split(",")]
+
+
+def _short_names() -> dict[str, str]:
+    text = (_RUNTIME / "PROTOCOL.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^\| ([a-z-]+) \| `([a-z_/]+\.py)` \|", text, re.MULTILINE))
+
+
+def test_every_rule_stands_once_with_a_state() -> None:
+    ids = [rule for row in _rows() for rule in _ids(row[0])]
+    assert len(ids) == len(set(ids)), sorted({i for i in ids if ids.count(i) > 1})
+    assert len(ids) > 250
+    for row in _rows():
+        assert len(row) == 5, row
+        assert row[2].startswith(_STATES), row
+
+
+def test_what_is_built_names_a_module_and_a_test_that_exist() -> None:
+    names = _short_names()
+    assert len(names) > 10
+    for path in names.values():
+        assert (_TESTS / path).is_file(), path
+    for rule, _, state, module, test in _rows():
+        if state.startswith("not built"):
+            assert (module, test) == ("", ""), rule
+            continue
+        assert (_RUNTIME / module.strip("`")).is_file(), f"{rule}: {module}"
+        assert test in names, f"{rule}: {test}"
+
+
+def test_every_rule_that_the_code_claims_is_listed_and_not_as_missing() -> None:
+    states = {rule: row[2] for row in _rows() for rule in _ids(row[0])}
+    families = {rule.partition("-")[0] for rule in states}
+    for path in sorted(_RUNTIME.rglob("*.py")):
+        for rule in _RULE.findall(path.read_text(encoding="utf-8")):
+            # "M-1" and "UTF-8" are no rules.
+            if rule.partition("-")[0] in families:
+                assert states.get(rule, "not listed").startswith(("built", "part")), f"{path.name}: {rule}"

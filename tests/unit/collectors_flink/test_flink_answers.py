@@ -1,0 +1,275 @@
+"""Sentinels end where an answer is read: not reported is None, and a wrong field is named with its place."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from backend.domain.checkpoint import CheckpointCounts, CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.errors import TargetProtocolError
+from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+from collectors.flink import parse
+from collectors.flink.document import Document, clean, number, read
+from collectors.flink.history import poll_within_s
+from collectors.flink.parse import CheckpointsAnswer
+
+TRIGGERED_MS = 1_795_218_627_942
+ENTRY: dict[str, Any] = {
+    "className": "completed",
+    "id": 17,
+    "status": "COMPLETED",
+    "is_savepoint": False,
+    "trigger_timestamp": TRIGGERED_MS,
+    "latest_ack_timestamp": TRIGGERED_MS + 2975,
+    "checkpointed_size": 5365,
+    "state_size": 9365,
+    "end_to_end_duration": 2975,
+    "alignment_buffered": 0,
+    "processed_data": 52498,
+    "persisted_data": 0,
+    "num_subtasks": 12,
+    "num_acknowledged_subtasks": 12,
+    "checkpoint_type": "CHECKPOINT",
+    "tasks": {},
+    "external_path": "file:/c/chk-17",
+    "discarded": False,
+}
+
+
+def document(value: object) -> Document:
+    return Document(value, "http://flink/x")
+
+
+def header(**changes: object) -> CheckpointHeader:
+    return parse.header(document(ENTRY | changes))
+
+
+def test_a_completed_checkpoint_is_what_it_says() -> None:
+    found = header()
+    assert (found.status, found.kind, found.is_unaligned) == (
+        CheckpointStatus.COMPLETED,
+        CheckpointKind.CHECKPOINT,
+        False,
+    )
+    assert found.checkpointed_size_bytes == 5365
+    assert found.full_state_size_bytes == 9365
+    assert found.end_to_end_duration_ms == 2975
+    assert found.persisted_bytes == 0
+
+
+def test_nothing_acknowledged_is_no_size_and_no_instant() -> None:
+    found = header(
+        status="IN_PROGRESS", num_acknowledged_subtasks=0, latest_ack_timestamp=-1, checkpointed_size=0, state_size=0
+    )
+    assert (found.latest_ack_at, found.checkpointed_size_bytes, found.full_state_size_bytes) == (None, None, None)
+    assert (found.processed_bytes, found.persisted_bytes) == (None, None)
+
+
+def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:
+    assert header(status="IN_PROGRESS").end_to_end_duration_ms is None
+
+
+@pytest.mark.parametrize("value", [-1, 2**31, 2**62])
+def test_a_duration_of_a_clock_gone_wrong_is_missing(value: int) -> None:
+    assert header(end_to_end_duration=value).end_to_end_duration_ms is None
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("Checkpoint expired before completing.", FailureReason.EXPIRED),
+        ("Asynchronous task checkpoint failed.", FailureReason.ASYNC_FAILURE),
+    ],
+)
+def test_a_failure_has_its_reason_and_its_words(message: str, reason: FailureReason) -> None:
+    found = header(status="FAILED", failure_message=message, failure_timestamp=TRIGGERED_MS + 3001)
+    assert (found.failure_reason, found.failure_message) == (reason, message)
+    assert found.failed_at == found.triggered_at + timedelta(milliseconds=3001)
+
+
+def test_a_failure_without_words_is_a_failure() -> None:
+    found = header(status="FAILED")
+    assert found.failure_message is None
+    assert found.failed_at is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"is_savepoint": True, "checkpoint_type": "SAVEPOINT"}, CheckpointKind.SAVEPOINT),
+        ({"is_savepoint": True, "checkpoint_type": "SYNC_SAVEPOINT"}, CheckpointKind.SYNC_SAVEPOINT),
+    ],
+)
+def test_savepoints_are_told_apart(changes: dict[str, object], kind: CheckpointKind) -> None:
+    assert header(**changes).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"status": "DONE"}, "status is 'DONE', one of IN_PROGRESS, COMPLETED, FAILED is needed"),
+        ({"id": "17"}, "id is the text '17', a whole number is needed"),
+        ({"id": -4}, "id is -4, a count is needed"),
+        ({"id": True}, "id is true, a whole number is needed"),
+        ({"trigger_timestamp": -1}, "trigger_timestamp is -1, milliseconds since the epoch are needed"),
+        ({"trigger_timestamp": 2**60}, "trigger_timestamp is 1152921504606846976, milliseconds"),
+        ({"num_subtasks": None}, "the answer has no 'num_subtasks'"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_is_needed(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(TargetProtocolError) as caught:
+        header(**changes)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("http://flink/x: ")
+
+
+def subtask(index: int, **changes: object) -> dict[str, Any]:
+    return {
+        "index": index,
+        "className": "completed",
+        "ack_timestamp": TRIGGERED_MS + 2000 + index,
+        "end_to_end_duration": 2000 + index,
+        "checkpointed_size": 10,
+        "state_size": 20,
+        "checkpoint": {"sync": 0, "async": 3},
+        "alignment": {"buffered": 0, "processed": 7, "persisted": 0, "duration": 5},
+        "start_delay": 1900,
+        "unaligned_checkpoint": False,
+        "aborted": False,
+    } | changes
+
+
+def answered(*rows: dict[str, Any], count: int | None = None) -> parse.SubtasksAnswer:
+    body = {"id": 17, "status": "COMPLETED", "num_subtasks": count or len(rows), "subtasks": list(rows)}
+    return parse.subtasks(document(body), VertexId("v"))
+
+
+def test_a_subtask_that_is_pending_or_not_listed_reported_nothing() -> None:
+    answer = answered(subtask(0), {"index": 1, "className": "pending"}, subtask(3), count=4)
+    detail = answer.detail
+    assert detail.ack_delay_ms == (2000, None, None, 2003)
+    assert detail.sync_duration_ms == (0, None, None, 0)
+    assert detail.pending == (1, 2)
+
+
+def test_minus_one_is_missing_and_zero_is_zero() -> None:
+    odd = subtask(0, checkpoint={"sync": -1, "async": 0}, alignment={"processed": -1, "persisted": -1, "duration": -1})
+    detail = answered(odd).detail
+    assert (detail.sync_duration_ms, detail.async_duration_ms) == ((None,), (0,))
+    assert (detail.processed_bytes, detail.persisted_bytes, detail.alignment_duration_ms) == ((None,), (None,), (None,))
+
+
+def test_a_detail_is_of_the_checkpoint_that_was_triggered_when_its_subtasks_say() -> None:
+    assert answered(subtask(0), subtask(1)).is_of(header())
+    assert not answered(subtask(0)).is_of(header(trigger_timestamp=TRIGGERED_MS + 1))
+    assert not answered(subtask(0)).is_of(header(id=18))
+    # Nobody acknowledged: nothing speaks against it.
+    assert answered({"index": 0, "className": "pending"}).is_of(header())
+
+
+@pytest.mark.parametrize("index", [-1, 4, 10**9])
+def test_a_subtask_outside_the_vertex_is_an_error(index: int) -> None:
+    with pytest.raises(TargetProtocolError, match="there are 4 subtasks"):
+        answered(subtask(index), count=4)
+
+
+def test_a_vertex_wider_than_any_is_an_error_and_takes_no_memory() -> None:
+    with pytest.raises(TargetProtocolError, match="at most 32768 subtasks"):
+        answered(subtask(0), count=10**12)
+
+
+@pytest.mark.parametrize("job_id", ["", "../x", "A" * 32, "a" * 31, 7, None, "a" * 32 + "\n"])
+def test_an_id_that_is_none_never_gets_into_a_path(job_id: object) -> None:
+    row = {"jid": job_id, "name": "j", "state": "RUNNING", "start-time": 1, "end-time": -1, "duration": 1}
+    with pytest.raises(TargetProtocolError):
+        parse.jobs_overview(document({"jobs": [row | {"last-modification": 1}]}))
+
+
+def settings(**changes: object) -> Any:
+    body = {
+        "mode": "exactly_once",
+        "interval": 5000,
+        "timeout": 600_000,
+        "min_pause": 0,
+        "max_concurrent": 1,
+        "unaligned_checkpoints": False,
+        "aligned_checkpoint_timeout": 0,
+        "tolerable_failed_checkpoints": 3,
+    }
+    return parse.checkpoint_config(document(body | changes))
+
+
+def test_an_aligned_timeout_of_zero_is_at_once_or_not_applicable() -> None:
+    assert settings().aligned_timeout_ms is None
+    assert settings(unaligned_checkpoints=True).aligned_timeout_ms == 0
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, 0, -1])
+def test_an_interval_of_never_is_none(value: int) -> None:
+    assert settings(interval=value).interval_ms is None
+
+
+def test_text_from_outside_is_one_line_of_bounded_length() -> None:
+    assert clean("a\x00b\n\u202ec", length_max=10) == "a b  c"
+    assert clean("x" * 100, length_max=5) == "xxxx…"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("1.5", 1.5), (3, 3.0), ("NaN", None), ("Infinity", None), (True, None), ("n/a", None), ([], None)],
+)
+def test_a_metric_that_is_no_finite_number_is_missing(value: object, expected: float | None) -> None:
+    assert number(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(b"", "it is empty"), (b" <html>", "it looks like HTML"), (b'{"a": [1', "no JSON"), (b"[" * 100_000, "no JSON")],
+)
+def test_what_is_no_json_is_said_so(body: bytes, words: str) -> None:
+    with pytest.raises(TargetProtocolError, match=words):
+        read(body, url="http://flink/x")
+
+
+# --- how long the next poll may wait ----------------------------------------------------------------------------------
+
+
+def history(count: int, *, interval_s: float, total: int | None = None) -> CheckpointsAnswer:
+    t0 = datetime(2026, 11, 21, tzinfo=UTC)
+    headers = tuple(
+        CheckpointHeader(
+            n, CheckpointKind.CHECKPOINT, CheckpointStatus.COMPLETED, t0 + timedelta(seconds=n * interval_s)
+        )
+        for n in reversed(range(count))
+    )
+    return CheckpointsAnswer(CheckpointCounts(0, count if total is None else total, 0, count, 0), headers, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "interval_ms", "expected"),
+    [
+        # Ten are listed of more: the history holds ten, and turns over in ten intervals.
+        (history(10, interval_s=5, total=50), 5000, 25.0),
+        # All that were counted are listed: it holds at least Flink's default of ten.
+        (history(3, interval_s=5), 5000, 25.0),
+        (history(40, interval_s=5, total=900), 5000, 100.0),
+        # Checkpoints come faster than the setting says (savepoints, or a setting changed), or slower.
+        (history(10, interval_s=1, total=50), 5000, 5.0),
+        (history(10, interval_s=60, total=50), 5000, 25.0),
+        # Nothing known of the setting: what is seen.
+        (history(10, interval_s=2, total=50), None, 10.0),
+        (history(1, interval_s=2), None, None),
+        (history(0, interval_s=2), None, None),
+        (history(0, interval_s=2), 5000, 25.0),
+        # Not without end, whatever a target claims.
+        (history(10, interval_s=0.001, total=50), 1, 0.2),
+        (history(10, interval_s=0, total=50), 1, 0.2),
+    ],
+)
+def test_the_next_poll_comes_before_half_the_history_has_turned_over(
+    answer: CheckpointsAnswer, interval_ms: int | None, expected: float | None
+) -> None:
+    assert poll_within_s(answer, interval_ms) == pytest.approx(expected)

@@ -1,0 +1,117 @@
+"""A gauge's value counts for the checkpoint in whose time it changed, and for none where two would do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from backend.domain.ids import VertexId
+from collectors.flink.gauges import Candidate, GaugeMemory, newest
+
+T0 = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+V = VertexId("v")
+FETCH = timedelta(seconds=1)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def opened(
+    checkpoint_id: int, triggered_s: float, *pending: int, acknowledged: tuple[int | None, ...] = ()
+) -> Candidate:
+    return Candidate(checkpoint_id, at(triggered_s), {V: frozenset(pending)}, {V: acknowledged} if acknowledged else {})
+
+
+class Gauges:
+    """Readings of subtask 0 of one vertex."""
+
+    def __init__(self, *candidates: Candidate) -> None:
+        self.memory = GaugeMemory()
+        self.candidates = candidates
+
+    def read(self, seconds: float, value_s: float) -> Gauges:
+        self.memory.read_start_delay(
+            V, {0: ns(value_s)}, at=at(seconds), fetch_interval=FETCH, candidates=self.candidates
+        )
+        return self
+
+    @property
+    def told(self) -> dict[int, int]:
+        """Checkpoint -> start delay of subtask 0."""
+        return {cid: found[V, 0].start_delay_ms for cid, found in self.memory.late.items() if (V, 0) in found}
+
+
+def test_the_first_reading_tells_nothing_since_nothing_dates_it() -> None:
+    assert Gauges(opened(1, 0, 0)).read(4, 3.5).told == {}
+
+
+def test_a_value_that_changed_belongs_to_the_checkpoint_it_fits() -> None:
+    gauges = Gauges(opened(1, 0, 0)).read(2, 9.9).read(4, 3.5)
+    assert gauges.told == {1: 3500}
+    late = gauges.memory.late[1][V, 0]
+    assert (late.seen_at, late.resolution_ms) == (at(4), 2000)
+
+
+def test_zero_is_never_and_an_unchanged_value_is_the_one_before() -> None:
+    assert Gauges(opened(1, 0, 0)).read(2, 3.5).read(4, 3.5).read(6, 0).told == {}
+
+
+def test_a_value_that_would_lie_in_the_future_or_before_the_last_reading_is_not_taken() -> None:
+    assert Gauges(opened(1, 0, 0)).read(2, 1).read(4, 30).told == {}
+    assert Gauges(opened(1, 0, 0)).read(20, 1).read(22, 3.5).told == {}
+
+
+def test_what_a_fetch_made_late_still_counts() -> None:
+    # Arrived at 3.5 s, just before the reading at 4.0 s that did not show it yet.
+    assert Gauges(opened(1, 0, 0)).read(4, 1).read(6, 3.5).told == {1: 3500}
+
+
+def test_a_value_that_fits_two_checkpoints_is_given_to_none() -> None:
+    both = (opened(1, 0, 0), opened(2, 1, 0))
+    assert Gauges(*both).read(2, 9).read(6, 3.5).told == {}
+
+
+def test_a_subtask_that_acknowledged_with_another_delay_has_ruled_its_checkpoint_out() -> None:
+    both = (opened(1, 0, acknowledged=(1200,)), opened(2, 1, 0))
+    assert Gauges(*both).read(2, 9).read(6, 3.5).told == {2: 3500}
+
+
+def test_a_subtask_that_acknowledged_with_this_delay_is_the_owner_and_not_late() -> None:
+    both = (opened(1, 0, acknowledged=(3500,)), opened(2, 1, 0))
+    assert Gauges(*both).read(2, 9).read(6, 3.5).told == {}
+
+
+def test_barriers_come_in_order_so_an_earlier_checkpoint_is_out_once_a_later_one_was_told() -> None:
+    gauges = Gauges(opened(1, 0, 0), opened(2, 5, 0)).read(6, 9).read(9, 3.6)
+    assert gauges.told == {2: 3600}
+    # 9.2 s after the first trigger fits the first checkpoint only, whose barrier must have come before.
+    assert gauges.read(10, 9.2).told == {2: 3600}
+
+
+def test_only_an_alignment_that_grows_is_going_on() -> None:
+    memory = GaugeMemory()
+    for seconds, value_s in ((1, 5.0), (2, 0.3), (3, 1.3)):
+        memory.read_alignment(V, {0: ns(value_s), 1: ns(2.0)}, at=at(seconds))
+    assert memory.aligning == {(V, 0): 1300}
+    memory.read_alignment(V, {0: ns(1.3)}, at=at(4))
+    assert memory.aligning == {}
+
+
+def test_a_copy_is_independent() -> None:
+    gauges = Gauges(opened(1, 0, 0)).read(2, 9)
+    copy = gauges.memory.copy()
+    gauges.read(4, 3.5)
+    assert gauges.told == {1: 3500}
+    assert copy.late == {}
+
+
+def test_old_checkpoints_are_forgotten() -> None:
+    many = {n: opened(n, float(n), 0) for n in range(100)}
+    assert min(newest(many)) == 84
+    gauges = Gauges(opened(1, 0, 0)).read(2, 9).read(4, 3.5)
+    gauges.memory.keep_only([2, 3])
+    assert gauges.told == {}

@@ -176,8 +176,10 @@ def _arrival(case: Case, vertex_id: VertexId) -> str | None:
     pending = [sum(not p.is_acknowledged for p in found) for found in case.subtasks_of(vertex_id)]
     waiting = median(n for n in pending if n)
     if waiting is not None and sum(n > 0 for n in pending) * 2 >= len(pending):
-        about = "typically " if len(pending) > 1 else ""
-        return f"{about}{waiting:.0f} of the {total} subtasks of {vertex} had not acknowledged"
+        if len(pending) > 1:
+            return f"typically {waiting:.0f} of the {total} subtasks of {vertex} had not acknowledged"
+        silent = [p.subtask for p in case.subtasks_of(vertex_id)[0] if not p.is_acknowledged]
+        return f"no acknowledgement came from {say.where(vertex, silent, total)}"
     reached = median(highest(p.travel_ms for p in found) for found in case.subtasks_of(vertex_id))
     return None if reached is None else f"the barrier is through to {vertex} only after {say.duration(reached)}"
 

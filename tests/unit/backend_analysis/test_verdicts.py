@@ -389,6 +389,15 @@ def test_an_expired_checkpoint_tells_when_the_barrier_came_to_whom():
     assert sum(row.metric == "checkpointStartDelayNanos" for row in found.evidence) == 3
 
 
+def test_an_expired_checkpoint_without_gauges_names_who_did_not_acknowledge():
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_800] * 4), detail(LAST, first=[None, 9, 9, None])
+    checkpoint = failed(9, *rows)
+
+    found = checkpoint_verdict(checkpoint, job([checkpoint], FULL_LAST))
+
+    assert "no acknowledgement came from last subtasks 0 and 3; the vertex is at capacity" in found.sentence
+
+
 def test_a_quick_checkpoint_says_that_nothing_holds_it():
     found = checkpoint_verdict(HEALTHY_RUN[0], job(HEALTHY_RUN, CALM))
 

@@ -42,7 +42,12 @@ def load(case: Case, suspect: Suspect) -> list[Evidence]:
     who = say.subtasks(suspect.full, total)
     readings = case.loads[suspect.vertex_id].reading_count
     rows = [
-        _row(f"{vertex}: {who} busy, mean of {readings} readings", "busyRatio", suspect.busy, "ratio"),
+        _row(
+            f"{vertex}: {who} busy, {'one reading' if readings == 1 else f'mean of {readings} readings'}",
+            "busyRatio",
+            suspect.busy,
+            "ratio",
+        ),
         _row(
             f"{feeder}, which feeds it: its most back-pressured subtask",
             "backpressureRatio",

@@ -32,12 +32,14 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
     said = f' ("{found.message}")' if found.message else ""
     sibling_count = parallelism(case, found.vertex_id) - 1
     rest = f"; its {say.siblings(sibling_count)} acknowledged" if sibling_count else ""
+    # A declined checkpoint leaves no exception with the job.
+    look = "" if case.evidence.exceptions else "; the cause is in the log of its task manager"
     hosts = case.evidence.hosts(found.vertex_id, (found.subtask,))
     at = f" on {say.listed(hosts)}" if hosts else ""
     return draft(
         case,
         VerdictKind.FAILING_SUBTASK,
-        f"{where}{at} is {only} {each}{said}{rest}",
+        f"{where}{at} is {only} {each}{said}{rest}{look}",
         vertex_id=found.vertex_id,
         subtasks=(found.subtask,),
         phase=found.phase,
@@ -49,9 +51,6 @@ def failing_subtask(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict 
             *rows.restarts(case),
         ],
         confidence=by_count(found.failure_count),
-        would_decide=("the cause in the log of that subtask's task manager; a declined checkpoint leaves no exception",)
-        if not case.evidence.exceptions
-        else (),
     )
 
 

@@ -79,15 +79,11 @@ def effects(path: CriticalPathOut | None, duration_ms: int | None) -> list[Compo
     found: list[Component] = []
     if path.without_last_ms is not None and duration_ms is not None and path.last_vertex is not None:
         who = f"{text.short(path.last_vertex, 40)} subtask {path.last_subtask}"
-        found.append(
-            html.Span(
-                [
-                    f"Without {who}: ",
-                    html.B(text.duration(path.without_last_ms)),
-                    f" instead of {text.duration(duration_ms)} (reconstructed)",
-                ]
-            )
-        )
+        without, took = text.duration(path.without_last_ms), text.duration(duration_ms)
+        effect: list[Component | str] = [html.B(without), f" instead of {took} (reconstructed)"]
+        if without == took:
+            effect = [f"still {took} (reconstructed)"]
+        found.append(html.Span([f"Without {who}: ", *effect]))
     if path.last_in:
         found.append(html.Span(["The same subtask was ", html.B(path.last_in)]))
     return found

@@ -194,8 +194,10 @@ def _lines(
                 "layer": "below",
             }
         )
+        # One at each end: an interval near the timeout would be written over it.
+        x, anchor = (1, "right") if word == "timeout" else (0, "left")
         labels.append(
-            note(theme, f"{word} {text.duration(value)}", 1, value, xref="paper", xanchor="right", yanchor="bottom")
+            note(theme, f"{word} {text.duration(value)}", x, value, xref="paper", xanchor=anchor, yanchor="bottom")
         )
     return shapes, labels
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import httpx
+from dash.development.base_component import Component
 
 from dashboard.role import create_app
 from tests.support.fake_api import FakeApi
@@ -88,7 +89,9 @@ def _pattern(one: dict[str, Any], by: str) -> bool:
 
 
 def texts(component: object) -> str:
-    """All text of a component's JSON, in order: what a person would read."""
+    """All text of a component or of its JSON, in order: what a person would read."""
+    if isinstance(component, Component):
+        return texts(component.to_plotly_json())  # type: ignore[no-untyped-call]
     if isinstance(component, list):
         return " ".join(" ".join(texts(c) for c in component).split())
     if isinstance(component, dict):

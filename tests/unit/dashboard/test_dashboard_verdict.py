@@ -1,0 +1,78 @@
+"""Verdict first: who, where, why, with the effect of the last subtask and what it rests on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from backend.contracts import api
+from backend.domain.verdict import Basis, Confidence, Health, VerdictKind
+from dashboard.components import status, verdict
+from tests.support.dash_calls import texts
+from tests.support.fake_api import FakeApi
+
+
+@pytest.fixture(scope="module")
+def expired() -> api.CheckpointDetailOut:
+    return FakeApi(now=lambda: datetime(2026, 11, 21, 8, 0, tzinfo=UTC)).jobs["jE"].checkpoints[-1]
+
+
+def test_the_card_begins_with_the_sentence_and_names_vertex_subtasks_host_phase_and_confidence(expired):
+    shown = texts(verdict.verdict_card(expired.verdict))
+
+    assert shown.startswith(expired.verdict.sentence)
+    for word in (
+        "vertex at capacity",
+        "slow-stage-2 -> sink: Writer",
+        "taskmanager-1",
+        "start delay",
+        "high confidence",
+    ):
+        assert word in shown
+
+
+def test_evidence_has_its_value_and_where_the_value_is_from(expired):
+    shown = texts(verdict.evidence_table(expired.verdict))
+
+    assert "all four subtasks of slow-stage-2 are busy 99 % measured" in shown
+    assert "11 ms reconstructed" in shown
+
+
+def test_a_statement_without_a_number_shows_none(expired):
+    told = api.EvidenceOut(statement="last in 11 of 11", metric="ack", basis=Basis.MEASURED)
+    shown = texts(verdict.evidence_table(expired.verdict.model_copy(update={"evidence": [told]})))
+
+    assert shown.endswith("last in 11 of 11 measured")
+
+
+@pytest.mark.parametrize(
+    ("without_ms", "says"), [(2_700, "2.7 s instead of 7.9 s (reconstructed)"), (7_899, "still 7.9 s (reconstructed)")]
+)
+def test_the_effect_of_the_last_subtask_is_said_where_there_is_one(without_ms, says):
+    path = api.CriticalPathOut(
+        steps=[], last_vertex="slow", last_subtask=3, without_last_ms=without_ms, last_in="last in 11 of 11"
+    )
+
+    found = texts(verdict.effects(path, 7_900))
+
+    assert f"Without slow subtask 3: {says}" in found
+    assert "The same subtask was last in 11 of 11" in found
+
+
+def test_what_is_undecided_names_what_would_decide_and_is_not_alarming():
+    undecided = api.VerdictOut(
+        kind=VerdictKind.UNDECIDED, vertex=None, subtasks=[], phase=None, sentence="Not enough is known.", evidence=[],
+        confidence=Confidence.LOW, would_decide=["a reading of the backpressure"],
+    )  # fmt: skip
+
+    assert status.verdict_tone(undecided, Health.FAILING) == "quiet"
+    shown = texts(verdict.verdict_card(undecided))
+    assert "What would decide it: a reading of the backpressure" in shown
+
+
+def test_every_kind_and_every_health_has_its_own_icon_and_word():
+    assert set(status.KIND_WORDS) == set(status.KIND_ICONS) == set(VerdictKind)
+    assert len(set(status.KIND_ICONS.values())) == len(VerdictKind)
+    assert len(set(status.KIND_WORDS.values())) == len(VerdictKind)
+    assert set(status.HEALTH_TONES) == set(Health)

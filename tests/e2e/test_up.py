@@ -47,6 +47,7 @@ def start(folder):
 
 
 def _jobs(up: Up) -> dict[str, str]:
+    """Every job's id by its name; none where the API does not answer well."""
     page = up.get("/api/v1/jobs?limit=100")
     return {job["name"]: job["id"] for job in page["items"]} if page else {}
 
@@ -101,7 +102,8 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
         second.wait_until_says("ready: open")
         after = {name: _checkpoints(second, id_) for name, id_ in _jobs(second).items()}
 
-    assert {k: v for k, v in _jobs(second).items() if k in jobs} == jobs, "a job keeps its id"
+    again = {k: v for k, v in _jobs(second).items() if k in jobs}
+    assert again == jobs, f"a job keeps its id\n{second.refusals}\n{second.output}"
     lost = {name: sorted(before[name].keys() - after.get(name, {}).keys()) for name in before}
     assert {k: v for k, v in lost.items() if v} == {}, second.output
     changed = [k for n in before for k in before[n] if before[n][k] != after[n][k]]
@@ -129,12 +131,22 @@ def test_killed_at_any_moment_of_its_start_the_next_start_works(moment, start, f
     killed.wait_until_says(moment)
     killed.kill()
 
-    again = start()
+    # On the same port: what the killed one left does not hold it.
+    again = start("--no-demo", port=killed.port)
     again.wait_until_says("ready: open")
-    assert len(_jobs(again)) > 0
+    assert again.get("/api/v1/status")["store"] == "ok"
     again.interrupt()
 
     assert again.process.returncode == 0
+
+
+def test_what_a_killed_one_started_ends_by_itself(start, folder):
+    up = start()
+    up.wait_until_says("api is ready")
+    assert len(up.tree()) >= 5
+    up.kill()
+
+    until(lambda: processes_of(folder) == [], "nothing of it is left", timeout_s=_STOP_MAX_S)
 
 
 def test_what_a_killed_instance_left_running_is_ended_by_the_next_one(start, folder):
@@ -229,7 +241,7 @@ def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(start):
 
 
 def test_the_second_interrupt_ends_everything_at_once(start, folder):
-    up = start()
+    up = start("--no-demo")
     up.wait_until_says("ready: open")
     # A role that does not react: the orderly stop waits for it.
     up.child("collect").suspend()

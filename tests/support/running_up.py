@@ -35,6 +35,8 @@ class Up:
         self.folder = folder
         self.port = port or free_port()
         self.lines: list[str] = []
+        self.refusals: list[str] = []
+        """Why the latest answers were none, for the message of a failure."""
         self.started_s = time.monotonic()
         shell = {k: v for k, v in os.environ.items() if not k.startswith("BARRIERSCOPE_")} | environment
         # Every role inherits it: how ``processes_of`` knows them.
@@ -84,9 +86,12 @@ class Up:
         """The JSON of a path of the API, None where it does not answer well."""
         try:
             answer = self._http.get(path)
-        except httpx.HTTPError:
-            return None
-        return answer.json() if answer.is_success else None
+        except httpx.HTTPError as error:
+            return self._refused(f"{path}: {error!r}")
+        return answer.json() if answer.is_success else self._refused(f"{path}: {answer.status_code} {answer.text}")
+
+    def _refused(self, why: str) -> None:
+        self.refusals[:] = [*self.refusals[-4:], f"{self.age_s:.1f} s  {why[:500]}"]
 
     def page(self, path: str) -> httpx.Response:
         """A page, redirects followed."""

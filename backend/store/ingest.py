@@ -175,7 +175,9 @@ async def _write_health(cursor: Cursor, observation: Observation, rejected_count
         " poll_count = h.poll_count + 1,"
         f" requests_per_poll = {_mean('requests_per_poll')}, bytes_per_poll = {_mean('bytes_per_poll')},"
         f" poll_duration_ms = {_mean('poll_duration_ms')}, poll_interval_s = COALESCE(h.poll_interval_s + ("
-        f"{_INTERVAL_S} - h.poll_interval_s) / {_COST_POLLS}, {_INTERVAL_S}),"
+        # While no collector ran there was no interval; a setting that grew is followed all the same.
+        f"LEAST({_INTERVAL_S}, GREATEST(60, 5 * h.poll_interval_s)) - h.poll_interval_s) / {_COST_POLLS},"
+        f" {_INTERVAL_S}),"
         " rejected_count = h.rejected_count + excluded.rejected_count,"
         " clock_offset_ms = COALESCE(excluded.clock_offset_ms, h.clock_offset_ms)"
         " WHERE excluded.last_attempt_at > h.last_attempt_at",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -181,6 +182,15 @@ async def test_what_the_target_was_asked_is_stored_as_its_cost(stored: Stored) -
     assert min(c.response_bytes for c in last) <= record.cost.bytes_per_poll <= max(c.response_bytes for c in last)
     assert record.cost.poll_interval_s == pytest.approx(STEP_S)
     assert record.rejected_count == 0
+
+
+async def test_an_hour_without_a_collector_is_no_poll_interval(stored: Stored) -> None:
+    last = stored.observations[-1]
+    await stored.writer.write(replace(last, observed_at=last.observed_at + timedelta(hours=1), jobs=()))
+    record = await TargetRepository(stored.engine).get(stored.target_id)
+    assert record.cost is not None
+    assert record.cost.poll_interval_s is not None
+    assert STEP_S <= record.cost.poll_interval_s <= 3 * STEP_S
 
 
 async def test_first_barriers_of_who_never_acknowledged_are_stored(stored: Stored) -> None:

@@ -285,7 +285,7 @@ def _edge(
             },
             "marker": {
                 "symbol": ["circle", "arrow"], "size": [0, 13], "angleref": "previous",
-                "color": _edge_color(state, theme), "opacity": 1,
+                "color": _edge_color(state, theme), "opacity": 1, "line": {"width": 0},
             },
             "hoverinfo": "skip",
         }

@@ -82,6 +82,7 @@ class Result:
     copy_rows_per_s: float
     ingest_samples_per_s: float
     ingest_cpu_us_per_sample: float
+    disk_bytes_per_sample: float
     wall_ratio: tuple[float, float, float]
     server_cpu_ratio: tuple[float, float, float]
     replay_wall_ratio: tuple[float, float, float]
@@ -188,10 +189,20 @@ def _copy(url: str, stored: Sequence[dict[str, bytes]], case: Case) -> Cost:
     return cost
 
 
-def _pair(databases: Databases, case: Case) -> tuple[Cost, Cost, Cost]:
+def _pair(databases: Databases, case: Case) -> tuple[Cost, Cost, Cost, int]:
     with databases.migrated() as ours, databases.migrated() as peers:
         written, again = asyncio.run(_ingest(ours, case))
-        return written, again, _copy(peers, _stored_bytes(ours, case), case)
+        return written, again, _copy(peers, _stored_bytes(ours, case), case), _detail_bytes(ours)
+
+
+def _detail_bytes(url: str) -> int:
+    """What the details take on disk, index included."""
+    query = (
+        "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'checkpoint_details'::regclass"
+    )
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:
@@ -202,27 +213,29 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 def measure(databases: Databases, case: Case, pairs: int) -> Result:
     """All pairs of one case."""
     costs = [_pair(databases, case) for _ in range(pairs)]
-    wall_s = statistics.median(c.wall_s for c, _, _ in costs)
-    cpu_s = statistics.median(c.client_cpu_s + c.server_cpu_s for c, _, _ in costs)
+    wall_s = statistics.median(c.wall_s for c, *_ in costs)
+    cpu_s = statistics.median(c.client_cpu_s + c.server_cpu_s for c, *_ in costs)
     return Result(
         case=case.name,
         pairs=pairs,
         ingest_rows_per_s=round(case.row_count / wall_s),
-        copy_rows_per_s=round(case.row_count / statistics.median(p.wall_s for _, _, p in costs)),
+        copy_rows_per_s=round(case.row_count / statistics.median(p.wall_s for _, _, p, _ in costs)),
         ingest_samples_per_s=round(case.sample_count / wall_s),
         ingest_cpu_us_per_sample=round(1e6 * cpu_s / case.sample_count, 3),
-        wall_ratio=_spread([c.wall_s / p.wall_s for c, _, p in costs]),
-        server_cpu_ratio=_spread([c.server_cpu_s / p.server_cpu_s for c, _, p in costs]),
-        replay_wall_ratio=_spread([r.wall_s / p.wall_s for _, r, p in costs]),
+        disk_bytes_per_sample=round(statistics.median(size for *_, size in costs) / case.sample_count, 1),
+        wall_ratio=_spread([c.wall_s / p.wall_s for c, _, p, _ in costs]),
+        server_cpu_ratio=_spread([c.server_cpu_s / p.server_cpu_s for c, _, p, _ in costs]),
+        replay_wall_ratio=_spread([r.wall_s / p.wall_s for _, r, p, _ in costs]),
     )
 
 
 def _print(result: Result) -> None:
     print(
-        f"{result.case}: {result.ingest_rows_per_s} rows/s ({result.ingest_samples_per_s} samples/s,"
-        f" {result.ingest_cpu_us_per_sample} us CPU a sample), plain COPY {result.copy_rows_per_s} rows/s\n"
-        f"  time {_words(result.wall_ratio)}, server CPU {_words(result.server_cpu_ratio)},"
-        f" a full replay {_words(result.replay_wall_ratio)} (x plain COPY; {result.pairs} pairs)"
+        f"{result.case}: {result.ingest_rows_per_s} rows/s, plain COPY {result.copy_rows_per_s} rows/s;"
+        f" {result.ingest_samples_per_s} samples/s at {result.ingest_cpu_us_per_sample} us CPU and"
+        f" {result.disk_bytes_per_sample} bytes of disk each\n"
+        f"  x plain COPY: time {_words(result.wall_ratio)}, server CPU {_words(result.server_cpu_ratio)},"
+        f" a full replay {_words(result.replay_wall_ratio)} ({result.pairs} pairs)"
     )
 
 

@@ -65,8 +65,9 @@ _CONFIGURATION = {
     "max_wal_size": "512MB",
     "max_connections": "60",
     "shared_buffers": "64MB",
-    # Our queries are short: compiling them costs more than it gains.
+    # Our queries are short: compiling them, or dividing them up, costs more than it gains.
     "jit": "off",
+    "max_parallel_workers_per_gather": "0",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
@@ -75,6 +76,11 @@ _CONFIGURATION = {
 
 # What the server says last when the port was taken.
 _NO_SOCKET = "could not create any TCP/IP sockets"
+
+
+# Said in full, since settings in the environment of the caller (PGSSLMODE ...) would stand in for what is not said.
+_CLIENT = "sslmode=disable&gssencmode=disable"
+_WRONG_PASSWORD = "password authentication failed"  # noqa: S105
 
 
 class _PortTakenError(HostError):
@@ -168,14 +174,14 @@ class EmbeddedPostgres:
             self._process = self._launch(binaries, port)
             url = f"postgresql://{_USER}:{quote(password)}@127.0.0.1:{port}"
             try:
-                self._await_ready(f"{url}/postgres", log_size_bytes)
+                self._await_ready(f"{url}/postgres?{_CLIENT}", log_size_bytes)
             except _PortTakenError:
                 # Somebody took it between our look and the server's.
                 if attempt + 1 == _PORT_ATTEMPTS:
                     raise
             else:
                 break
-        return f"{url}/{_DATABASE}"
+        return f"{url}/{_DATABASE}?{_CLIENT}"
 
     def stop(self) -> None:
         """Stop the server in order (open transactions are rolled back); force it where that takes too long."""
@@ -347,6 +353,9 @@ class EmbeddedPostgres:
                     _make_database(connection)
                     return
             except psycopg.OperationalError as error:
+                if _WRONG_PASSWORD in str(error):
+                    what = f"the password in {self._folder / 'password'} is not the one its data was made with"
+                    raise HostError(what, fix=f"bring that file back, or {_ANOTHER_FOLDER}") from None
                 if time.monotonic() > deadline_s:
                     what = f"PostgreSQL is not ready after {_START_TIMEOUT_S:.0f} s ({_last_line(str(error))})"
                     raise HostError(what, fix=f"see {self._log_path}") from None

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from backend.domain.clock import to_epoch_ms
+from backend.domain.errors import StoreUnavailableError
 from backend.domain.ids import TargetId, job_id, run_id
 from backend.domain.observation import Engine, JobObservation, JobState
 from backend.store.arrays import INT4_MAX
@@ -61,7 +62,8 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
     is_new = row is None and await _make(cursor, target, job, key, observed_at)
     row = row or await _lock(cursor, key)
     if row is None:
-        raise LookupError(f"run {key.run_id} vanished while it was written")
+        # Retention dropped it between two statements; written again, it is made again.
+        raise StoreUnavailableError(f"run {key.run_id} vanished while it was written")
     # A target whose deployment label changed keeps its running jobs under the id their history has.
     key = RunKey(run_id=key.run_id, job_id=row["job_id"])
     if is_new:

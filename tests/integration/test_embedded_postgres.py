@@ -58,6 +58,7 @@ def _line(error):
 def test_it_lives_at_a_long_odd_path_and_nothing_above_it_changes(made_cluster):
     assert len(str(made_cluster)) > 230
     modes = {p: (p.stat().st_mode, p.stat().st_uid) for p in made_cluster.parents}
+    users = Path("/etc/passwd").read_bytes()
     server = EmbeddedPostgres(made_cluster)
 
     url = server.start()
@@ -68,6 +69,7 @@ def test_it_lives_at_a_long_odd_path_and_nothing_above_it_changes(made_cluster):
 
     assert not (made_cluster / "data.new").exists()
     assert modes == {p: (p.stat().st_mode, p.stat().st_uid) for p in made_cluster.parents}
+    assert Path("/etc/passwd").read_bytes() == users
     assert modes[made_cluster.parents[2]][0] & 0o777 == 0o700
 
 
@@ -85,6 +87,8 @@ def test_starting_twice_is_one_server_and_stopping_twice_is_no_error(server):
 def test_the_environment_of_the_caller_does_not_reach_the_server(server, monkeypatch):
     monkeypatch.setenv("PGDATA", "/nowhere")
     monkeypatch.setenv("LC_ALL", "xx_XX.nonsense")
+    monkeypatch.setenv("PGSSLMODE", "require")
+    monkeypatch.setenv("PGGSSENCMODE", "require")
 
     with psycopg.connect(server.start()) as connection:
         shown = {n: connection.execute(f"SHOW {n}").fetchone() for n in ("fsync", "synchronous_commit", "timezone")}
@@ -99,6 +103,16 @@ def test_only_those_who_know_the_password_get_in(server):
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(url.replace(password, "wrong"))
     assert (server._folder / "password").stat().st_mode & 0o077 == 0
+
+
+def test_without_its_password_the_folder_is_refused_at_once_in_one_line(server, folder):
+    (folder / "password").unlink()
+
+    with pytest.raises(HostError, match="is not the one its data was made with; bring that file back, or") as error:
+        server.start()
+
+    _line(error)
+    assert not server.is_running
 
 
 def test_a_second_one_in_the_same_folder_is_refused_and_harms_nothing(server, folder):

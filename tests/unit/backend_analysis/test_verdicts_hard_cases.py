@@ -27,6 +27,7 @@ from tests.support.paper_jobs import (
     held_back,
     in_progress,
     job,
+    quick,
     reading,
 )
 from tests.support.paper_runs import (
@@ -95,7 +96,7 @@ def test_a_subtask_that_did_not_even_get_through_is_named_with_the_slow_ones():
 
 
 def test_a_store_that_serves_its_writers_in_turn_is_no_matter_of_the_last_ones():
-    found = diagnose(job([snapshotting(n, async_=[1_000, 1_700, 2_500, 3_400]) for n in range(1, 7)], CALM)).verdict
+    found = diagnose(job([snapshotting(n, async_=[1_000, 1_600, 3_300, 3_400]) for n in range(1, 7)], CALM)).verdict
 
     assert (found.kind, found.subtasks) == (VerdictKind.STORE, (0, 1, 2, 3))
 
@@ -162,6 +163,15 @@ def test_a_full_subtask_that_nothing_waits_for_is_told_and_not_accused():
     assert found.confidence is Confidence.MEDIUM
 
 
+def test_a_source_that_runs_as_fast_as_it_can_is_no_news():
+    readings = two_readings(reading(SOURCE, [0.95] * 4), reading(MIDDLE, [0.2] * 4), reading(LAST, [0.1] * 4))
+
+    found = diagnose(job(HEALTHY_RUN, readings)).verdict
+
+    assert (found.kind, found.confidence) == (VerdictKind.NONE, Confidence.HIGH)
+    assert "busy" not in found.sentence
+
+
 # --- the one in progress --------------------------------------------------------------------------------------------
 
 OPEN_LONG = in_progress(
@@ -190,6 +200,14 @@ def test_a_checkpoint_that_has_just_begun_changes_nothing():
     assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
 
 
+def test_a_checkpoint_open_for_little_longer_than_the_others_took_changes_nothing():
+    run = [quick(n, duration_ms=2_400) for n in range(1, 9)]
+    opened = in_progress(9, detail(SOURCE, first=[5] * 4), detail(LAST, first=[None] * 4), every_s=59 / 9)
+
+    assert diagnose(job([*run, opened], CALM)).health is Health.HEALTHY
+    assert diagnose(job([*HEALTHY_RUN, opened], CALM)).health is Health.SLOW
+
+
 def test_a_checkpoint_open_past_its_timeout_has_ended_unseen_and_counts_for_nothing():
     found = diagnose(job([*HEALTHY_RUN, OPEN_LONG], CALM, config=replace(ALIGNED, timeout_ms=5_000)))
 
@@ -211,6 +229,16 @@ def test_what_has_just_begun_is_not_hidden_by_the_median():
     assert (found.health, found.verdict.kind, found.verdict.vertex) == (Health.SLOW, VerdictKind.CAPACITY, "last")
     assert found.verdict.sentence.startswith("The newest 3 checkpoints take 5.0 s, those before 40 ms (medians, ")
     assert found.verdict.phase is Phase.START_DELAY
+
+
+def test_the_many_that_were_well_do_not_acquit_whoever_is_late_of_late():
+    late = [
+        completed(n, detail(SOURCE, first=[5, 4_000, 5, 5]), detail(MIDDLE, first=[4_010] * 4)) for n in (9, 10, 11)
+    ]
+
+    found = diagnose(job([*HEALTHY_RUN, *late], CALM)).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.LATE_INPUT, "source", (1,))
 
 
 def test_two_slow_ones_among_many_are_a_hiccup():

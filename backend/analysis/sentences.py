@@ -13,6 +13,12 @@ def rounded(value: float) -> float:
     return round(float(value), 4)
 
 
+def beside(ms: float, other_ms: float) -> str:
+    """``duration`` of the one, to the hundredth where it would read the same as the other's: ``3.98 s``."""
+    plain = duration(ms)
+    return f"{ms / 1000:.2f} s" if ms != other_ms and plain == duration(other_ms) and 995 <= ms < 59_950 else plain
+
+
 def duration(ms: float) -> str:
     """Milliseconds for a person: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
     if ms < 995:

@@ -169,7 +169,7 @@ def _arrival(case: Case, vertex_id: VertexId) -> str | None:
         ]
         if late:
             named = sorted(late)[-_LATE_NAMED_MAX:]
-            times = say.listed([say.duration(ms) for ms, _ in named])
+            times = say.listed([say.beside(ms, walked.duration_ms) for ms, _ in named])
             others = sum(not p.is_acknowledged for p in walked.phases[vertex_id]) - len(named)
             more = f" ({others} more had not acknowledged either)" if others else ""
             return f"the barrier reached {vertex} {say.subtasks([i for _, i in named])} only at {times}{more}"

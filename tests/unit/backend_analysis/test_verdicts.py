@@ -389,6 +389,17 @@ def test_an_expired_checkpoint_tells_when_the_barrier_came_to_whom():
     assert sum(row.metric == "checkpointStartDelayNanos" for row in found.evidence) == 3
 
 
+@pytest.mark.parametrize(("reached_ms", "told"), [(2_980, "2.98 s"), (3_040, "3.04 s"), (3_000, "3.0 s")])
+def test_a_barrier_that_came_just_before_or_after_the_expiry_is_told_to_the_hundredth(reached_ms, told):
+    rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_800] * 4), detail(LAST, first=[None, 9, 9, 9])
+    checkpoint = failed(9, *rows)
+    late = {9: (LateBarrier(LAST, 0, reached_ms, START, 2_000),)}
+
+    found = checkpoint_verdict(checkpoint, job([checkpoint], FULL_LAST, late_barriers=late))
+
+    assert f"Expired at 3.0 s: the barrier reached last subtask 0 only at {told};" in found.sentence
+
+
 def test_an_expired_checkpoint_without_gauges_names_who_did_not_acknowledge():
     rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_800] * 4), detail(LAST, first=[None, 9, 9, None])
     checkpoint = failed(9, *rows)

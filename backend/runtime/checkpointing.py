@@ -286,6 +286,9 @@ class TaskCheckpointing:
         task, faults = self._task, self._env.faults
         self.last_id = k
         self.is_waiting_for_room = False
+        for older in [r for r in self._runs.values() if r is not run and r.waiting_outputs]:
+            # The news that it is over got lost or is late; its barriers must not overtake any more (AT-7, UC-12).
+            self._give_up(older.measured.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
         faults.passed("task.before-forward", task.name)
         self._forward(run, barrier)
         faults.passed("task.before-sync", task.name)

@@ -1,0 +1,111 @@
+"""Goal: no setting breaks the guarantees: drawn buffers, costs, timeouts, caps, parallelism, faults and lost messages.
+
+Method: one seed draws everything, also timeouts that no checkpoint can keep. After a while the settings that forbid
+success are relaxed: then the job must commit every record once, whatever was lost on the way, and complete checkpoints.
+To replay one run: ``drawn_job(17)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.runtime.faults import MESSAGE_POINTS
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.prng import Stream
+from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, points_of
+
+_SEEDS = 100
+_RELAXED_FROM_US = 1_000_000
+_RELAXED = {
+    "execution.checkpointing.timeout": "2 s",
+    "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
+    "runtime.inflight-cap.on-cap": "wait",
+}
+_RECORDS = 150
+
+
+def drawn_job(seed: int) -> JobSpec:
+    """The job of one seed."""
+    draws = Stream(seed, "drawn settings")
+
+    def one_of(*values: object) -> Any:
+        return values[draws.below(len(values))]
+
+    protocol = one_of(*PROTOCOLS)
+    settings: dict[str, object] = {
+        "execution.checkpointing.interval": one_of("20 ms", "50 ms", "100 ms"),
+        "execution.checkpointing.timeout": one_of("40 ms", "120 ms", "1 s"),
+        "execution.checkpointing.min-pause": one_of("0 ms", "0 ms", "30 ms"),
+        "execution.checkpointing.tolerable-failed-checkpoints": one_of("unlimited", "unlimited", 3),
+        "execution.checkpointing.num-retained": one_of(1, 2),
+        "taskmanager.memory.segment-size": one_of(256, 512, 2048),
+        "taskmanager.network.memory.buffers-per-channel": one_of(1, 2, 3),
+        "taskmanager.network.memory.floating-buffers-per-gate": one_of(1, 2, 8),
+        "taskmanager.network.memory.max-buffers-per-channel": one_of(1, 2, 10),
+        "taskmanager.network.memory.max-overdraft-buffers-per-gate": one_of(0, 1, 5),
+        "execution.buffer-timeout.interval": one_of("1 ms", "20 ms", "100 ms"),
+        "restart-strategy.fixed-delay.delay": one_of("0 ms", "10 ms"),
+        "runtime.task-managers": one_of(1, 2, 3),
+        "runtime.fuzz-schedule": seed,
+        "runtime.cost.link-latency": one_of("10 us", "200 us", "5 ms"),
+        "runtime.cost.sync": one_of("0 ms", "5 ms"),
+        "runtime.inflight-cap.stall": "100 ms",
+    }
+    settings |= PROTOCOLS[protocol]
+    if protocol == "aligned" and settings["execution.checkpointing.min-pause"] == "0 ms":
+        settings["execution.checkpointing.max-concurrent-checkpoints"] = one_of(1, 3)
+    if protocol == "aligned-timeout":
+        settings["execution.checkpointing.aligned-checkpoint-timeout"] = one_of("1 ms", "10 ms", "60 ms", "200 ms")
+    if protocol == "capped":
+        settings["runtime.inflight-cap.bytes"] = one_of(0, 500, 3_000, 9_000)
+        settings["runtime.inflight-cap.on-cap"] = one_of("wait", "wait", "decline")
+    if protocol != "aligned":
+        settings["execution.checkpointing.unaligned.forced"] = one_of(True, False)
+    size = one_of(40, 100, 600, 1500)
+    width = one_of(1, 2, 3, 4)
+    common: dict[str, Any] = {"parallelism": width, "record_bytes": size}
+    vertices = [
+        {"id": "source", "kind": "source", "keys": 12, "limit": _RECORDS, "cost_us": 100, **common},
+        {"id": "map", "kind": "map", "cost_us": one_of(50, 400), **common},
+        {"id": "keyed", "kind": "keyed+sink", "cost_us": one_of(300, 2000), **common, "parallelism": one_of(1, 2, 3)},
+    ]
+    edges = [
+        {"from": "source", "to": "map", "partitioner": one_of("rebalance", "forward", "shuffle", "rescale", "global")},
+        {"from": "map", "to": "keyed", "partitioner": "hash"},
+    ]
+    store = {"latency": one_of("1 ms", "5 ms", "80 ms"), "bytes_per_s": "10 mb"}
+    document = {"name": "drawn", "seed": seed, "config": settings, "vertex": vertices, "edge": edges, "store": store}
+    points = points_of(protocol)
+    plan = [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(30)) for _ in range(draws.below(5))]
+    plan += [
+        FaultSpec(
+            MESSAGE_POINTS[draws.below(len(MESSAGE_POINTS))],
+            hit=1 + draws.below(6),
+            action=one_of("drop", "duplicate", "delay"),
+            delay_us=one_of(3_000, 50_000, 300_000),
+        )
+        for _ in range(draws.below(30))
+    ]
+    plan += [FaultSpec("store.write", hit=1 + draws.below(20), action="error") for _ in range(draws.below(4))]
+    return load_job_document(document).with_faults(tuple(plan))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_setting_loses_doubles_or_stops_anything(part: int) -> None:
+    restores = 0
+    for seed in range(part, _SEEDS, 4):
+        engine = Engine(drawn_job(seed), keeps_rows=True)
+        engine.run_until(_RELAXED_FROM_US)
+        engine.set_config(_RELAXED)
+        while engine.ledger.committed_count < _RECORDS and engine.now_us < 40_000_000:
+            engine.run_until(engine.now_us + 100_000)
+        engine.run_until(engine.now_us + 300_000)
+        problems = exactly_once_violations(engine.ledger.rows, _RECORDS)
+        assert not problems, f"seed {seed}: {problems}"
+        restores += engine.coordinator.restored_count
+        assert engine.coordinator.completed_count > 0, f"seed {seed}"
+    assert restores > 5

@@ -6,27 +6,17 @@ the store's own readers. Reading it all again, from the middle or out of order, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.checkpoint import DETAIL_ARRAYS
-from backend.domain.ids import TargetId
-from backend.domain.observation import Observation
-from backend.store.checkpoints import CheckpointFilter, CheckpointRecord, details_of, late_barriers_of, list_checkpoints
-from backend.store.engine import create_store_engine
-from backend.store.ingest import IngestWriter
-from backend.store.jobs import JobRecord, list_current
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.checkpoints import details_of, late_barriers_of
+from backend.store.targets import TargetRepository
 from collectors.flink.collector import FlinkCollector
-from tests.support.observations import SteppingClock
-from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, Recording
+from tests.support.recorded_flink import NAMES, RecordedFlink
 from tests.support.recorded_values import (
     expected_columns,
     expected_header,
@@ -34,74 +24,9 @@ from tests.support.recorded_values import (
     recorded_histories,
     recorded_subtasks,
 )
+from tests.support.stored_recordings import STEP_S, Stored, opened, read
 
 pytestmark = pytest.mark.anyio
-
-STEP_S = 2.0
-
-
-@dataclass
-class Stored:
-    """One recording in one database."""
-
-    engine: AsyncEngine
-    recording: Recording
-    target_id: TargetId
-    observations: list[Observation]
-    writer: IngestWriter
-
-    async def job(self) -> JobRecord:
-        async with self.engine.connect() as connection:
-            (job,) = await list_current(connection)
-        assert job.run.engine_run_id == self.recording.job_id
-        return job
-
-    async def checkpoints(self) -> list[CheckpointRecord]:
-        async with self.engine.connect() as connection:
-            job = await self.job()
-            return await list_checkpoints(connection, job.id, CheckpointFilter(), before=None, limit=1000)
-
-    async def rows(self, query: str) -> Sequence[tuple[Any, ...]]:
-        async with self.engine.connect() as connection:
-            return [tuple(row) for row in await connection.execute(text(query))]
-
-    async def contents(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Everything that readings left, in a fixed order; ``observed_at`` aside, which says when it was last read."""
-        queries = {
-            "checkpoints": "SELECT to_jsonb(c) - 'observed_at' FROM checkpoints c ORDER BY run_id, checkpoint_id",
-            "details": "SELECT to_jsonb(d) FROM checkpoint_details d ORDER BY run_id, checkpoint_id, vertex_id",
-            "pressure": "SELECT to_jsonb(p) FROM pressure p ORDER BY run_id, observed_at, vertex_id",
-            "late": "SELECT to_jsonb(l) FROM late_barriers l ORDER BY run_id, checkpoint_id, vertex_id, subtask",
-            "points": "SELECT to_jsonb(p) FROM progress_points p ORDER BY run_id, checkpoint_id, observed_at",
-            "events": "SELECT to_jsonb(e) FROM job_events e ORDER BY run_id, kind, key",
-            "runs": "SELECT failed_listed_count, failed_unlisted_past, checkpoint_count, counts FROM runs ORDER BY id",
-        }
-        return {name: list(await self.rows(query)) for name, query in queries.items()}
-
-
-@asynccontextmanager
-async def opened(database: str, name: str) -> AsyncIterator[Stored]:
-    engine = create_store_engine(database)
-    flink = RecordedFlink(RECORDINGS / name)
-    clock = SteppingClock(flink.now)
-    new = NewTarget(url=f"http://{name.lower()}:8081", name=name, origin="api")
-    target = await TargetRepository(engine).add(new, at=flink.now)
-    try:
-        yield Stored(engine, flink.recording, target.id, [], IngestWriter(engine, clock=clock))
-    finally:
-        await engine.dispose()
-
-
-async def read(stored: Stored, *, step_s: float = STEP_S, from_s: float | None = None) -> None:
-    """Poll the recording to its end and write each observation as it comes."""
-    flink = RecordedFlink(stored.recording.folder)
-    collector = FlinkCollector(flink, target_id=stored.target_id, monotonic_s=flink.monotonic_s)
-    flink.at_s = flink.recording.begins_s if from_s is None else from_s
-    while flink.at_s <= flink.recording.end_s + step_s:
-        observation = await collector.collect(flink.now)
-        await stored.writer.write(observation)
-        stored.observations.append(observation)
-        flink.at_s += step_s
 
 
 @pytest.fixture(params=NAMES)
@@ -129,7 +54,7 @@ async def test_every_value_of_every_subtask_of_every_vertex_is_stored_and_missin
     records = await stored.checkpoints()
     async with stored.engine.connect() as connection:
         details = await details_of(connection, [r.place for r in records])
-    seen: dict[tuple[int, str], dict[str, tuple[Any, ...]]] = {}
+    seen: dict[tuple[int, str], dict[str, tuple[int | None, ...]]] = {}
     for place, found in details.items():
         for detail in found:
             assert (place.checkpoint_id, detail.vertex_id) not in seen

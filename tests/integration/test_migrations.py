@@ -103,3 +103,36 @@ def test_a_database_that_is_away_is_one_line_without_the_password():
     assert "the store does not answer: " in str(error.value)
     assert "s3cret" not in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_what_the_first_version_stored_is_there_after_every_later_step(empty_database):
+    migrate.upgrade(empty_database, "0001")
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("INSERT INTO targets (id, url, name, origin, added_at) VALUES ('t', 'u', 'n', 'api', now())")
+        connection.execute(
+            "INSERT INTO target_health (target_id, state, since, last_attempt_at) VALUES ('t', 'ok', now(), now())"
+        )
+
+    migrate.upgrade(empty_database)
+
+    assert (
+        _value(empty_database, "SELECT name || ' ' || state FROM targets JOIN target_health ON target_id = id")
+        == "n ok"
+    )
+    migrate.downgrade(empty_database, "0001")
+    assert _value(empty_database, "SELECT state FROM target_health") == "ok"
+
+
+def test_alembics_own_command_line_finds_the_scripts_and_the_database_it_is_told(database):
+    done = subprocess.run(
+        [sys.executable, "-m", "alembic", "-x", f"url={database}", "check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (done.returncode, "No new upgrade operations detected" in done.stdout + done.stderr) == (0, True), (
+        done.stderr
+    )

@@ -177,9 +177,17 @@
                 }
                 const columns = (data && data.columns) || [];
                 const rows = ((data && data.rows) || []).map(function (row) {
-                    return Object.fromEntries(row.map(function (value, i) { return ["c" + i, value === null ? "–" : value]; }));
+                    return Object.fromEntries(row.map(function (value, i) { return ["c" + i, value]; }));
                 });
-                const defs = columns.map(function (name, i) { return { field: "c" + i, headerName: name }; });
+                const defs = columns.map(function (name, i) {
+                    const isNumber = data.rows.some(function (row) { return typeof row[i] === "number"; });
+                    return {
+                        field: "c" + i, headerName: name, cellDataType: isNumber ? "number" : "text",
+                        type: isNumber ? "rightAligned" : undefined,
+                        // Missing sorts as missing and is shown as such, never as a number.
+                        valueFormatter: { function: "params.value == null ? '–' : params.value" },
+                    };
+                });
                 return [defs, rows, { display: "block" }, figure, "true"];
             },
             csv: function (clicks, data) {

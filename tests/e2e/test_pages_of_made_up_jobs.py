@@ -106,6 +106,19 @@ def test_while_the_api_is_away_the_page_keeps_what_it_shows_and_recovers(browser
         expect(page.locator("#job-message .message")).to_have_count(0)
 
 
+def test_the_table_behind_the_phases_leaves_missing_missing(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto(PAGES["expired"])
+        page.wait_for_selector("#gantt-graph .barlayer path")
+        page.click("#gantt-toggle")
+        late = page.locator("#gantt-grid .ag-row:has-text('slow-stage-2')").first
+        expect(late).to_contain_text("–")
+        expect(late.locator("[col-id=c6]")).to_have_text("–")
+        expect(late.locator("[col-id=c4]")).to_have_text("3200")
+        expect(page.locator("#gantt-grid")).not_to_contain_text("Invalid")
+        assert watch.found == []
+
+
 def test_a_pause_stops_the_asking(browser, site, fake):
     with opened(browser, site) as (page, _watch):
         page.goto("/ui/")

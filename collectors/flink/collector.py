@@ -94,8 +94,9 @@ class FlinkCollector:
         )
         engine = self._engine or await _discover(requests)
         entries = parse.jobs_overview(await requests.get(flink.JOBS_OVERVIEW))
-        offset = self._clock_offset(entries, requests.at())
-        poll = _Poll(requests, replace(engine, offset=offset), self._options)
+        at = requests.at()
+        offset = self._clock_offset(entries, at)
+        poll = _Poll(requests, replace(engine, offset=offset), self._options, listed_at=at)
         jobs, runs = await poll.read(self._in_turn(entries), self._runs)
         self._engine, self._runs = engine, runs
         offset_ms = round(offset / timedelta(milliseconds=1)) if self._offsets else None
@@ -107,9 +108,7 @@ class FlinkCollector:
         A running job's start time plus its duration is the engine's now, or an earlier one where the answer was
         cached: so the largest of the last polls is the nearest.
         """
-        running = [e for e in entries if e.ended_at is None and 0 <= e.duration_ms <= _DURATION_MAX_MS]
-        offsets = (e.started_at + timedelta(milliseconds=e.duration_ms) - at for e in running)
-        seen = [offset for offset in offsets if abs(offset) <= _OFFSET_MAX]
+        seen = [offset for offset in (_offset_of(e, at) for e in entries) if offset is not None]
         if seen:
             self._offsets = [*self._offsets, max(seen)][-_OFFSETS_MAX:]
         return max(self._offsets, default=timedelta(0))
@@ -139,10 +138,13 @@ async def _discover(requests: Requests) -> EngineFacts:
 class _Poll:
     """One poll over the jobs of a target."""
 
-    def __init__(self, requests: Requests, engine: EngineFacts, options: CollectorOptions) -> None:
+    def __init__(
+        self, requests: Requests, engine: EngineFacts, options: CollectorOptions, *, listed_at: datetime
+    ) -> None:
         self._requests = requests
         self._engine = engine
         self._options = options
+        self._listed_at = listed_at
 
     async def read(
         self, entries: list[JobEntry], runs: Mapping[RunKey, RunMemory]
@@ -181,15 +183,30 @@ class _Poll:
     async def _job(self, entry: JobEntry, before: RunMemory | None) -> tuple[RunMemory, JobObservation | None]:
         memory = RunMemory() if before is None else before.copy()
         memory.name = entry.name
-        reader = JobReader(self._requests, entry, memory, engine=self._engine)
+        reader = JobReader(self._requests, entry, memory, engine=self._engine_of(entry))
         observation = await reader.read(pressure_interval_s=self._options.pressure_interval_s)
         return memory, observation
+
+    def _engine_of(self, entry: JobEntry) -> EngineFacts:
+        if self._engine.kind is not Engine.RUNTIME:
+            return self._engine
+        # Each job of the runtime has a clock of its own, which lags where the machine cannot keep up; none is cached.
+        offset = _offset_of(entry, self._listed_at)
+        return self._engine if offset is None else replace(self._engine, offset=offset)
 
     def _is_old(self, entry: JobEntry) -> bool:
         if entry.state is not JobState.ENDED or entry.ended_at is None:
             return False
         age = self._requests.at() + self._engine.offset - entry.ended_at
         return age > timedelta(seconds=self._options.ended_within_s)
+
+
+def _offset_of(entry: JobEntry, at: datetime) -> timedelta | None:
+    """The clock of a running job's engine minus ours; None where it says nothing usable."""
+    if entry.ended_at is not None or not 0 <= entry.duration_ms <= _DURATION_MAX_MS:
+        return None
+    offset = entry.started_at + timedelta(milliseconds=entry.duration_ms) - at
+    return offset if abs(offset) <= _OFFSET_MAX else None
 
 
 def _waiting(entry: JobEntry, before: RunMemory | None) -> RunMemory:

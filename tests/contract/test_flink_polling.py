@@ -11,9 +11,14 @@ from typing import Any
 import orjson
 import pytest
 
+from backend.contracts import flink as flink_names
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.observation import JobState, Observation
 from collectors.flink.collector import CollectorOptions, FlinkCollector
+from collectors.flink.job import JobReader
+from collectors.flink.parse import JobEntry
+from collectors.flink.reading import EngineFacts, RunMemory
+from collectors.flink.requests import Requests
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, Recording
 from tests.support.recorded_values import expected_columns, instant, recorded_subtasks
 
@@ -229,3 +234,36 @@ async def test_what_is_to_be_read_again_still_knows_who_was_there() -> None:
     collector.forget()
     again = await last_of(collector, flink)
     assert again.jobs[0].checkpoints == first.jobs[0].checkpoints
+
+
+class LaggingRuntime(Crowd):
+    """Two jobs of a live runtime; the second one's clock is eight seconds behind."""
+
+    async def get(self, path: str) -> bytes:
+        body = await super().get(path)
+        if path == "/config":
+            return orjson.dumps(orjson.loads(body) | {flink_names.RUNTIME_FIELD: "0.1.0"})
+        if path == "/jobs/overview":
+            first, second = orjson.loads(body)["jobs"]
+            now_ms = round(self._flink.now.timestamp() * 1000)
+            first["duration"] = now_ms - first["start-time"]
+            second["duration"] = first["duration"] - 8000
+            return orjson.dumps({"jobs": [first, second]})
+        return body
+
+
+async def test_a_job_of_the_runtime_is_dated_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets_s: dict[str, float] = {}
+
+    class Noting(JobReader):
+        def __init__(self, requests: Requests, entry: JobEntry, memory: RunMemory, *, engine: EngineFacts) -> None:
+            offsets_s[entry.engine_run_id] = engine.offset.total_seconds()
+            super().__init__(requests, entry, memory, engine=engine)
+
+    monkeypatch.setattr("collectors.flink.collector.JobReader", Noting)
+    flink = RecordedFlink(RECORDINGS / "E", at_s=60.0)
+    runtime = LaggingRuntime(flink, 2)
+    observation = await FlinkCollector(runtime, target_id=TARGET, monotonic_s=flink.monotonic_s).collect(flink.now)
+    # The target's clock is that of its most advanced job.
+    assert observation.clock_offset_ms == pytest.approx(0, abs=1)
+    assert offsets_s == {runtime.ids[0]: pytest.approx(0, abs=0.01), runtime.ids[1]: pytest.approx(-8, abs=0.01)}

@@ -164,7 +164,7 @@ def _cpu_s(run: Callable[[], object]) -> float:
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
     return middle, low, high
 
 

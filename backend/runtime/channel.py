@@ -525,11 +525,6 @@ class InputGate:
             channel.feed(item)
             self._current = channel
 
-    @property
-    def has_recovered(self) -> bool:
-        """Whether recovered input is still to be processed (RC-1)."""
-        return any(c.recovered for c in self.channels) or self._current is not None
-
     def reopen(self, channel: InputChannel) -> None:
         """Read a channel again that was closed behind its cut."""
         channel.is_closed = False

@@ -87,7 +87,7 @@ class Barrier:
     """A checkpoint barrier with its options (OPT-1). ``aligned_timeout_us`` is None where it cannot time out.
 
     ``restored_alignment`` of a forced-aligned barrier is the kind to go on with where overtaking is possible (OPT-6).
-    ``lamport`` is the sender's logical clock; ``cap_bytes`` the in-flight cap per subtask, None for none.
+    ``lamport`` is the sender's logical clock; ``is_capped`` says that bytes in flight are capped (CAP-2).
     """
 
     checkpoint_id: int
@@ -155,8 +155,3 @@ Event = Barrier | CancelMarker | RecoveryCompletion | EndOfPartition
 def blocks_upstream(event: Event) -> bool:
     """Whether polling it stops the subpartition until the receiver resumes it (Q-2)."""
     return isinstance(event, RecoveryCompletion) or (isinstance(event, Barrier) and event.is_blocking)
-
-
-def has_priority(event: Event) -> bool:
-    """Whether it goes to the priority prefix of queues (Q-1)."""
-    return isinstance(event, Barrier) and not event.is_blocking

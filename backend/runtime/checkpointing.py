@@ -73,6 +73,7 @@ class TaskCheckpointing:
         self._env = task.env
         self.last_id = 0
         self.start_delay_gauge_us = 0
+        self._gauged_id = 0
         self.is_waiting_for_room = False
         self._runs: dict[int, _Run] = {}
         self._arriving = -1
@@ -119,6 +120,9 @@ class TaskCheckpointing:
         self._execute(self._keeper().barrier(channel.index, barrier, self._env.now), k)
         if run is None and k in self._runs:
             self._env.faults.passed("task.after-first-barrier", task.name)
+        elif run is None and k > self._gauged_id:
+            # Aborted before its barrier came: the gauge tells all the same when it did (flink-baseline.md, 13).
+            self._gauge(barrier)
 
     def on_priority(self, _: object) -> None:
         """Mail: handle all priority events that are there (Q-6)."""
@@ -248,8 +252,12 @@ class TaskCheckpointing:
         polled = self._task.gate.polled_bytes
         run = _Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
         self._runs[barrier.checkpoint_id] = run
-        self.start_delay_gauge_us = measured.start_delay_us
+        self._gauge(barrier)
         return run
+
+    def _gauge(self, barrier: Barrier) -> None:
+        self._gauged_id = barrier.checkpoint_id
+        self.start_delay_gauge_us = max(0, self._env.now - barrier.triggered_at_us)
 
     def _persist(self, k: int) -> None:
         run = self._runs[k]

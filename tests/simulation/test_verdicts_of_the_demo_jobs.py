@@ -11,19 +11,23 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from datetime import timedelta
 
 import pytest
 
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.verdict import checkpoint_verdict, diagnose
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.clock import from_epoch_ms
+from backend.domain.failure import FailureReason
 from backend.domain.verdict import Confidence, Diagnosis, Health, VerdictKind
 from backend.runtime.demo import demo_names, demo_path
 from backend.runtime.jobfile import load_job
 from collectors.diagnosis_print import Answer, as_json
 from tests.support.drawn_jobs import CAUSES, DrawnJob
-from tests.support.simulated_target import SimulatedTarget
+from tests.support.simulated_target import ORIGIN_EPOCH_MS, SimulatedTarget
 
+ORIGIN = from_epoch_ms(ORIGIN_EPOCH_MS)
 ALL = [0, 1, 2, 3]
 TROUBLE = {"slow", "failing"}
 DEMO = {
@@ -137,3 +141,22 @@ async def test_a_clock_that_differs_makes_no_open_checkpoint_overdue(ahead_s):
     assert opened, "no checkpoint is open at this instant: choose another"
     age_s = (evidence.now - opened[0].header.triggered_at).total_seconds()
     assert 0 <= age_s <= 5, f"our clock is {ahead_s} s ahead"
+
+
+@pytest.mark.anyio
+async def test_after_an_expiry_the_gauges_tell_when_the_barrier_came_to_those_who_had_not_acknowledged():
+    """Watched as the collector watches a live target: every two seconds, from before the trigger to past the expiry."""
+    async with SimulatedTarget([load_job(demo_path("backpressured"))]) as target:
+        await target.sleep(40)
+        gathered = await target.watched(polls=12, every_s=2)
+    evidence = gathered.evidence()
+    # Those before were not watched while they were open, the last one may have its barrier yet to come.
+    expired = [c for c in evidence.checkpoints[:-1] if c.header.failure_reason is FailureReason.EXPIRED]
+    watched = [c for c in expired if c.header.triggered_at > ORIGIN + timedelta(seconds=40)]
+
+    assert len(watched) >= 2
+    for checkpoint in watched:
+        silent = {(d.vertex_id, i) for d in checkpoint.details for i in d.pending}
+        late = evidence.late(checkpoint.header.checkpoint_id)
+        assert silent <= {(b.vertex_id, b.subtask) for b in late}, checkpoint.header.checkpoint_id
+        assert "the barrier reached aggregate subtask" in checkpoint_verdict(checkpoint, evidence).sentence

@@ -14,9 +14,11 @@ from backend.api.runtime_engine import build_live_engine, job_run_id
 from backend.api.runtime_rest import PREFIX, create_runtime_app
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
+from backend.domain.ids import target_id
 from backend.runtime.jobfile import JobSpec
-from collectors.diagnose import Readings, answer_of
+from collectors.diagnose import Gathered, Readings, answer_of
 from collectors.diagnosis_print import Answer
+from collectors.flink.collector import FlinkCollector
 
 ORIGIN_EPOCH_MS = 1_795_600_000_000
 
@@ -83,6 +85,19 @@ class SimulatedTarget:
         readings = Readings(self, clock=self, sleep=self.sleep, tell=lambda _: None)
         await readings.take(has_running=True)
         return [gathered.evidence() for gathered in readings.jobs.values()]
+
+    async def watched(self, *, polls: int, every_s: float) -> Gathered:
+        """What a collector gathers of the only job, poll by poll."""
+        collector = FlinkCollector(self, target_id=target_id(url=self.url), monotonic_s=self.monotonic_s)
+        gathered: Gathered | None = None
+        for _ in range(polls):
+            observation = await collector.collect(self.now())
+            (job,) = observation.jobs
+            gathered = gathered or Gathered(job)
+            gathered.add(job, observation.observed_at, timedelta(0))
+            await self.sleep(every_s)
+        assert gathered is not None
+        return gathered
 
     def records_in(self, job: int, vertex: str) -> list[int]:
         """How many records each subtask of a vertex got, by the engine's own books."""

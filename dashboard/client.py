@@ -110,9 +110,10 @@ class ApiClient:
         """How far one checkpoint has come."""
         return await self._get(_path(job, run, checkpoint) + "/progress", api.ProgressOut)
 
-    async def barriers(self, job: str, run: str, checkpoint: int) -> api.BarriersOut:
-        """Barrier events of one checkpoint."""
-        return await self._kept_get(_path(job, run, checkpoint) + "/barriers", api.BarriersOut)
+    async def barriers(self, job: str, run: str, checkpoint: int, *, is_over: bool) -> api.BarriersOut:
+        """Barrier events of one checkpoint; those of one in progress are kept only within a refresh."""
+        kept_s = _KEPT_S if is_over else _KEPT_OPEN_S
+        return await self._kept_get(_path(job, run, checkpoint) + "/barriers", api.BarriersOut, kept_s)
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
@@ -135,13 +136,14 @@ class ApiClient:
 
     # --- how ------------------------------------------------------------------------------------------------------
 
-    async def _kept_get(self, path: str, model: type[M]) -> M:
+    async def _kept_get(self, path: str, model: type[M], kept_s: float = _KEPT_S) -> M:
         found = self._kept.get(path)
         if found is not None and self._monotonic() < found[0] and isinstance(found[1], model):
             return found[1]
         value = await self._get(path, model)
-        is_open = isinstance(value, api.CheckpointDetailOut) and not value.status.is_terminal
-        self._kept[path] = (self._monotonic() + (_KEPT_OPEN_S if is_open else _KEPT_S), value)
+        if isinstance(value, api.CheckpointDetailOut) and not value.status.is_terminal:
+            kept_s = min(kept_s, _KEPT_OPEN_S)
+        self._kept[path] = (self._monotonic() + kept_s, value)
         self._kept.move_to_end(path)
         if len(self._kept) > _KEPT_MAX:
             self._kept.popitem(last=False)

@@ -127,6 +127,29 @@ def build(
     return Front(tuple(placed), drawn, moments, end_ms, Basis.MEASURED if is_measured else Basis.RECONSTRUCTED)
 
 
+def with_measured_barriers(checkpoint: CheckpointDetailOut, barriers: BarriersOut | None) -> CheckpointDetailOut:
+    """The checkpoint with the first barriers that its events tell of subtasks that have not acknowledged."""
+    if barriers is None or barriers.basis is not Basis.MEASURED:
+        return checkpoint
+    seen = _subtask_events(barriers)
+
+    def told(vertex_id: str, s: SubtaskPhasesOut) -> SubtaskPhasesOut:
+        first = seen.get((vertex_id, s.subtask), {}).get("first")
+        if first is None or s.is_acknowledged:
+            return s
+        update = {
+            "first_barrier_ms": round(first),
+            "first_barrier_basis": Basis.MEASURED,
+            "first_barrier_resolution_ms": None,
+        }
+        return s.model_copy(update=update)
+
+    vertices = [
+        v.model_copy(update={"subtasks": [told(v.vertex_id, s) for s in v.subtasks]}) for v in checkpoint.vertices
+    ]
+    return checkpoint.model_copy(update={"vertices": vertices})
+
+
 _Seen = dict[tuple[str, int], dict[str, float]]
 
 

@@ -217,10 +217,13 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
         if is_tick and before and before["is_settled"] and (tick or 0) % 5:
             raise PreventUpdate
         found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
+        is_open = _is_open(found)
+        if found.has_barriers and found.acknowledged_count < found.subtask_count:
+            key = (route["job"], route["run"], route["checkpoint"])
+            found = front_times.with_measured_barriers(found, await _barriers(client, key, is_over=not is_open))
         opened = opened_of(chosen, found)
         drawn = digest(found, view.theme.name, str(view.where), sort, path, opened)
         buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
-        is_open = _is_open(found)
         if before and drawn == before["drawn"] and not is_open:
             raise PreventUpdate
         elapsed = None
@@ -284,9 +287,8 @@ def _register_front(app: Dash, client: ApiClient) -> None:
         if not loaded:
             raise PreventUpdate
         key = (route["job"], route["run"], route["checkpoint"])
-        found, job, barriers = await asyncio.gather(
-            client.checkpoint(*key), client.graph(key[0]), _barriers(client, key)
-        )
+        found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
+        barriers = await _barriers(client, key, is_over=not _is_open(found))
         elapsed = loaded["elapsed_ms"] if _is_open(found) else None
         model = front_times.build(found, job.vertices, job.edges, barriers, elapsed_ms=elapsed)
         # Nobody has moved the scrubber: show how it ended, or how it stands.
@@ -320,9 +322,9 @@ def _register_front(app: Dash, client: ApiClient) -> None:
     )
 
 
-async def _barriers(client: ApiClient, key: tuple[str, str, int]) -> BarriersOut | None:
+async def _barriers(client: ApiClient, key: tuple[str, str, int], *, is_over: bool) -> BarriersOut | None:
     try:
-        return await client.barriers(*key)
+        return await client.barriers(*key, is_over=is_over)
     except ApiRefusedError:
         # No events were kept of this checkpoint; its phases still tell when each subtask was reached.
         return None

@@ -273,6 +273,30 @@ def test_of_a_wide_vertex_the_slowest_subtasks_are_drawn_and_the_label_says_so(f
     assert any("the 16 slowest of 250" in n["text"] for n in chart.figure["layout"]["annotations"])
 
 
+def test_events_tell_the_first_barrier_of_who_has_not_acknowledged_and_nothing_of_the_others(fake):
+    made = _newest(fake, "jruntime")
+    barriers = fake._answer("GET", f"jobs/jruntime/runs/r/checkpoints/{made.checkpoint_id}/barriers", b"")
+    silent = (
+        made.vertices[-1]
+        .subtasks[2]
+        .model_copy(
+            update={"is_acknowledged": False, "ack_ms": None, "first_barrier_ms": None, "first_barrier_basis": None}
+        )
+    )
+    last = made.vertices[-1].model_copy(
+        update={"subtasks": [silent if s.subtask == 2 else s for s in made.vertices[-1].subtasks]}
+    )
+    expired = made.model_copy(update={"vertices": [*made.vertices[:-1], last]})
+
+    told = front_times.with_measured_barriers(expired, barriers)
+
+    first = min(e.at_ms for e in barriers.events if (e.vertex_id, e.subtask, e.kind) == ("sink", 2, "barrier_received"))
+    assert told.vertices[-1].subtasks[2].first_barrier_ms == round(first)
+    assert told.vertices[:-1] == expired.vertices[:-1]
+    reconstructed = barriers.model_copy(update={"basis": Basis.RECONSTRUCTED})
+    assert front_times.with_measured_barriers(expired, reconstructed) == expired
+
+
 def test_an_open_checkpoint_reaches_as_far_as_it_has_taken(fake):
     assert _front(fake, "jruntime", elapsed_ms=99_000).end_ms == 99_000
 

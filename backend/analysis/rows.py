@@ -118,15 +118,15 @@ def persistence(case: Case, vertex_id: VertexId) -> list[Evidence]:
     lasts = [(w.path.last_vertex_id, w.path.last_subtask) for w in case.walked if w.path is not None and not w.is_open]
     count = lasts.count((path.last_vertex_id, path.last_subtask))
     where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
-    rows = [
-        _row(f"{where} acknowledged last in {count} of {len(lasts)} checkpoints", "latest_ack_timestamp", None, None)
-    ]
+    was = "acknowledged last" if all(w.is_completed for w in case.walked) else "was the last, or still awaited,"
+    rows = [_row(f"{where} {was} in {count} of {len(lasts)} checkpoints", "latest_ack_timestamp", None, None)]
     if case.is_suffering and path.without_last_ms is not None and path.last_vertex_id == vertex_id:
+        took, without = say.duration(newest.duration_ms), say.duration(path.without_last_ms)
         text = (
-            f"checkpoint {newest.checkpoint.header.checkpoint_id}: without its last subtask "
-            f"{say.duration(newest.duration_ms)} would be {say.duration(path.without_last_ms)}"
+            f"checkpoint {newest.checkpoint.header.checkpoint_id}: without its last subtask {took} would be {without}"
         )
-        rows.append(_row(text, "end_to_end_duration", path.without_last_ms, "ms", Basis.RECONSTRUCTED))
+        if took != without:
+            rows.append(_row(text, "end_to_end_duration", path.without_last_ms, "ms", Basis.RECONSTRUCTED))
     return rows
 
 

@@ -172,7 +172,9 @@ def _arrival(case: Case, vertex_id: VertexId) -> str | None:
             times = say.listed([say.beside(ms, walked.duration_ms) for ms, _ in named])
             others = sum(not p.is_acknowledged for p in walked.phases[vertex_id]) - len(named)
             more = f" ({others} more had not acknowledged either)" if others else ""
-            return f"the barrier reached {vertex} {say.subtasks([i for _, i in named])} only at {times}{more}"
+            which = f"in checkpoint {walked.checkpoint.header.checkpoint_id} " if len(case.walked) > 1 else ""
+            who = say.subtasks([i for _, i in named])
+            return f"{which}the barrier reached {vertex} {who} only at {times}{more}"
     pending = [sum(not p.is_acknowledged for p in found) for found in case.subtasks_of(vertex_id)]
     waiting = median(n for n in pending if n)
     if waiting is not None and sum(n > 0 for n in pending) * 2 >= len(pending):

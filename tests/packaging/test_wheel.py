@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -70,7 +71,10 @@ def test_the_installed_command_finds_every_role(installed, tmp_path):
     answer = _run(installed.python, "-P", "-c", script, cwd=tmp_path)
 
     assert answer.stderr == ""
-    assert {line.split()[0] for line in answer.stdout.splitlines()} == {"collect", "diagnose", "dashboard"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    roles = project["entry-points"]["barrierscope.roles"]
+    assert {"collect", "diagnose", "dashboard"} <= roles.keys()
+    assert {line.split()[0] for line in answer.stdout.splitlines()} == roles.keys()
 
 
 def test_the_installed_command_simulates_a_packaged_demo(installed, tmp_path):

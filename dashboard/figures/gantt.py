@@ -377,6 +377,9 @@ def _end(checkpoint: CheckpointDetailOut, rows: Sequence[Row], elapsed_ms: int |
     for vertex in checkpoint.vertices:
         for s in vertex.subtasks:
             ends += [float(v) for v in (s.ack_ms, s.async_end_ms, s.first_barrier_ms) if v is not None]
+            if not s.is_acknowledged and s.first_barrier_ms is not None and elapsed_ms is None:
+                # Room after a late barrier for the hatching that says "never acknowledged".
+                ends.append(1.05 * s.first_barrier_ms)
     return max(ends)
 
 

@@ -11,6 +11,7 @@ import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -18,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.store.engine import create_store_engine, reading
 from backend.store.ingest import IngestWriter
 from backend.store.jobs import list_unended
+from backend.store.partitions import Retention
 from backend.store.targets import TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.base import Collector, TargetRow, pause
@@ -44,8 +46,12 @@ async def open_flink(row: TargetRow, *, engine: AsyncEngine) -> AsyncIterator[Co
         yield FlinkCollector(transport, target_id=row.id, known=known)
 
 
-async def run(*, database_url: str, poll_interval_s: float, stop: asyncio.Event) -> None:
+async def run(
+    *, database_url: str, poll_interval_s: float, stop: asyncio.Event, retention_max_age_days: float = 7.0
+) -> None:
     """Read every registered target each ``poll_interval_s`` and store what was read, until ``stop``.
+
+    What was triggered more than ``retention_max_age_days`` ago is not stored: it would be dropped at once.
 
     Raises:
         InvalidInputError: ``database_url`` is no PostgreSQL URL.
@@ -54,7 +60,7 @@ async def run(*, database_url: str, poll_interval_s: float, stop: asyncio.Event)
     engine = create_store_engine(database_url)
     manager = CollectorManager(
         TargetRepository(engine),
-        IngestWriter(engine),
+        IngestWriter(engine, retention=Retention(timedelta(days=retention_max_age_days))),
         partial(open_flink, engine=engine),
         # Two collectors on one machine are two holders.
         holder=f"{socket.gethostname()}:{os.getpid()}",

@@ -130,7 +130,12 @@ def collect(
 
     async def until_stopped() -> None:
         with stop_event() as stop:
-            await run(database_url=url, poll_interval_s=interval_s, stop=stop)
+            await run(
+                database_url=url,
+                poll_interval_s=interval_s,
+                stop=stop,
+                retention_max_age_days=settings.retention_max_age_days,
+            )
 
     asyncio.run(until_stopped())
 

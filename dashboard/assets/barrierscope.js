@@ -82,6 +82,90 @@
         });
     }, 250);
 
+    // --- what a refresh replaces keeps the focus, and what was opened stays open ------------------------------------
+
+    // A live panel is drawn anew with every answer: its elements are others, with the same names.
+    let focused = null;
+    const openedDetails = new Set();
+
+    function nameOf(node) {
+        return [node.tagName, node.getAttribute("href"), node.getAttribute("aria-label"), node.textContent].join("|");
+    }
+
+    function panelOf(node) {
+        const panel = node.parentElement && node.parentElement.closest("[id]");
+        return panel ? panel.id : null;
+    }
+
+    function detailsKey(node) {
+        const summary = node.querySelector("summary");
+        // Its count may change; what it is about does not.
+        return panelOf(node) + "|" + (summary ? summary.textContent.replace(/[0-9]+/g, "") : "");
+    }
+
+    document.addEventListener("focusin", function (event) {
+        const node = event.target;
+        focused = node === document.body ? null : {node: node, id: node.id, panel: panelOf(node), name: nameOf(node)};
+    });
+
+    // An element that is removed loses the focus without saying so; one that is left says so.
+    document.addEventListener("focusout", function (event) {
+        if (event.target.isConnected && event.relatedTarget === null) {
+            window.setTimeout(function () {
+                if (focused && focused.node === event.target && event.target.isConnected) { focused = null; }
+            }, 0);
+        }
+    });
+
+    document.addEventListener("toggle", function (event) {
+        if (event.target.tagName === "DETAILS" && event.target.isConnected) {
+            openedDetails[event.target.open ? "add" : "delete"](detailsKey(event.target));
+        }
+    }, true);
+
+    function refocus() {
+        if (!focused || focused.node.isConnected || document.activeElement !== document.body) {
+            return;
+        }
+        const panel = focused.panel && document.getElementById(focused.panel);
+        const again = focused.id
+            ? document.getElementById(focused.id)
+            : panel && [...panel.getElementsByTagName(focused.node.tagName)].find((n) => nameOf(n) === focused.name);
+        if (again) {
+            again.focus({preventScroll: true});
+        }
+    }
+
+    // A link that is drawn anew between press and release gets no click: it is followed all the same.
+    let pressed = null;
+    document.addEventListener("pointerdown", function (event) {
+        const link = event.button === 0 && event.target.closest("a[href^='/ui/']");
+        pressed = link ? {node: link, href: link.getAttribute("href"), x: event.clientX, y: event.clientY} : null;
+    }, true);
+    document.addEventListener("pointerup", function (event) {
+        const before = pressed;
+        pressed = null;
+        if (before && !before.node.isConnected && !event.ctrlKey && !event.metaKey && !event.shiftKey
+                && Math.hypot(event.clientX - before.x, event.clientY - before.y) < 6) {
+            go(before.href);
+        }
+    }, true);
+
+    function reopen(added) {
+        if (openedDetails.size === 0 || added.nodeType !== Node.ELEMENT_NODE) {
+            return;
+        }
+        const found = added.tagName === "DETAILS" ? [added] : added.querySelectorAll("details:not([open])");
+        found.forEach(function (node) {
+            if (openedDetails.has(detailsKey(node))) { node.open = true; }
+        });
+    }
+
+    new MutationObserver(function (changes) {
+        changes.forEach((change) => change.addedNodes.forEach(reopen));
+        refocus();
+    }).observe(document.documentElement, {childList: true, subtree: true});
+
     // --- clicks and keys that belong to no component ---------------------------------------------------------------
 
     function rowHref(node) {

@@ -167,7 +167,15 @@ def test_the_keyboard_alone_reaches_the_verdict_and_opens_a_vertex(browser, up):
         page.locator(f"#fleet-grid .ag-row:has-text('{_TROUBLED}') .ag-cell").first.focus()
         page.keyboard.press("Enter")
         page.wait_for_url(re.compile(r"/ui/jobs/[^/]+$"))
-        page.locator("#job-recent tbody tr:has-text('expired') a").first.focus()
+        page.locator("#job-verdict summary").first.click()
+        link = page.locator("#job-recent tbody tr:has-text('expired') a").first
+        address = link.get_attribute("href")
+        link.focus()
+        # The panels are drawn anew while a person looks at them: what had the focus keeps it, what is open stays open.
+        newest = page.locator("#job-recent tbody tr a").first.inner_text()
+        expect(page.locator("#job-recent tbody tr a").first).not_to_have_text(newest)
+        expect(page.locator(f"#job-recent a[href='{address}']")).to_be_focused()
+        expect(page.locator("#job-verdict details").first).to_have_attribute("open", "")
         page.keyboard.press("Enter")
         page.wait_for_selector("#cp-verdict .verdict-sentence")
         button = page.locator("#cp-vertices button").first

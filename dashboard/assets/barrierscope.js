@@ -112,7 +112,9 @@
     document.addEventListener("focusout", function (event) {
         if (event.target.isConnected && event.relatedTarget === null) {
             window.setTimeout(function () {
-                if (focused && focused.node === event.target && event.target.isConnected) { focused = null; }
+                // Another window may have come to the front: then the element stays the active one.
+                const isLeft = event.target.isConnected && document.activeElement !== event.target;
+                if (focused && focused.node === event.target && isLeft) { focused = null; }
             }, 0);
         }
     });

@@ -6,7 +6,7 @@ Invariant: nothing here is computed; whatever was not reported is None or absent
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, LateBarrier
@@ -51,7 +51,3 @@ class JobEvidence:
             return ()
         named = [placement.hosts[i] for i in subtasks if i < len(placement.hosts)]
         return tuple(dict.fromkeys(h for h in named if h))
-
-    def of_checkpoints(self, checkpoints: tuple[Checkpoint, ...], pressure: tuple[VertexPressure, ...]) -> JobEvidence:
-        """The same job, judged on these checkpoints and readings only."""
-        return replace(self, checkpoints=checkpoints, pressure=pressure)

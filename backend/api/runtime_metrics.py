@@ -65,11 +65,6 @@ def _named() -> tuple[Mapping[str, Callable[[SubtaskView], Value]], Mapping[str,
 _SOURCE_METRICS, _METRICS = _named()
 
 
-def vertex_metric_names(vertex: VertexView) -> tuple[str, ...]:
-    """The names every subtask of the vertex offers; a source has no alignment."""
-    return tuple(_of(vertex))
-
-
 def vertex_metrics(vertex: VertexView, get: Sequence[str] | None) -> list[Json]:
     """``/vertices/:vid/metrics``: each subtask's, under ``<subtask>.<name>``; without ``get`` the names on offer."""
     metrics = _of(vertex)

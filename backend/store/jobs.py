@@ -53,7 +53,6 @@ class JobRecord:
     run: RunRecord
     target_name: str
     target_state: HealthState
-    target_last_success_at: datetime | None
     clock_offset_ms: int | None
     """The engine's clock minus ours; None where that is not known."""
 
@@ -88,7 +87,7 @@ _RUN_COLUMNS = (
 )
 _CURRENT = (
     f"SELECT DISTINCT ON (r.job_id) {_RUN_COLUMNS}, j.name, t.name AS target_name, t.is_enabled, t.removed_at,"
-    " h.state AS target_state, h.last_success_at, h.clock_offset_ms FROM runs r JOIN jobs j ON j.id = r.job_id"
+    " h.state AS target_state, h.clock_offset_ms FROM runs r JOIN jobs j ON j.id = r.job_id"
     " JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id {where}"
     " ORDER BY r.job_id, t.removed_at IS NULL DESC, r.state = 'ended', r.started_at DESC, r.id"
 )
@@ -221,7 +220,6 @@ def _job(row: RowMapping) -> JobRecord:
         run=_run(row),
         target_name=row["target_name"],
         target_state=_target_state(row),
-        target_last_success_at=row["last_success_at"],
         clock_offset_ms=row["clock_offset_ms"],
     )
 

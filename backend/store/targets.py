@@ -143,20 +143,19 @@ class TargetRepository:
         async with reading(self._engine) as connection:
             return await _get(connection, target_id)
 
-    async def add(self, new: NewTarget, *, at: datetime, is_update_allowed: bool = False) -> TargetRecord:
+    async def add(self, new: NewTarget, *, at: datetime) -> TargetRecord:
         """Add a target, or revive a removed one.
 
         Raises:
-            ConflictError: it is watched already and ``is_update_allowed`` is False.
+            ConflictError: it is watched already.
 
         """
         statement = text(
             "INSERT INTO targets AS t (id, url, name, kind, labels, origin, added_at)"
             " VALUES (:id, :url, :name, :kind, CAST(:labels AS jsonb), :origin, :at)"
             " ON CONFLICT (url) DO UPDATE SET name = excluded.name, kind = excluded.kind, labels = excluded.labels,"
-            " origin = excluded.origin, is_enabled = t.is_enabled OR t.removed_at IS NOT NULL,"
-            " added_at = CASE WHEN t.removed_at IS NULL THEN t.added_at ELSE excluded.added_at END, removed_at = NULL"
-            " WHERE :update OR t.removed_at IS NOT NULL RETURNING t.id"
+            " origin = excluded.origin, is_enabled = TRUE, added_at = excluded.added_at, removed_at = NULL"
+            " WHERE t.removed_at IS NOT NULL RETURNING t.id"
         )
         values: dict[str, Any] = {
             "id": new.id,
@@ -166,7 +165,6 @@ class TargetRepository:
             "labels": dump({clean(k): clean(v) for k, v in new.labels.items()}),
             "origin": new.origin,
             "at": at,
-            "update": is_update_allowed,
         }
         async with writing(self._engine) as connection:
             if (await connection.execute(statement, values)).first() is None:

@@ -8,7 +8,7 @@
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench sim wheel wheel-test install install-dev
+.PHONY: help up test check bench sim wheel wheel-test install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -24,7 +24,7 @@ WHEEL_DIR := build/wheel
 help:
 	@sed -n 's/^#  //p' Makefile
 
-up: install
+up: install-spark
 	@exec $(BIN)/barrierscope up $(ARGS)
 
 sim: install
@@ -51,6 +51,7 @@ wheel-test: wheel
 	$(BIN)/python -m tests.packaging.run_against_wheel $(WHEEL_DIR)
 
 install: $(VENV)/.installed
+install-spark: $(VENV)/.installed-spark
 install-dev: $(VENV)/.installed-dev
 
 # The first Python that will do: the one called python3 if it is in range, else the newest in range by name.
@@ -70,7 +71,13 @@ $(VENV)/.installed: $(VENV)/.created requirements.txt pyproject.toml
 	@$(INSTALL) --quiet --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+# PySpark comes as source only; it is built with the setuptools that is locked and installed already.
+$(VENV)/.installed-spark: $(VENV)/.installed requirements-spark.txt
+	@echo "installing Spark and a Java runtime into $(VENV) (once; a minute or two)"
+	@$(INSTALL) --no-build-isolation --require-hashes -r requirements-spark.txt
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed-spark requirements-dev.txt
 	@echo "installing what the tests need into $(VENV) (once)"
 	@$(INSTALL) --require-hashes -r requirements-dev.txt
 	@touch $@

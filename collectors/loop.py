@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
@@ -29,8 +29,6 @@ from backend.domain.observation import Observation
 from collectors.base import Collector, ObservationSink, Pause
 
 _log = structlog.get_logger(__name__)
-
-_STALE_AFTER_POLLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +114,6 @@ class TargetLoop:
         interval_s = self._options.interval_s if within_s is None else min(self._options.interval_s, within_s)
         # A target that takes longer than the interval gets as long a rest as it worked, up to the interval.
         return max(interval_s - took_s, min(took_s, interval_s), 0.0)
-
-    def is_stale(self) -> bool:
-        """Whether the target has not been read for longer than a few intervals."""
-        if self.state.succeeded_at is None:
-            return self.state.failures_in_a_row > 0
-        limit = timedelta(seconds=_STALE_AFTER_POLLS * self._options.interval_s)
-        return self._clock.now() - self.state.succeeded_at > limit
 
     def _succeeded(self, observation: Observation) -> None:
         state = self.state

@@ -217,8 +217,8 @@ def _job_lead(report: HealthReport, evidence: JobEvidence) -> str:
         after = median(c.header.end_to_end_duration_ms for c in report.failed)
         at = f" at {say.duration(after)}" if verb == "expired" and after is not None else ""
         if len(report.failed) == report.judged_count:
-            return f"All of the last {report.judged_count} checkpoints {verb}{at}"
-        return f"{len(report.failed)} of the last {report.judged_count} checkpoints {verb}{at}"
+            return f"{say.all_of_the_last(report.judged_count)} {verb}{at}"
+        return f"{say.of_the_last(len(report.failed), report.judged_count)} {verb}{at}"
     late = report.overdue
     still = ""
     if late is not None:
@@ -228,7 +228,7 @@ def _job_lead(report: HealthReport, evidence: JobEvidence) -> str:
         if report.failed:
             lead = f"{say.checkpoints(len(report.failed))} failed and none completed so far"
         return f"{lead}, and {still}" if still else lead
-    many = f"median of {len(report.completed)}"
+    many = "the only one" if len(report.completed) == 1 else f"median of {len(report.completed)}"
     if report.health is Health.TOO_FEW:
         lead = f"Only {say.checkpoints(report.judged_count)} so far, {say.duration(middle)} ({many}{_settings(config)})"
         return f"{lead}, and {still}" if still else lead

@@ -19,11 +19,16 @@ def fare(case: Case) -> list[Evidence]:
     report, config = case.report, case.evidence.config
     rows: list[Evidence] = []
     if report.duration_median_ms is not None:
-        text = f"median duration of {len(report.completed)} completed checkpoints"
+        many = len(report.completed)
+        text = f"median duration of {many} completed checkpoints"
+        if many == 1:
+            text = "duration of the only completed checkpoint"
         rows.append(_row(text, "end_to_end_duration", report.duration_median_ms, "ms"))
     if report.failed:
         reasons = {c.header.failure_reason.value for c in report.failed if c.header.failure_reason is not None}
-        text = f"failed of the last {report.judged_count} checkpoints ({', '.join(sorted(reasons)) or 'no reason'})"
+        many = report.judged_count
+        of = f"failed of the last {many} checkpoints" if many > 1 else "the only checkpoint so far failed"
+        text = f"{of} ({', '.join(sorted(reasons)) or 'no reason'})"
         rows.append(_row(text, "failed", len(report.failed), "count"))
     if report.overdue is not None:
         text = f"checkpoint {report.overdue.checkpoint.header.checkpoint_id} is in progress, open for"

@@ -87,6 +87,16 @@ def checkpoints(count: int) -> str:
     return f"{count} checkpoint{'' if count == 1 else 's'}"
 
 
+def all_of_the_last(count: int) -> str:
+    """``All of the last 5 checkpoints``, ``The only checkpoint so far``."""
+    return f"All of the last {count} checkpoints" if count > 1 else "The only checkpoint so far"
+
+
+def of_the_last(part: int, count: int) -> str:
+    """``2 of the last 5 checkpoints``, ``The only checkpoint so far``."""
+    return f"{part} of the last {count} checkpoints" if count > 1 else "The only checkpoint so far"
+
+
 def vertex(name: str) -> str:
     """A vertex's name on one line and short enough for a sentence; engines chain hundreds of characters."""
     flat = " ".join(name.replace("<br/>", " ").split())

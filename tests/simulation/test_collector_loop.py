@@ -160,15 +160,6 @@ async def test_a_poll_that_never_ends_is_given_up() -> None:
     assert run.store.failures == [("unreachable", "one poll took longer than 0.05 s")]
 
 
-async def test_it_knows_when_its_data_is_old() -> None:
-    run = Run(lambda n: 0.0 if n < 5 else UNREACHABLE, interval_s=2.0)
-    assert not run.loop.is_stale()
-    await run.go(9)
-    assert not run.loop.is_stale()
-    run.time.pass_s(10)
-    assert run.loop.is_stale()
-
-
 async def test_readings_wait_for_a_store_that_is_away_and_are_written_in_order() -> None:
     run = Run(interval_s=2.0, buffer_max=64)
     run.store.is_away = True

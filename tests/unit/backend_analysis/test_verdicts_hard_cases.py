@@ -281,3 +281,12 @@ def test_the_words_and_the_evidence_give_the_same_number():
 
     (row,) = [row for row in found.evidence if row.metric == "backpressureRatio"]
     assert f"back-pressured {percent(row.value)}" in found.sentence
+
+
+@pytest.mark.parametrize("only", [quick(1), failed(1, *(detail(v, first=[5] * 4) for v in (SOURCE, MIDDLE, LAST)))])
+def test_the_only_checkpoint_is_not_called_the_last_1_checkpoints(only):
+    found = diagnose(job([only], CALM)).verdict
+
+    said = " ".join([found.sentence, *(row.statement for row in found.evidence)])
+    assert "only" in said
+    assert not re.search(r"\b1 (completed )?checkpoints|median of 1\b", said), said

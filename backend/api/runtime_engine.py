@@ -27,13 +27,13 @@ from backend.api.runtime_view import (
 from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime import config as settings
-from backend.runtime.channel import RemoteChannel
 from backend.runtime.config import LIVE_CONFIG_KEYS, UNLIMITED
 from backend.runtime.graph import Partitioner
 from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointRecord, TaskKey
 from backend.runtime.measures import CheckpointState as State
+from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.task import Task
 
 _UNLIMITED_FAILURES = 2**31 - 1

@@ -15,7 +15,7 @@ from backend.domain.failure import FailureReason
 from backend.runtime import config as settings
 from backend.runtime.barrier_log import BarrierLog
 from backend.runtime.buffers import OutputPool
-from backend.runtime.channel import ChannelKey, FloatingPool, InputChannel, LinkCosts, LocalChannel, RemoteChannel
+from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.coordinator import MESSAGES, Coordinator
@@ -23,6 +23,7 @@ from backend.runtime.environment import Environment
 from backend.runtime.faults import Faults, InducedFailure
 from backend.runtime.graph import route
 from backend.runtime.jobfile import JobSpec
+from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.storage import Ledger, SnapshotStore
 from backend.runtime.task import Output, Task, TaskStatus

@@ -7,7 +7,7 @@ finds no output buffer is hard-blocked, and until it is written on no mail runs 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from backend.domain.barriers import ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime.buffers import OutputPool, Subpartition
-from backend.runtime.channel import ChannelKey, FloatingPool, InputChannel, InputGate
+from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.elements import (
     WATERMARK_MAX,
     Barrier,
@@ -27,9 +27,12 @@ from backend.runtime.elements import (
     Watermark,
 )
 from backend.runtime.environment import Environment
+from backend.runtime.gate import InputGate
 from backend.runtime.graph import Route, VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
-from backend.runtime.operators import Operator, Source, TransactionalSink, chain_of, factor_of
+from backend.runtime.operators import Operator, Source, chain_of, factor_of
+from backend.runtime.recovery import Recovery
+from backend.runtime.remote_channel import FloatingPool
 from backend.runtime.scheduler import EventClass
 
 _STEP_US_MIN = 1
@@ -150,7 +153,7 @@ class Task:
         self._is_scheduled = False
         self._free_us = env.now
         self._unwritten: deque[tuple[Subpartition, bytes, int]] = deque()
-        self._recovered_channels: set[int] | None = None
+        self._recovery = Recovery(self)
         self._on_running = on_running
         self._next_watermark_us = 0
         self._source_wake_us = -1
@@ -161,27 +164,9 @@ class Task:
     def start(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> None:
         """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask."""
         self.checkpointing.last_id = checkpoint_id
-        loaded_bytes = 0
-        if snapshot is not None:
-            faults = self.env.faults
-            faults.passed("recovery.before-output", self.name)
-            loaded_bytes = snapshot.state_bytes + snapshot.persisted_bytes
-            self._restore_output(snapshot.channels.outputs)
-            if has_channel_state:
-                for output in self.outputs:
-                    for subpartition in output.pool.subpartitions:
-                        subpartition.add_event(RecoveryCompletion())
-            for operator, data in zip(reversed(self.operators), reversed(snapshot.operators), strict=True):
-                operator.restore(data, checkpoint_id)
-                faults.passed("recovery.in-operator", self.name)
-            self._restore_input(snapshot.channels.inputs)
-            if has_channel_state:
-                self._recovered_channels = set()
-        else:
-            # Nothing to restore; what an attempt before left open is aborted all the same (SNK-3).
-            for operator in self.operators:
-                if isinstance(operator, TransactionalSink):
-                    operator.restore(b"", 0)
+        loaded_bytes = self._recovery.restore(
+            snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state
+        )
         self.gate.is_recovering = True
         load_us = loaded_bytes * 1_000_000 // self.env.config.recovery_bytes_per_s
         self._schedule(self.env.now + load_us)
@@ -270,7 +255,7 @@ class Task:
         assert source is not None
         if self.gate.is_recovering:
             self.gate.is_recovering = False
-            self._become_running()
+            self.become_running()
         due_us = source.due_us()
         if due_us is None or due_us > now:
             self.account.turn(Usage.IDLE, now)
@@ -296,7 +281,7 @@ class Task:
         found = self.gate.next_element()
         if found is None:
             if self.gate.is_recovering:
-                self._finish_recovered_input()
+                self._recovery.finish_input()
                 return True
             self.account.turn(Usage.IDLE, now)
             return False
@@ -332,7 +317,7 @@ class Task:
         elif isinstance(event, CancelMarker):
             self.checkpointing.on_cancel(event.checkpoint_id)
         elif isinstance(event, RecoveryCompletion):
-            self._on_recovery_completion(channel)
+            self._recovery.on_completion(channel)
         elif isinstance(event, EndOfPartition):
             channel.is_ended = True
             self.checkpointing.on_end_of_partition(channel)
@@ -386,41 +371,7 @@ class Task:
             self.watermark_us = lowest
             self._broadcast(Watermark(lowest))
 
-    # --- recovery -------------------------------------------------------------------------------------------------
-
-    def _restore_output(self, outputs: Mapping[ChannelKey, list[bytes]]) -> None:
-        by_edge = {output.edge: output for output in self.outputs}
-        for key, chunks in outputs.items():
-            output = by_edge[key.edge]
-            subpartition = output.pool.subpartitions[output.targets.index(key.target_subtask)]
-            for chunk in chunks:
-                subpartition.add_recovered(chunk)
-                self.env.faults.passed("recovery.mid-output", self.name)
-
-    def _restore_input(self, inputs: Mapping[ChannelKey, list[bytes]]) -> None:
-        by_key = {channel.key: channel for channel in self.gate.channels}
-        for key, chunks in inputs.items():
-            by_key[key].recovered.extend(chunks)
-            self.env.faults.passed("recovery.mid-input", self.name)
-
-    def _finish_recovered_input(self) -> None:
-        self.gate.is_recovering = False
-        self.env.faults.passed("recovery.before-new-data", self.name)
-        if self._recovered_channels is None:
-            self._become_running()
-        for channel in self.gate.channels:
-            channel.attach()
-
-    def _on_recovery_completion(self, channel: InputChannel) -> None:
-        if self._recovered_channels is None:
-            return
-        self._recovered_channels.add(channel.index)
-        if len(self._recovered_channels) == len(self.gate.channels):
-            self._recovered_channels = None
-            for each in self.gate.channels:
-                each.resume()
-            self._become_running()
-
-    def _become_running(self) -> None:
+    def become_running(self) -> None:
+        """Everything is restored, and what was recovered is processed (step 7)."""
         self.status = TaskStatus.RUNNING
         self._on_running()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.buffers import DataBuffer
-from backend.runtime.channel import RemoteChannel
 from backend.runtime.graph import FaultSpec
 from backend.runtime.kernel import Engine
+from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.task import Task
 from tests.support.runtime_jobs import PROTOCOLS, late_triggers, small_job
 

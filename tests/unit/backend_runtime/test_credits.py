@@ -6,16 +6,10 @@ import pytest
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.buffers import DataBuffer, OutputPool, Subpartition
-from backend.runtime.channel import (
-    ChannelKey,
-    FloatingPool,
-    InputChannel,
-    InputGate,
-    LinkCosts,
-    LocalChannel,
-    RemoteChannel,
-)
+from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.elements import Alignment, Barrier, Event
+from backend.runtime.gate import InputGate
+from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.scheduler import Scheduler
 
 _SEGMENT = 64

@@ -19,6 +19,7 @@ from backend.api.runtime_view import (
     ConfigView,
     Counts,
     ExceptionView,
+    GateView,
     InputView,
     JobView,
     SubtaskView,
@@ -28,6 +29,7 @@ from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime import config as settings
 from backend.runtime.config import LIVE_CONFIG_KEYS, UNLIMITED
+from backend.runtime.debloating import GateDebloater
 from backend.runtime.graph import Partitioner
 from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
@@ -158,7 +160,10 @@ class RuntimeEngine:
                     InputView(self._vertex_ids[graph.edges[e].source], _ship_strategy(graph.edges[e].partitioner))
                     for e in graph.inputs(spec.id)
                 ),
-                subtasks=tuple(_subtask(task, now_us) for task in by_vertex.get(spec.id, [])),
+                subtasks=tuple(
+                    _subtask(task, now_us, self._engine.debloating.gates(task.key))
+                    for task in by_vertex.get(spec.id, [])
+                ),
             )
             for spec in graph.vertices
         )
@@ -232,7 +237,7 @@ def _ship_strategy(partitioner: Partitioner) -> str:
     return partitioner.value.upper()
 
 
-def _subtask(task: Task, now_us: int) -> SubtaskView:
+def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> SubtaskView:
     busy_us, idle_us, soft_us, hard_us = task.account.settle(now_us)
     busy, idle, soft, hard = task.account.ms_per_s()
     channels = task.gate.channels
@@ -268,6 +273,7 @@ def _subtask(task: Task, now_us: int) -> SubtaskView:
         start_delay_gauge_us=task.checkpointing.start_delay_gauge_us,
         alignment_gauge_us=task.checkpointing.alignment_gauge_us,
         mailbox_size=task.mail_count,
+        gates=tuple(GateView(g.estimator.announced_bytes, g.estimator.time_to_consume_ms) for g in gates),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from backend.api.runtime_view import JobView, SubtaskView, VertexView
+from backend.api.runtime_view import GateView, JobView, SubtaskView, VertexView
 from backend.api.runtime_wire import Json, Object
 
 Value = int | float | bool
@@ -44,6 +44,11 @@ _IN_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
     "inputFloatingBuffersUsage": lambda s: s.in_floating_usage_ratio,
     "inputQueueLength": lambda s: s.in_queue_buffers,
     "inputQueueSize": lambda s: s.in_queue_bytes,
+}
+# Of each gate while buffer debloating is on, as Flink's SingleInputGateFactory registers them.
+_GATE: Mapping[str, Callable[[GateView], Value]] = {
+    "debloatedBufferSize": lambda g: g.debloated_buffer_bytes,
+    "estimatedTimeToConsumeBuffersMs": lambda g: g.time_to_consume_ms,
 }
 _OUT_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
     "outPoolUsage": lambda s: s.out_pool_usage_ratio,
@@ -103,7 +108,17 @@ def job_metrics(view: JobView, get: Sequence[str] | None) -> list[Json]:
 
 
 def _of(vertex: VertexView) -> Mapping[str, Callable[[SubtaskView], Value]]:
-    return _METRICS if vertex.inputs else _SOURCE_METRICS
+    if not vertex.inputs:
+        return _SOURCE_METRICS
+    gates = max((len(s.gates) for s in vertex.subtasks), default=0)
+    return {**_METRICS, **_gate_metrics(gates)} if gates else _METRICS
+
+
+def _gate_metrics(gates: int) -> dict[str, Callable[[SubtaskView], Value]]:
+    def of_gate(index: int, value: Callable[[GateView], Value]) -> Callable[[SubtaskView], Value]:
+        return lambda s: value(s.gates[index]) if index < len(s.gates) else 0
+
+    return {f"Shuffle.Netty.Input.{i}.{name}": of_gate(i, value) for i in range(gates) for name, value in _GATE.items()}
 
 
 def _print(value: Value) -> str:

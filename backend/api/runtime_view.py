@@ -66,6 +66,14 @@ class CompletedFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class GateView:
+    """What debloating says of one input gate: the size of a buffer, and the time that its buffers stand for."""
+
+    debloated_buffer_bytes: int
+    time_to_consume_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskView:
     """One subtask now. Totals are since its attempt began; ``*_ms_per_s`` are shares of the engine's window."""
 
@@ -94,6 +102,8 @@ class SubtaskView:
     start_delay_gauge_us: int
     alignment_gauge_us: int
     mailbox_size: int
+    gates: tuple[GateView, ...] = ()
+    """By input edge; none while buffer debloating is off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,10 +119,11 @@ class Subpartition:
     __slots__ = (
         "_builder",
         "_is_flushed",
+        "_limit",
         "_pool",
         "_resolve",
-        "_segment_bytes",
         "_waiting_barrier",
+        "buffer_bytes",
         "data_count",
         "in_use",
         "is_blocked",
@@ -134,7 +135,9 @@ class Subpartition:
 
     def __init__(self, pool: OutputPool) -> None:
         self._pool = pool
-        self._segment_bytes = pool.segment_bytes
+        self.buffer_bytes = pool.segment_bytes
+        """What is put into a segment from the next one on: all of it, or what debloating says (DB-6)."""
+        self._limit = pool.segment_bytes
         self.queue: deque[DataBuffer | Event] = deque()
         self.priority: deque[Barrier] = deque()
         self._builder: bytearray | None = None
@@ -153,7 +156,7 @@ class Subpartition:
         """Write ``data[at:]``; returns how far it came, which is short of the end where no segment is left."""
         end = len(data)
         builder = self._builder
-        if builder is not None and len(builder) + end - at < self._segment_bytes:
+        if builder is not None and len(builder) + end - at < self._limit:
             builder += data[at:] if at else data
             self.queued_bytes += end - at
             return end
@@ -162,11 +165,12 @@ class Subpartition:
                 if not self._pool.request(self):
                     return at
                 self._builder = bytearray()
-            take = min(end - at, self._segment_bytes - len(self._builder))
+                self._limit = self.buffer_bytes
+            take = min(end - at, self._limit - len(self._builder))
             self._builder += data[at : at + take]
             self.queued_bytes += take
             at += take
-            if len(self._builder) == self._segment_bytes:
+            if len(self._builder) == self._limit:
                 self._finish()
                 self._tell()
         return at

@@ -162,6 +162,15 @@ class InputChannel:
         return 0, 0
 
     @property
+    def buffers_in_use(self) -> int:
+        """Buffers of data queued on both sides, as far as the receiver knows (DB-2)."""
+        return self.subpartition.data_count
+
+    def announce_buffer_bytes(self, size_bytes: int) -> None:
+        """Tell the sender how much to put into a buffer from now on (DB-6)."""
+        self.subpartition.buffer_bytes = size_bytes
+
+    @property
     def has_front(self) -> bool:
         """Whether data in front of the arrived barrier is still queued here."""
         return False

@@ -33,11 +33,17 @@ class RuntimeConfig:
     cap_job_bytes: int = UNLIMITED
     on_cap: str = "wait"
     segment_bytes: int = 32 << 10
+    segment_bytes_min: int = 256
     exclusive_buffers: int = 2
     floating_buffers: int = 8
     max_buffers_per_channel: int = 10
     max_overdraft: int = 5
     flush_timeout_us: int = 100_000
+    is_debloating: bool = False
+    debloat_target_us: int = 1_000_000
+    debloat_period_us: int = 200_000
+    debloat_samples: int = 20
+    debloat_threshold_percent: int = 25
     task_managers: int = 1
     history_size: int = 10
     rpc_latency_us: int = 1_000
@@ -168,6 +174,17 @@ KEYS: Mapping[str, _Key] = {
         str,
         f"{SIZE_WORDS}, 256 bytes to 1 mb",
     ),
+    "taskmanager.memory.min-segment-size": _Key(
+        "segment_bytes_min",
+        lambda text: _whole(64, 1 << 20)(str(size_bytes(text))),
+        str,
+        f"{SIZE_WORDS}, 64 bytes to 1 mb",
+    ),
+    f"{_NET}buffer-debloat.enabled": _bool("is_debloating", is_live=True),
+    f"{_NET}buffer-debloat.target": _time("debloat_target_us", 1_000, is_live=True),
+    f"{_NET}buffer-debloat.period": _time("debloat_period_us", 1_000, is_live=True),
+    f"{_NET}buffer-debloat.samples": _count("debloat_samples", 1, 10_000, is_live=True),
+    f"{_NET}buffer-debloat.threshold-percentages": _count("debloat_threshold_percent", 0, 100, is_live=True),
     f"{_NET}buffers-per-channel": _count("exclusive_buffers", 1, 1000),
     f"{_NET}floating-buffers-per-gate": _count("floating_buffers", 1, 10_000),
     f"{_NET}max-buffers-per-channel": _count("max_buffers_per_channel", 1, 10_000),

@@ -19,6 +19,7 @@ from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.coordinator import MESSAGES, Coordinator
+from backend.runtime.debloating import Debloating
 from backend.runtime.environment import Environment
 from backend.runtime.faults import Faults, InducedFailure
 from backend.runtime.graph import route
@@ -63,6 +64,7 @@ class Engine:
         )
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
         self.env.coordinator = self.coordinator
+        self.debloating = Debloating(self.env)
         self.tasks: list[Task] = []
         self.status = "RUNNING"
         self.restart_count = 0
@@ -112,6 +114,7 @@ class Engine:
         text = ",".join(f"{k}={v}" for k, v in sorted(settings.show(changed).items()))
         self.scheduler.fold(text)
         self.env.config = changed
+        self.debloating.reconfigured()
 
     def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
         """Barrier events of a checkpoint; None where it is not kept."""
@@ -154,6 +157,7 @@ class Engine:
             self.restored_at_us = self.now_us if newest else None
             self.coordinator.restored_count += newest is not None
         self.coordinator.begin(self.tasks)
+        self.debloating.begin(self.tasks)
         for task in self.tasks:
             snapshot = newest.snapshots[task.key] if newest else None
             task.start(

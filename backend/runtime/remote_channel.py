@@ -101,6 +101,7 @@ class RemoteChannel(InputChannel):
         self._required = exclusive
         self._queued_bytes = 0
         self._queued_count = 0
+        self._last_announcement_us = 0
         self.is_waiting = False
         self.is_dead = False
 
@@ -127,6 +128,10 @@ class RemoteChannel(InputChannel):
         if not self.is_dead:
             self._credit += count
             self.on_available()
+
+    def _set_buffer_bytes(self, size_bytes: int) -> None:
+        if not self.is_dead:
+            self.subpartition.buffer_bytes = size_bytes
 
     def _resume_sender(self, _: object) -> None:
         if not self.is_dead:
@@ -220,6 +225,16 @@ class RemoteChannel(InputChannel):
     @property
     def queued(self) -> tuple[int, int]:
         return self._queued_count, self._queued_bytes
+
+    @property
+    def buffers_in_use(self) -> int:
+        return self._queued_count + max(0, self._required - self._initial_credit)
+
+    def announce_buffer_bytes(self, size_bytes: int) -> None:
+        arrival_us = self._scheduler.now + self._scheduler.jitter(self._costs.latency_us)
+        # The last word is the one that holds, whatever the jitter.
+        self._last_announcement_us = max(arrival_us, self._last_announcement_us + 1)
+        self._scheduler.at(self._last_announcement_us, EventClass.NETWORK, self._set_buffer_bytes, size_bytes)
 
     @property
     def has_front(self) -> bool:

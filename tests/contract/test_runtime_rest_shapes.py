@@ -447,3 +447,33 @@ async def test_barrier_events_tell_of_each_channel_under_the_ids_of_the_rest() -
         "records": {"null"},
         "reason": {"null"},
     }
+
+
+@pytest.mark.anyio
+async def test_debloating_shows_its_gauges_for_each_gate_while_it_is_on() -> None:
+    runtime = Runtime(small_job("aligned", records=None))
+    root = f"/jobs/{runtime.jobs[0].id}"
+    runtime.advance_to(1.0)
+    source, _, keyed = [v["id"] for v in (await runtime.get(root))["vertices"]]
+    # As Flink's SingleInputGateFactory names them; none of the recorded jobs had it on.
+    names = [f"Shuffle.Netty.Input.0.{name}" for name in ("debloatedBufferSize", "estimatedTimeToConsumeBuffersMs")]
+
+    async def offered(vertex: str) -> set[str]:
+        return {row["id"] for row in await runtime.get(f"{root}/vertices/{vertex}/subtasks/metrics")}
+
+    assert not offered_of(names, await offered(keyed))
+    change = {"taskmanager.network.memory.buffer-debloat.enabled": True}
+    change |= {f"taskmanager.network.memory.buffer-debloat.{k}": v for k, v in (("target", "20 ms"), ("samples", 1))}
+    assert (await runtime.client.patch(f"{root}/settings", json=change)).status_code == 200
+    runtime.advance_to(4.0)
+    assert offered_of(names, await offered(keyed)) == set(names)
+    assert not offered_of(names, await offered(source)), "a source has no gate"
+    asked = ",".join(f"1.{name}" for name in names)
+    size, time_ms = [int(r["value"]) for r in await runtime.get(f"{root}/vertices/{keyed}/metrics?get={asked}")]
+    assert 256 <= size < 512
+    assert time_ms > 0
+
+
+def offered_of(names: list[str], offered: set[str]) -> set[str]:
+    """Those of ``names`` that are on offer."""
+    return set(names) & offered

@@ -65,6 +65,7 @@ def drawn_job(seed: int) -> JobSpec:
         settings["runtime.inflight-cap.on-cap"] = one_of("wait", "wait", "decline")
     if protocol != "aligned":
         settings["execution.checkpointing.unaligned.forced"] = one_of(True, False)
+    settings |= _drawn_options(seed)
     size = one_of(40, 100, 600, 1500)
     width = one_of(1, 2, 3, 4)
     common: dict[str, Any] = {"parallelism": width, "record_bytes": size}
@@ -92,6 +93,23 @@ def drawn_job(seed: int) -> JobSpec:
     ]
     plan += [FaultSpec("store.write", hit=1 + draws.below(20), action="error") for _ in range(draws.below(4))]
     return load_job_document(document).with_faults(tuple(plan))
+
+
+def _drawn_options(seed: int) -> dict[str, object]:
+    """What is off by default, from a stream of its own: the other draws stay what they were."""
+    draws = Stream(seed, "drawn options")
+
+    def one_of(*values: object) -> Any:
+        return values[draws.below(len(values))]
+
+    debloat = "taskmanager.network.memory.buffer-debloat."
+    return {
+        f"{debloat}enabled": one_of(True, False),
+        f"{debloat}target": one_of("2 ms", "30 ms"),
+        f"{debloat}period": one_of("5 ms", "50 ms"),
+        f"{debloat}samples": one_of(1, 20),
+        "taskmanager.memory.min-segment-size": one_of(64, 256),
+    }
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -22,9 +22,11 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Numeric,
     SmallInteger,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, REAL
 
@@ -180,10 +182,15 @@ checkpoints = Table(
     Column("sync_max_ms", BigInteger),
     Column("async_max_ms", BigInteger),
     Column("observed_at", Instant, nullable=False),
+    # The transaction that last wrote the row: what changed since a snapshot is told without any clock (rollups).
+    Column("changed_xid", BigInteger, nullable=False, server_default=text("(pg_current_xact_id()::text)::bigint")),
     CheckConstraint("checkpoint_id >= 0", name="id_not_negative"),
     CheckConstraint("status IN ('in-progress', 'completed', 'failed')", name="status_known"),
     # The dashboard asks for the newest checkpoints of one job, over all its runs.
     Index("ix_checkpoints_job_id_triggered_at", "job_id", "triggered_at", "checkpoint_id"),
+    Index(
+        "ix_checkpoints_changed_xid", "changed_xid", postgresql_using="brin", postgresql_with={"pages_per_range": 16}
+    ),
     postgresql_partition_by="RANGE (triggered_on)",
 )
 
@@ -281,6 +288,100 @@ late_barriers = Table(
     Column("start_delay_ms", BigInteger, nullable=False),
     Column("seen_at", Instant, nullable=False),
     Column("resolution_ms", BigInteger, nullable=False),
+)
+
+# --- rollups: definitions in ``domain.rollup``; not partitioned, an hour adds few rows and a delete takes few ---------
+
+rollups = Table(
+    "rollups",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("hour", Instant, primary_key=True),
+    Column("triggered_count", BigInteger, nullable=False),
+    Column("completed_count", BigInteger, nullable=False),
+    Column("failed_count", BigInteger, nullable=False),
+    Column("failed_by_reason", JSONB, nullable=False),
+    Column("last_completed_at", Instant),
+    Index("ix_rollups_hour", "hour"),
+)
+
+rollup_measures = Table(
+    "rollup_measures",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("measure", Text, primary_key=True),
+    Column("hour", Instant, primary_key=True),
+    Column("present_count", BigInteger, nullable=False),
+    Column("minimum", BigInteger, nullable=False),
+    Column("maximum", BigInteger, nullable=False),
+    Column("total", Numeric(38, 0), nullable=False),
+    Column("p50", Double, nullable=False),
+    Column("p95", Double, nullable=False),
+    Column("p99", Double, nullable=False),
+    # ``analysis.log_buckets``, lowest first.
+    Column("bucket_index", ARRAY(SmallInteger), nullable=False),
+    Column("bucket_count", ARRAY(BigInteger), nullable=False),
+    Index("ix_rollup_measures_hour", "hour"),
+)
+
+rollup_hours = Table(
+    "rollup_hours",
+    metadata,
+    Column("hour", Instant, primary_key=True),
+    # Every change by a transaction below this one is in the hour's rollups; what others changed may not be.
+    Column("horizon_xid", BigInteger, nullable=False),
+)
+
+# Where Spark's tasks write; what they wrote counts only once the driver has moved it, in one transaction.
+rollup_staging = Table(
+    "rollup_staging",
+    metadata,
+    Column("run_id", Text, nullable=False),
+    # The attempt of a task: a retried task leaves the rows of its first attempt behind.
+    Column("part", Text, nullable=False),
+    Column("job_id", Text, nullable=False),
+    Column("hour", Instant, nullable=False),
+    # NULL: the counts of the hour.
+    Column("measure", Text),
+    Column("triggered_count", BigInteger),
+    Column("completed_count", BigInteger),
+    Column("failed_count", BigInteger),
+    Column("failed_by_reason", Text),
+    Column("last_completed_at", Instant),
+    Column("present_count", BigInteger),
+    Column("minimum", BigInteger),
+    Column("maximum", BigInteger),
+    Column("total", Text),
+    Column("p50", Double),
+    Column("p95", Double),
+    Column("p99", Double),
+    Column("bucket_index", Text),
+    Column("bucket_count", Text),
+    prefixes=["UNLOGGED"],
+)
+
+pipeline_runs = Table(
+    "pipeline_runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("state", Text, nullable=False),
+    Column("hours_total", Integer),
+    Column("hours_done", Integer, nullable=False, server_default="0"),
+    Column("reason", Text),
+    CheckConstraint("state IN ('running', 'done', 'failed', 'interrupted')", name="state_known"),
+    Index("ix_pipeline_runs_started_at", "started_at"),
+)
+
+pipeline_schedule = Table(
+    "pipeline_schedule",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("next_run_at", Instant),
+    # Why there are no runs, where there are none.
+    Column("reason", Text),
+    Column("updated_at", Instant, nullable=False),
 )
 
 PARTITIONED: tuple[str, ...] = ("checkpoints", "checkpoint_details", "barrier_events", "pressure")

@@ -11,9 +11,12 @@ import re
 from alembic import context
 from sqlalchemy import Connection, create_engine, pool
 
+from backend.store import alert_tables
 from backend.store.engine import store_url
 from backend.store.tables import PARTITIONED, metadata
 
+# Whose tables are in the metadata by being imported.
+_MODULES = (alert_tables,)
 _PARTITION = re.compile(rf"^(?:{'|'.join(PARTITIONED)})_p\d{{8}}$")
 
 

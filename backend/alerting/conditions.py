@@ -1,0 +1,270 @@
+"""Each rule's condition: what a signal says about it now, in words that name job, vertex, subtasks, hosts and phase.
+
+Data that is not current reads *unknown*, whatever it shows: neither an alarm nor an all-clear is made of it. A job
+that ended and a target nobody watches any more read *gone*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from itertools import pairwise
+from statistics import median
+
+from backend.alerting.lifecycle import LinkedCheckpoint, Reading, ReadingKind
+from backend.alerting.prediction import NoForecast, forecast
+from backend.alerting.rules import RuleName, RuleSettings
+from backend.alerting.signals import EndedCheckpoint, JobSignal, Place, ServiceSignal, Signal, TargetSignal
+from backend.analysis import sentences as say
+from backend.analysis.progress import Judged
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.observation import JobState
+
+_TOLERABLE_MAX = 3
+_GAPS_MIN = 3
+_JOBS_NAMED_MAX = 5
+
+
+def read(settings: RuleSettings, signal: Signal) -> Reading:
+    """What the rule says of the signal's subject."""
+    if not settings.is_enabled:
+        return Reading(ReadingKind.GONE, "the rule was switched off")
+    match signal:
+        case JobSignal():
+            return _of_job(settings, signal)
+        case TargetSignal():
+            return _TARGET_RULES[settings.rule.name](settings, signal)
+        case ServiceSignal():
+            return _watchdog()
+
+
+def health_window_ms(signal: JobSignal) -> float | None:
+    """max(interval, timeout) x (min(tolerable failures, 3) + 2), interval and timeout as observed; None: not known.
+
+    The interval observed is the one the engine reports, or the median time between triggers where that is longer:
+    checkpoints that outlast their interval are triggered further apart.
+    """
+    config = signal.config
+    if config is None or not config.interval_ms or not config.timeout_ms:
+        return None
+    gaps_ms = [(b - a) / timedelta(milliseconds=1) for a, b in pairwise(signal.triggers)]
+    observed_ms = median(gaps_ms) if len(gaps_ms) >= _GAPS_MIN else 0.0
+    tolerable = min(max(0, config.tolerable_failed_count or 0), _TOLERABLE_MAX)
+    return max(config.interval_ms, observed_ms, config.timeout_ms) * (tolerable + 2)
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------
+
+
+def _of_job(settings: RuleSettings, signal: JobSignal) -> Reading:
+    if not signal.is_watched:
+        return Reading(ReadingKind.GONE, "its target is no longer watched")
+    if signal.state is JobState.ENDED:
+        return Reading(ReadingKind.GONE, "the job ended")
+    if signal.stale_reason is not None:
+        return Reading(ReadingKind.UNKNOWN, signal.stale_reason)
+    return _JOB_RULES[settings.rule.name](settings, signal)
+
+
+def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
+    newest = signal.ended[-int(settings["window_count"]) :]
+    found = [c for c in newest if c.reason is FailureReason.EXPIRED]
+    if len(found) < settings["expired_min_count"]:
+        return _clear(signal, f"{len(found)} of the last {len(newest)} checkpoints expired")
+    last = found[-1]
+    after = f" after {say.duration(last.duration_ms)}" if last.duration_ms is not None else ""
+    summary = f"{signal.name}: checkpoint {last.checkpoint_id} expired{after}"
+    more = f"{say.of_the_last(len(found), len(newest))} expired. " if len(found) > 1 else ""
+    return _active(signal, summary, more, signal.place, _linked(found), value=len(found))
+
+
+def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
+    row: list[EndedCheckpoint] = []
+    for checkpoint in reversed(signal.ended):
+        if checkpoint.status is CheckpointStatus.COMPLETED:
+            break
+        if checkpoint.is_failure:
+            row.insert(0, checkpoint)
+    if len(row) < settings["failures_min_count"]:
+        return _clear(signal, f"{len(row)} failures in a row")
+    reasons = [c.reason.value for c in row if c.reason is not None]
+    commonest = max(reasons, key=lambda r: (reasons.count(r), r), default="unknown")
+    summary = f"{signal.name}: the last {len(row)} checkpoints failed, one after the other"
+    return _active(signal, summary, f"Commonest reason: {commonest}. ", signal.place, _linked(row), value=len(row))
+
+
+def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
+    window_ms = health_window_ms(signal)
+    if window_ms is None:
+        return Reading(ReadingKind.UNKNOWN, "interval or timeout of its checkpoints are not known")
+    window_ms *= settings["window_ratio"]
+    # A run that has just begun has had no time to complete one; nor has a job that stood still before it.
+    since = max(signal.last_completed_at or signal.run_started_at, signal.run_started_at)
+    age_ms = (signal.now_engine - since) / timedelta(milliseconds=1)
+    if age_ms <= window_ms:
+        words = f"the last completed one is {say.duration(max(0.0, age_ms))} old"
+        return _clear(signal, f"{words}, within the health window of {say.duration(window_ms)}")
+    summary = f"{signal.name}: no checkpoint completed for {say.duration(age_ms)}"
+    last = "" if signal.last_completed is None else f"The last was checkpoint {signal.last_completed[1]}. "
+    more = f"The health window is {say.duration(window_ms)}. {last}"
+    newest = _linked([c for c in signal.ended if c.is_failure][-3:])
+    if signal.opened is not None:
+        newest = (*newest, LinkedCheckpoint(signal.opened.run_id, signal.opened.checkpoint_id))
+    if not newest and signal.last_completed is not None:
+        newest = (LinkedCheckpoint(*signal.last_completed),)
+    return _active(signal, summary, more, signal.place, newest, value=age_ms / 1000)
+
+
+def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
+    opened = signal.opened
+    timeout_ms = opened.running.timeout_ms if opened is not None else None
+    if opened is None:
+        return _not_foretold(signal, "no checkpoint is running")
+    if not timeout_ms:
+        return _not_foretold(signal, "the timeout is not known")
+    told = forecast(
+        opened.running,
+        opened.past,
+        confidence_min_ratio=settings["confidence_min_ratio"],
+        past_min_count=int(settings["past_min_count"]),
+    )
+    if isinstance(told, NoForecast):
+        return _not_foretold(signal, told.reason)
+    sure = f"at least {say.duration(told.duration_least_ms)} with {told.confidence_ratio:.0%} confidence"
+    words = f"{say.duration(told.duration_ms)} predicted ({sure}, from {told.past_count} past checkpoints)"
+    if told.duration_least_ms < timeout_ms:
+        return _clear(signal, f"checkpoint {opened.checkpoint_id}: {words}, the timeout is {say.duration(timeout_ms)}")
+    summary = f"{signal.name}: checkpoint {opened.checkpoint_id} will time out ({say.duration(timeout_ms)})"
+    far = f"{opened.running.acknowledged_count} of {opened.running.subtask_count} acknowledged after "
+    more = f"{words[0].upper()}{words[1:]}; {far}{say.duration(opened.running.elapsed_ms)}. "
+    linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
+    place = _merged(signal.place, opened.waiting)
+    return _active(signal, summary, more, place, linked, value=told.duration_least_ms / 1000)
+
+
+def _not_foretold(signal: JobSignal, why: str) -> Reading:
+    """Nothing is foretold: all is well only where the newest one that ended completed."""
+    newest = signal.ended[-1] if signal.ended else None
+    if newest is not None and newest.status is CheckpointStatus.COMPLETED:
+        return _clear(signal, f"{why}; checkpoint {newest.checkpoint_id} completed")
+    return Reading(ReadingKind.UNKNOWN, f"{why}; no newer checkpoint has completed")
+
+
+def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
+    opened = signal.opened
+    if opened is None:
+        return _clear(signal, "no checkpoint is running")
+    is_stuck = opened.judgement.state is Judged.STUCK
+    if not is_stuck or opened.silent_ms < settings["silence_min_s"] * 1000:
+        return _clear(signal, opened.judgement.rule)
+    summary = f"{signal.name}: checkpoint {opened.checkpoint_id} is stuck"
+    more = f"{opened.judgement.rule[0].upper()}{opened.judgement.rule[1:]}. "
+    linked = (LinkedCheckpoint(opened.run_id, opened.checkpoint_id),)
+    place = _merged(signal.place, opened.waiting)
+    return _active(signal, summary, more, place, linked, value=opened.silent_ms / 1000)
+
+
+# --- targets and the service --------------------------------------------------------------------------------------
+
+
+def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
+    if signal.state not in ("unreachable", "malformed"):
+        if signal.state == "ok":
+            return Reading(ReadingKind.CLEAR, "it answers")
+        return Reading(ReadingKind.UNKNOWN, "it has not been read yet")
+    does = "does not answer" if signal.state == "unreachable" else "answers, but not as its kind does"
+    since_ms = (signal.now - signal.since) / timedelta(milliseconds=1) if signal.since is not None else None
+    ago = f" for {say.duration(max(0.0, since_ms))}" if since_ms is not None else ""
+    why = f"{signal.reason}. " if signal.reason else ""
+    return _active_target(signal, f"{signal.name} {does}{ago}", why, since_ms)
+
+
+def _stale(settings: RuleSettings, signal: TargetSignal) -> Reading:
+    since = signal.last_attempt_at or signal.added_at
+    age_ms = (signal.now - since) / timedelta(milliseconds=1)
+    # A target that is read once an hour is not stale after a minute.
+    limit_ms = max(settings["stale_after_s"], 3 * (signal.poll_interval_s or 0.0)) * 1000
+    if age_ms <= limit_ms:
+        return Reading(ReadingKind.CLEAR, f"a collector tried it {say.duration(max(0.0, age_ms))} ago")
+    verb = "was last tried" if signal.last_attempt_at is not None else "has never been tried; it was added"
+    summary = f"{signal.name}: no collector reads it"
+    return _active_target(signal, summary, f"It {verb} {say.duration(age_ms)} ago. ", age_ms)
+
+
+def _watchdog() -> Reading:
+    annotations = {"summary": "Alerts are evaluated and delivered", "description": "Where this stops, they are not."}
+    return Reading(ReadingKind.ACTIVE, "it always fires", annotations=annotations)
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def _active(
+    signal: JobSignal,
+    summary: str,
+    more: str,
+    place: Place,
+    checkpoints: tuple[LinkedCheckpoint, ...],
+    *,
+    value: float,
+) -> Reading:
+    annotations = {"summary": summary, "description": f"{summary}. {more}{_where(place)}", "job": signal.name}
+    annotations["vertex"] = place.vertex or "not known"
+    annotations["subtasks"] = ", ".join(map(str, place.subtasks)) or "not known"
+    annotations["hosts"] = ", ".join(place.hosts) or "not known"
+    annotations["phase"] = place.phase.value if place.phase is not None else "not known"
+    return Reading(ReadingKind.ACTIVE, summary, float(value), annotations, checkpoints)
+
+
+def _active_target(signal: TargetSignal, summary: str, more: str, age_ms: float | None) -> Reading:
+    named = list(signal.job_names[:_JOBS_NAMED_MAX])
+    if len(signal.job_names) > _JOBS_NAMED_MAX:
+        named.append(f"{len(signal.job_names) - _JOBS_NAMED_MAX} more")
+    jobs = f"Not watched meanwhile: {say.listed(named)}." if named else "No job of it is known."
+    seen = "never" if signal.last_success_at is None else signal.last_success_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    annotations = {
+        "summary": summary,
+        "description": f"{summary}. {more}{jobs} Last answer: {seen}.",
+        "target": signal.name,
+        "jobs": ", ".join(signal.job_names) or "not known",
+    }
+    return Reading(ReadingKind.ACTIVE, summary, None if age_ms is None else age_ms / 1000, annotations)
+
+
+def _clear(signal: JobSignal, why: str) -> Reading:
+    return Reading(ReadingKind.CLEAR, why)
+
+
+def _where(place: Place) -> str:
+    if place.vertex is None:
+        return "Which vertex holds the barrier is not known yet."
+    who = f"{place.vertex} {say.subtasks(place.subtasks)}" if place.subtasks else place.vertex
+    on = f" on {say.listed(place.hosts)}" if place.hosts else ""
+    phase = f", phase {place.phase.value}" if place.phase is not None else ""
+    sentence = f" {place.sentence}" if place.sentence else ""
+    return f"Look at {who}{on}{phase}.{sentence}"
+
+
+def _merged(verdict: Place, waiting: Place) -> Place:
+    """The verdict's place; whom the checkpoint waits for, where the verdict names nobody."""
+    if verdict.vertex is not None:
+        return verdict
+    return Place(waiting.vertex, waiting.subtasks, waiting.hosts, verdict.phase or waiting.phase, verdict.sentence)
+
+
+def _linked(checkpoints: list[EndedCheckpoint]) -> tuple[LinkedCheckpoint, ...]:
+    return tuple(LinkedCheckpoint(c.run_id, c.checkpoint_id) for c in checkpoints)
+
+
+_JOB_RULES: Mapping[RuleName, Callable[[RuleSettings, JobSignal], Reading]] = {
+    RuleName.CHECKPOINT_EXPIRED: _expired,
+    RuleName.CONSECUTIVE_FAILURES: _consecutive,
+    RuleName.NO_COMPLETED_CHECKPOINT: _none_completed,
+    RuleName.CHECKPOINT_WILL_TIME_OUT: _will_time_out,
+    RuleName.CHECKPOINT_STUCK: _stuck,
+}
+_TARGET_RULES: Mapping[RuleName, Callable[[RuleSettings, TargetSignal], Reading]] = {
+    RuleName.TARGET_UNREACHABLE: _unreachable,
+    RuleName.COLLECTOR_STALE: _stale,
+}

@@ -1,0 +1,109 @@
+"""What is sent: the bodies of Alertmanager's ``POST /api/v2/alerts`` and of the generic webhook, version 4.
+
+Sources: Alertmanager's ``api/v2/openapi.yaml`` (labels identify, ``endsAt`` in the past resolves) and the webhook
+payload its documentation describes. A firing alert sent to Alertmanager ends in the future: it resolves there by
+itself unless it is sent again before, as Prometheus does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+from backend.alerting.lifecycle import Alert, LinkedCheckpoint
+
+Json = Mapping[str, object]
+_NEVER = "0001-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Addresses of our pages, under the public base URL (no slash at its end)."""
+
+    base_url: str
+
+    def alert(self, alert_id: str) -> str:
+        """The page of one alert."""
+        return f"{self.base_url}/ui/alerts/{quote(alert_id, safe='')}"
+
+    def job(self, job_id: str) -> str:
+        """The page of one job."""
+        return f"{self.base_url}/ui/jobs/{quote(job_id, safe='')}"
+
+    def checkpoint(self, job_id: str, linked: LinkedCheckpoint) -> str:
+        """The permalink of one checkpoint."""
+        return f"{self.job(job_id)}/runs/{quote(linked.run_id, safe='')}/checkpoints/{linked.checkpoint_id}"
+
+    def targets(self) -> str:
+        """The page of the targets."""
+        return f"{self.base_url}/ui/targets"
+
+    def runbook(self, rule: str) -> str:
+        """The page of a rule's runbook."""
+        return f"{self.base_url}/ui/runbooks/{quote(rule, safe='')}"
+
+
+def permalink(alert: Alert, links: Links) -> str:
+    """Where to look: its newest checkpoint, else its job, else the targets."""
+    job_id = alert.identity.job_id
+    if job_id is None:
+        return links.targets() if alert.identity.target_id is not None else links.alert(alert.id)
+    return links.checkpoint(job_id, alert.checkpoints[-1]) if alert.checkpoints else links.job(job_id)
+
+
+def texts_of(alert: Alert, links: Links) -> dict[str, str]:
+    """The alert's words, with where to look and what to do."""
+    where = permalink(alert, links)
+    texts = dict(alert.reading.annotations)
+    if "description" in texts:
+        texts["description"] = f"{texts['description']} {where}"
+    return texts | {"link": where, "runbook_url": links.runbook(alert.identity.rule)}
+
+
+def for_alertmanager(alert: Alert, links: Links, *, ends_at: datetime) -> Json:
+    """One entry of the array that Alertmanager takes. ``ends_at``: when it resolves unless sent again."""
+    return {
+        "labels": dict(alert.identity.labels),
+        "annotations": texts_of(alert, links),
+        "startsAt": _rfc3339(alert.fired_at or alert.began_at),
+        "endsAt": _rfc3339(alert.ended_at or ends_at),
+        "generatorURL": links.alert(alert.id),
+    }
+
+
+def for_webhook(alert: Alert, links: Links, *, is_firing: bool, receiver: str) -> Json:
+    """The webhook's body: one alert a message."""
+    texts, labels = texts_of(alert, links), dict(alert.identity.labels)
+    status = "firing" if is_firing else "resolved"
+    entry = {
+        "status": status,
+        "labels": labels,
+        "annotations": texts,
+        "startsAt": _rfc3339(alert.fired_at or alert.began_at),
+        "endsAt": _NEVER if is_firing or alert.ended_at is None else _rfc3339(alert.ended_at),
+        "generatorURL": links.alert(alert.id),
+        "fingerprint": alert.identity.fingerprint,
+    }
+    return {
+        "version": "4",
+        "groupKey": f'{{}}:{{alertname="{alert.identity.rule}", fingerprint="{alert.identity.fingerprint}"}}',
+        "truncatedAlerts": 0,
+        "status": status,
+        "receiver": receiver,
+        "groupLabels": {"alertname": alert.identity.rule},
+        "commonLabels": labels,
+        "commonAnnotations": texts,
+        "externalURL": links.base_url,
+        "alerts": [entry],
+    }
+
+
+def valid_until(now: datetime, resend_s: float) -> datetime:
+    """When a firing alert resolves at Alertmanager by itself: four times the pause between two sends, as Prometheus."""
+    return now + timedelta(seconds=4 * resend_s)
+
+
+def _rfc3339(instant: datetime) -> str:
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,6 +1,6 @@
 """Create what alerting keeps: rules as changed, episodes and their history, silences, receivers, the outbox.
 
-Revision 0003. Only adds tables; older processes do not notice.
+Revision 0004. Only adds tables; older processes do not notice.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision: str = "0003"
-down_revision: str | None = "0002"
+revision: str = "0004"
+down_revision: str | None = "0003"
 branch_labels: str | None = None
 depends_on: str | None = None
 

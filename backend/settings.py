@@ -6,11 +6,13 @@ A value out of bounds is an ``InvalidInputError`` that names the variable and wh
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -21,9 +23,20 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+# Long enough that guessing is hopeless, and such that it can stand in a header.
+_VISIBLE = re.compile(r"[!-~]{16,512}", re.ASCII)
+_VISIBLE_ALLOWED = "16 to 512 visible ASCII characters; for example the output of `openssl rand -hex 32`"
+
+
 def _none_if_empty(value: object) -> object:
     # Path("") would be the current folder.
     return None if value == "" else value
+
+
+def _networks(value: str) -> str:
+    for part in names(value):
+        ipaddress.ip_network(part, strict=False)
+    return value
 
 
 class Settings(BaseSettings):
@@ -37,9 +50,17 @@ class Settings(BaseSettings):
     """Port of the API and the pages."""
     api_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:8050"
     """Where ``barrierscope targets`` finds the running API."""
-    api_token: SecretStr | None = None
+    api_token: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
     """Bearer token of the API; needed to listen on, or to reach, an address that is not loopback."""
-    database_url: SecretStr | None = None
+    api_token_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
+    """File that holds the bearer token, instead of ``api_token``."""
+    public_url: Annotated[
+        Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$")] | None, BeforeValidator(_none_if_empty)
+    ] = None
+    """Where people find the pages when a proxy stands before them: ``https://barrierscope.example``, without a path."""
+    trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
+    """Comma-separated addresses or networks of proxies whose ``X-Forwarded-For`` and ``-Proto`` are believed."""
+    database_url: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
     """PostgreSQL of the roles run one by one; ``up`` brings its own."""
     data_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """Folder of ``up``: database, logs, run files."""
@@ -49,6 +70,8 @@ class Settings(BaseSettings):
     """Port of the live runtime's REST."""
     runtime_warm_up_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
     """Virtual seconds the live runtime runs ahead at its start, so that there is history at first sight."""
+    runtime_allowed_hosts: str = ""
+    """Comma-separated names the live runtime's REST may be asked under besides its address and loopback."""
     built_in_target: str | None = None
     """Root of the live runtime that ``up`` runs; ``migrate`` registers it, or removes it where this is empty."""
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 2.0
@@ -59,10 +82,30 @@ class Settings(BaseSettings):
     """The oldest days are dropped while the store is larger than this."""
     allowed_targets: str = ""
     """Comma-separated hosts or networks that targets added through the API may have when not on loopback only."""
+    heartbeat_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
+    """File that ``collect`` and ``alert`` touch every 5 s while they are alive, for a probe that looks at its age."""
     log_level: LogLevel = "info"
     """Least severe log line that is written."""
     xdg_data_home: Annotated[Path | None, Field(validation_alias="XDG_DATA_HOME")] = None
     """The desktop standard's folder for data of a user; ``~/.local/share`` where it is not set."""
+
+    def token(self) -> str | None:
+        """The API's bearer token, from the variable or the file.
+
+        Raises:
+            InvalidInputError: both are set, the file cannot be read, or what is there is no token. It is not repeated.
+
+        """
+        if self.api_token_file is None:
+            return None if self.api_token is None else _token(self.api_token.get_secret_value(), "API_TOKEN")
+        if self.api_token is not None:
+            raise _environment("API_TOKEN_FILE", f"{PREFIX}API_TOKEN is set as well", "one of the two")
+        try:
+            text = self.api_token_file.expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise _environment("API_TOKEN_FILE", f"{self.api_token_file} cannot be read ({why})", None) from None
+        return _token(text.strip(), "API_TOKEN_FILE")
 
     def data_dir_or_default(self) -> Path:
         """The data folder: the one set; else ``/var/lib/barrierscope`` as root, else under XDG's data home."""
@@ -93,7 +136,24 @@ def _problem(error: dict[str, Any]) -> FieldProblem:
     name = str(error["loc"][0]) if error["loc"] else "?"
     field = Settings.model_fields.get(name)
     variable = name if field is None or field.validation_alias else PREFIX + name.upper()
-    return FieldProblem(variable, f"{error['msg']}, got {str(error['input'])!r}")
+    is_secret = field is not None and "Secret" in str(field.annotation)
+    return FieldProblem(variable, error["msg"] if is_secret else f"{error['msg']}, got {str(error['input'])!r}")
+
+
+def _token(text: str, name: str) -> str:
+    if not _VISIBLE.fullmatch(text):
+        problem = "is empty" if not text else f"has {len(text)} characters, or some that cannot stand in a header"
+        raise _environment(name, problem, _VISIBLE_ALLOWED)
+    return text
+
+
+def _environment(name: str, problem: str, allowed: str | None) -> InvalidInputError:
+    return InvalidInputError([FieldProblem(PREFIX + name, problem, allowed)], what="environment")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The parts of a comma-separated setting."""
+    return tuple(part for part in (p.strip() for p in text.split(",")) if part)
 
 
 def child_environment(**values: str) -> dict[str, str]:

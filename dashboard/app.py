@@ -38,8 +38,8 @@ _INDEX = """<!DOCTYPE html>
 """
 
 
-def create_dash(client: ApiClient) -> Dash:
-    """The application over one API client; its ASGI server is ``.server``."""
+def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
+    """The application over one API client; its ASGI server is ``.server``. ``has_login``: show the way out."""
     app = Dash(
         "dashboard",
         backend="fastapi",
@@ -54,7 +54,7 @@ def create_dash(client: ApiClient) -> Dash:
         add_log_handler=False,
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
-    app.layout = shell.shell()
+    app.layout = shell.shell(has_login=has_login)
     _register_shell(app)
     _register_service(app, client)
     for page in (fleet, job, checkpoint, targets):

@@ -15,8 +15,9 @@ def create_app(
     """The ASGI application that serves the pages under ``/ui/``.
 
     ``transport`` is ``httpx.ASGITransport`` in one process with the API, or None to connect to ``api_base_url``
-    (``http://127.0.0.1:8050``, without ``/api/v1``). ``token`` is the API's bearer token.
+    (``http://127.0.0.1:8050``, without ``/api/v1``). ``token`` is the API's bearer token: where there is one, people
+    log in, and are shown the way out.
     """
     client = ApiClient(transport=transport, base_url=api_base_url, token=token)
-    dash = create_dash(client)
+    dash = create_dash(client, has_login=token is not None)
     return DashboardApp(dash.server, content_security_policy=content_security_policy(dash), close=client.close)

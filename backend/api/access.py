@@ -2,61 +2,89 @@
 
 While only this machine can reach the service there is no login, but a request made to another name (DNS rebinding) or
 by a page of another site is refused. Everywhere else each request needs the token: scripts as a bearer, people once on
-the login page, which sets a cookie that holds a keyed digest of the token and never the token itself.
+the login page, which sets a cookie that holds a signed session and never the token itself.
+
+Invariants: nothing that was sent as a token, right or wrong, is answered, logged or redirected to; what a cookie
+authorises to change something came from a page of ours.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
-from starlette.datastructures import Headers
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backend.api import login_page
+from backend.api.attempts import Attempts
 from backend.api.problems import problem
+from backend.api.sessions import MAX_AGE_S, Sessions, is_same
+from backend.contracts.api import ProblemField
 
 LOGIN_PATH = "/login"
+LOGOUT_PATH = "/logout"
 _COOKIE = "barrierscope_session"
-_COOKIE_MAX_AGE_S = 12 * 3600
-_FORM_MAX_BYTES = 4096
+_FORM_MAX_BYTES = 8192
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_FORM = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Barrierscope: log in</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui,sans-serif;max-width:24rem;margin:15vh auto;
-padding:0 1rem}}label{{display:block}}input,button{{font:inherit;width:100%;box-sizing:border-box;padding:.5rem;
-margin:.4rem 0}}</style></head>
-<body><h1>Barrierscope</h1><p role="status">{message}</p><form method="post" action="/login">
-<label for="token">API token</label><input id="token" name="token" type="password" autocomplete="current-password"
-required autofocus><button>Log in</button></form></body></html>
-"""
-_FORM_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-)
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+# Fetch Metadata: what another site, or another port of this one, may do is follow a link.
+_ELSEWHERE = frozenset({"cross-site", "same-site"})
+_FRAMED = frozenset({"iframe", "frame", "object", "embed"})
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """``token`` None: loopback only. ``hosts`` are the names the service may be asked under then."""
+    """``token`` None: loopback only.
+
+    ``hosts`` are names the service may be asked under besides loopback's. ``public_url`` is where browsers find it
+    (``https://barrierscope.example``), which behind a proxy is not what the request says.
+    """
 
     token: str | None
     hosts: frozenset[str] = frozenset()
+    public_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """Why there is no entry: ``pointer`` is the header that is missing or wrong."""
+
+    slug: str
+    pointer: str
+    detail: str
+    challenge: str = ""
 
 
 class Access:
     """ASGI middleware before everything else."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: AccessRules,
+        *,
+        now_s: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._app = app
-        self._token = rules.token
-        self._hosts = _LOOPBACK | rules.hosts
-        # Keyed by the token: whoever reads the cookie cannot make the token of it.
-        self._session = "" if rules.token is None else _digest(rules.token)
+        self._public = urlsplit(rules.public_url) if rules.public_url else None
+        public = frozenset() if self._public is None else frozenset({_without_port(self._public.netloc)})
+        self._hosts = _LOOPBACK | rules.hosts | public
+        # Without a public address nobody knows under which names a proxy or a cluster offers it.
+        self._is_any_host_own = rules.token is not None and rules.public_url is None
+        self._gate = (
+            None if rules.token is None else _Gate(rules.token, Sessions(rules.token, now_s), Attempts(monotonic))
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -66,86 +94,216 @@ class Access:
             # Nothing here speaks it.
             await send({"type": "websocket.close", "code": 1008})
             return
-        refusal = self._foreign(scope) or await self._login(scope, receive) or self._unknown(scope)
+        send = _guarded(send)
+        refusal = self._foreign(scope)
+        if refusal is None and self._gate is not None:
+            refusal = await self._gate.admit(scope, receive, is_secure=self._is_secure(scope))
         await (refusal or self._app)(scope, receive, send)
 
     def _foreign(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
+        headers, path = Headers(scope=scope), scope["path"]
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._token is None and _without_port(host) not in self._hosts:
-            detail = f"this service is not known as {host[:100]!r}; ask it as 127.0.0.1 or localhost"
-            return problem(403, "foreign-host", detail, instance=scope["path"])
-        if origin is not None and urlsplit(origin).netloc != host:
-            return problem(403, "foreign-origin", "pages of another site may not ask here", instance=scope["path"])
+        has_bearer = self._gate is not None and "authorization" in headers
+        if not (self._is_any_host_own or has_bearer or _without_port(host) in self._hosts):
+            ask = "127.0.0.1 or localhost" if self._public is None else self._public.netloc
+            detail = f"this service is not known as {host[:100]!r}; ask it as {ask}"
+            return problem(403, "foreign-host", detail, instance=path)
+        if (origin is not None and not self._is_own(origin, host)) or _is_from_elsewhere(scope["method"], headers):
+            return problem(403, "foreign-origin", "pages of another site may not ask here", instance=path)
         return None
 
-    async def _login(self, scope: Scope, receive: Receive) -> Response | None:
-        if self._token is None or scope["path"] != LOGIN_PATH:
-            return None
-        if scope["method"] in ("GET", "HEAD"):
-            return _form("This service needs its API token.")
-        if scope["method"] != "POST":
-            return problem(405, "method-not-allowed", "GET or POST", headers={"Allow": "GET, POST"})
-        given = await _form_token(Request(scope, receive))
-        if given is None or not _is_same(given, self._token):
-            return _form("That is not the token.", 401)
-        answer = RedirectResponse("/ui/", 303)
-        is_secure = scope.get("scheme") == "https"
+    def _is_own(self, origin: str, host: str) -> bool:
+        parts = urlsplit(origin)
+        if not parts.netloc:
+            return False
+        if self._public is not None and (parts.scheme, _with_port(parts.scheme, parts.netloc)) == (
+            self._public.scheme,
+            _with_port(self._public.scheme, self._public.netloc),
+        ):
+            return True
+        return parts.scheme in _DEFAULT_PORTS and parts.netloc.lower() == host.lower()
+
+    def _is_secure(self, scope: Scope) -> bool:
+        """Whether the browser speaks TLS, be it with a proxy before us."""
+        if scope.get("scheme") == "https":
+            return True
+        host = _without_port(Headers(scope=scope).get("host", ""))
+        return self._public is not None and self._public.scheme == "https" and host not in _LOOPBACK
+
+
+@dataclass(frozen=True, slots=True)
+class _Gate:
+    """Login, logout, and who is neither."""
+
+    token: str
+    sessions: Sessions
+    attempts: Attempts
+
+    async def admit(self, scope: Scope, receive: Receive, *, is_secure: bool) -> Response | None:
+        """None: let in. Else what to answer."""
+        method, path = scope["method"], scope["path"]
+        if path == LOGIN_PATH:
+            if method == "POST":
+                return await self._log_in(scope, receive, is_secure=is_secure)
+            return self._ask(scope) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD, POST")
+        if path == LOGOUT_PATH:
+            return _log_out(is_secure=is_secure) if method == "POST" else _method_not_allowed(path, "POST")
+        return self._refuse(scope)
+
+    def _ask(self, scope: Scope) -> Response:
+        after = parse_qs(scope["query_string"].decode("latin-1")).get("next", [login_page.AFTER_LOGIN])[0]
+        if self.sessions.is_open(_cookie(Headers(scope=scope).get("cookie", ""))):
+            return RedirectResponse(login_page.own_page(after), 303)
+        return login_page.form("This service needs its API token.", after=after)
+
+    async def _log_in(self, scope: Scope, receive: Receive, *, is_secure: bool) -> Response:
+        given, after = await _filled_in(Request(scope, receive))
+        address = _address(scope)
+        if wait_s := self.attempts.wait_s(address):
+            words = f"Too many wrong tokens from your address; try again in {wait_s} s."
+            return login_page.form(words, after=after, status=429, headers={"Retry-After": str(wait_s)})
+        if given is None or not is_same(given, self.token):
+            self._note_wrong(scope, given or "")
+            return login_page.form("That is not the token.", after=after, status=401)
+        answer = RedirectResponse(login_page.own_page(after), 303)
+        name = _cookie_name(is_secure=is_secure)
         answer.set_cookie(
-            _COOKIE, self._session, max_age=_COOKIE_MAX_AGE_S, httponly=True, samesite="strict", secure=is_secure
+            name, self.sessions.open(), max_age=MAX_AGE_S, httponly=True, samesite="strict", secure=is_secure
         )
         return answer
 
-    def _unknown(self, scope: Scope) -> Response | None:
-        if self._token is None:
-            return None
+    def _refuse(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _is_same(given.strip(), self._token):
-            return None
-        if _is_same(_cookie(headers.get("cookie", "")), self._session):
-            return None
+        given = headers.get("authorization")
+        if given is not None:
+            return self._check_bearer(scope, given)
+        cookie = _cookie(headers.get("cookie", ""))
+        if self.sessions.is_open(cookie):
+            return self._check_own_page(scope, headers)
         if scope["path"].startswith("/api/") or scope["method"] not in ("GET", "HEAD"):
+            if cookie:
+                return _unauthorized(scope, _Wrong("session-ended", "Cookie", "the session has ended; log in again"))
             detail = "a bearer token is needed: Authorization: Bearer ..."
-            challenge = {"WWW-Authenticate": 'Bearer realm="barrierscope"'}
-            return problem(401, "token-needed", detail, instance=scope["path"], headers=challenge)
-        return RedirectResponse(LOGIN_PATH, 303)
+            return _unauthorized(scope, _Wrong("token-needed", "Authorization", detail))
+        page = _page(scope)
+        if headers.get("sec-fetch-site") == "cross-site":
+            return login_page.step(page)
+        return RedirectResponse(f"{LOGIN_PATH}?next={quote(login_page.own_page(page), safe='/')}", 303)
+
+    def _check_bearer(self, scope: Scope, header: str) -> Response | None:
+        scheme, _, given = header.partition(" ")
+        given = given.strip()
+        if scheme.lower() != "bearer" or not given:
+            detail = "is not of the form: Bearer TOKEN"
+            return _unauthorized(scope, _Wrong("token-needed", "Authorization", detail, 'error="invalid_request"'))
+        if wait_s := self.attempts.wait_s(_address(scope)):
+            detail = f"too many wrong tokens from this address; try again in {wait_s} s"
+            headers = {"Retry-After": str(wait_s)}
+            return problem(429, "too-many-attempts", detail, instance=scope["path"], headers=headers)
+        if is_same(given, self.token):
+            return None
+        self._note_wrong(scope, given)
+        detail = "the bearer token is not this service's"
+        return _unauthorized(scope, _Wrong("token-wrong", "Authorization", detail, 'error="invalid_token"'))
+
+    def _check_own_page(self, scope: Scope, headers: Headers) -> Response | None:
+        # A foreign origin was refused before; here the proof must be there.
+        is_proven = "origin" in headers or headers.get("sec-fetch-site") == "same-origin"
+        if scope["method"] in _READING or is_proven:
+            return None
+        detail = "with a session, only the pages of this service may change something; scripts send the token"
+        return problem(403, "foreign-origin", detail, instance=scope["path"])
+
+    def _note_wrong(self, scope: Scope, given: str) -> None:
+        address = _address(scope)
+        self.attempts.note_wrong(address, given)
+        is_damped = self.attempts.wait_s(address) > 0
+        _log.warning("a wrong token was sent", address=address, path=scope["path"], is_damped=is_damped)
 
 
-async def _form_token(request: Request) -> str | None:
+def _log_out(*, is_secure: bool) -> Response:
+    answer = RedirectResponse(LOGIN_PATH, 303)
+    answer.delete_cookie(_cookie_name(is_secure=is_secure), secure=is_secure, httponly=True, samesite="strict")
+    return answer
+
+
+def _unauthorized(scope: Scope, wrong: _Wrong) -> Response:
+    challenge = ", ".join(part for part in ('Bearer realm="barrierscope"', wrong.challenge) if part)
+    field = ProblemField(pointer=wrong.pointer, detail=wrong.detail)
+    headers = {"WWW-Authenticate": challenge, "Cache-Control": "no-store"}
+    return problem(401, wrong.slug, wrong.detail, instance=scope["path"], errors=[field], headers=headers)
+
+
+def _method_not_allowed(path: str, allowed: str) -> Response:
+    return problem(405, "method-not-allowed", f"{path} knows {allowed}", instance=path, headers={"Allow": allowed})
+
+
+def _is_from_elsewhere(method: str, headers: Headers) -> bool:
+    """Whether a browser says that another site asks, and not by following a link to here."""
+    if headers.get("sec-fetch-site") not in _ELSEWHERE:
+        return False
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") not in _FRAMED
+    return not (is_link and method in _READING)
+
+
+def _guarded(send: Send) -> Send:
+    """No answer is read as something else than it says, nor embedded by another site."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+            headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        await send(message)
+
+    return send_with_headers
+
+
+async def _filled_in(request: Request) -> tuple[str | None, str]:
+    """The token of the form, None where there is none, and the page to go to."""
     body = b""
     try:
         async for chunk in request.stream():
             body += chunk
             if len(body) > _FORM_MAX_BYTES:
-                return None
+                return None, login_page.AFTER_LOGIN
     except ClientDisconnect:
-        return None
-    values = parse_qs(body.decode("utf-8", "replace")).get("token", [])
-    return values[0] if values else None
+        return None, login_page.AFTER_LOGIN
+    values = parse_qs(body.decode("utf-8", "replace"))
+    token = values.get("token", [None])[0]
+    return token.strip() if token else None, values.get("next", [login_page.AFTER_LOGIN])[0]
 
 
-def _form(message: str, status: int = 200) -> Response:
-    headers = {"Content-Security-Policy": _FORM_POLICY, "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
-    return HTMLResponse(_FORM.format(message=message), status, headers=headers)
+def _page(scope: Scope) -> str:
+    """The path and query as they were asked for."""
+    path, query = scope.get("raw_path") or scope["path"].encode(), scope["query_string"]
+    return b"?".join(part for part in (path, query) if part).decode("latin-1")
 
 
-def _digest(token: str) -> str:
-    return hmac.new(token.encode(), b"barrierscope session 1", hashlib.sha256).hexdigest()
-
-
-def _is_same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(), wanted.encode())
+def _cookie_name(*, is_secure: bool) -> str:
+    # The prefix makes the browser itself refuse the cookie from plain HTTP and from other hosts of the domain.
+    return f"__Host-{_COOKIE}" if is_secure else _COOKIE
 
 
 def _cookie(header: str) -> str:
     try:
-        found = SimpleCookie(header).get(_COOKIE)
+        found = SimpleCookie(header)
     except CookieError:
         return ""
-    return found.value if found is not None else ""
+    return next((found[name].value for name in (f"__Host-{_COOKIE}", _COOKIE) if name in found), "")
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def _without_port(host: str) -> str:
     name, sign, port = host.rpartition(":")
     return (name if sign and port.isdecimal() else host).lower()
+
+
+def _with_port(scheme: str, netloc: str) -> str:
+    host = _without_port(netloc)
+    port = netloc[len(host) + 1 :] or str(_DEFAULT_PORTS.get(scheme, ""))
+    return f"{host}:{port}"

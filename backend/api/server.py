@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from backend.api.access import Access, AccessRules
 from backend.api.app import AppDeps, create_app
 from backend.api.deps import Services
+from backend.api.health import Health
 from backend.api.splitter import Splitter
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
@@ -29,6 +30,7 @@ from backend.services.targets import Probe, TargetRules, TargetService
 from backend.store.engine import create_store_engine
 from backend.store.partitions import Retention
 from backend.store.retention import apply_retention
+from backend.store.schema import SchemaCheck
 from backend.store.wall_clock import WallClock
 
 _RETENTION_EVERY_S = 1800.0
@@ -45,6 +47,7 @@ def build(
     host: str,
     port: int,
     token: str | None,
+    public_url: str | None,
     trusts_every_target: bool,
     allowed_targets: tuple[str, ...],
     retention_max_age_days: float,
@@ -54,9 +57,9 @@ def build(
 ) -> ASGIApp:
     """The whole service as one ASGI application.
 
-    ``token`` None: no login, for only this machine can reach ``host``. ``trusts_every_target``: any address may be
-    watched, not only those of ``allowed_targets``. ``create_dashboard`` and ``probe`` are what the
-    entry points ``dashboard`` and ``probe`` offer.
+    ``token`` None: no login, for only this machine can reach ``host``. ``public_url``: where browsers find it, when a
+    proxy stands before it. ``trusts_every_target``: any address may be watched, not only those of ``allowed_targets``.
+    ``create_dashboard`` and ``probe`` are what the entry points ``dashboard`` and ``probe`` offer.
 
     Raises:
         InvalidInputError: ``database_url`` is no PostgreSQL URL.
@@ -83,7 +86,8 @@ def build(
     # In one process: no socket, and no gate, which the page's own request has passed.
     transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
     pages = create_dashboard(transport=transport, api_base_url=f"http://127.0.0.1:{port}", token=token)
-    return Access(Splitter(api=api, pages=pages), AccessRules(token, frozenset({host.lower()})))
+    gate = Access(Splitter(api=api, pages=pages), AccessRules(token, frozenset({host.lower()}), public_url))
+    return Health(gate, SchemaCheck(engine).is_ready)
 
 
 def build_services(engine: AsyncEngine, clock: Clock, rules: TargetRules, probe: Probe, version: str) -> Services:

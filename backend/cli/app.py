@@ -64,7 +64,7 @@ app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 -
     roles.runtime
 )
 app.command(name="collect", epilog="Example: barrierscope collect --poll-interval 5s")(roles.collect)
-app.command(name="migrate", epilog="Example: barrierscope migrate --database-url postgresql://...")(roles.migrate)
+app.command(name="migrate", epilog="Example: barrierscope migrate --wait 2min")(roles.migrate)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ import errno
 import ipaddress
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backend.domain.errors import HostError
@@ -69,15 +69,29 @@ def _refused(host: str, port: int, option: str, error: OSError) -> HostError:
     return HostError(f"cannot listen on {host}:{port} ({error.strerror})", fix=f"pass another with --host or {option}")
 
 
-async def serve(app: ASGIApp, server_socket: socket.socket, *, beside: Coroutine[Any, Any, None] | None = None) -> None:
+async def serve(
+    app: ASGIApp,
+    server_socket: socket.socket,
+    *,
+    beside: Coroutine[Any, Any, None] | None = None,
+    trusted_proxies: Sequence[str] = (),
+) -> None:
     """Serve ``app`` until SIGTERM or SIGINT; ``beside`` runs along and is cancelled at the end.
 
-    What ``beside`` raises ends the server and is raised here.
+    Of ``trusted_proxies`` the forwarded address and scheme are believed. What ``beside`` raises ends the server and is
+    raised here.
     """
     import uvicorn
 
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=_GRACEFUL_STOP_S
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACEFUL_STOP_S,
+        # Said in full: the server would otherwise believe this machine, and an environment variable of its own.
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=list(trusted_proxies),
     )
     server = uvicorn.Server(config)
     # Its own handling raises the signal again at the end, which would make an orderly stop look like a kill.

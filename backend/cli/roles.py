@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backend.cli.heartbeat import beating
 from backend.cli.listening import bind, is_loopback, serve, stop_event
 from backend.cli.options import ReportFormat, seconds
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.errors import FieldProblem, HostError, InvalidInputError
-from backend.settings import Settings, load_settings
+from backend.settings import Settings, load_settings, names
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from backend.api.runtime_driver import LiveJob
     from backend.runtime.jobfile import JobSpec
 
@@ -78,13 +81,14 @@ def api(
             port=port,
             token=token,
             trusts_every_target=is_loopback(host),
-            allowed_targets=tuple(t.strip() for t in settings.allowed_targets.split(",") if t.strip()),
+            public_url=settings.public_url,
+            allowed_targets=names(settings.allowed_targets),
             retention_max_age_days=settings.retention_max_age_days,
             retention_max_size_mib=settings.retention_max_size_mib,
             create_dashboard=load_role("dashboard"),
             probe=load_role("probe"),
         )
-        asyncio.run(serve(app, server_socket))
+        asyncio.run(serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies)))
 
 
 def runtime(
@@ -105,11 +109,15 @@ def runtime(
     warm_up_s = settings.runtime_warm_up_s if warm_up is None else seconds(warm_up, option="--warm-up", most=3600)
     specs = [job_spec(text) for text in job or _demo_names()]
     jobs = _live_jobs(specs, warm_up_s=warm_up_s, seed=seed)
+    from backend.api.runtime_access import TokenToChange
     from backend.api.runtime_driver import RuntimeDriver
     from backend.api.runtime_rest import create_runtime_app
 
     driver = RuntimeDriver(jobs)
-    app = create_runtime_app(driver, version=metadata.version("barrierscope"), hosts=frozenset({host}))
+    hosts = frozenset({host, *names(settings.runtime_allowed_hosts)})
+    app: ASGIApp = create_runtime_app(driver, version=metadata.version("barrierscope"), hosts=hosts)
+    if not is_loopback(host):
+        app = TokenToChange(app, settings.token())
     with bind(host, port, option="--port") as server_socket:
         asyncio.run(serve(app, server_socket, beside=driver.run()))
 
@@ -130,23 +138,31 @@ def collect(
 
     async def until_stopped() -> None:
         with stop_event() as stop:
-            await run(
-                database_url=url,
-                poll_interval_s=interval_s,
-                stop=stop,
-                retention_max_age_days=settings.retention_max_age_days,
-            )
+            async with beating(settings.heartbeat_file):
+                await run(
+                    database_url=url,
+                    poll_interval_s=interval_s,
+                    stop=stop,
+                    retention_max_age_days=settings.retention_max_age_days,
+                )
 
     asyncio.run(until_stopped())
 
 
-def migrate(database_url: DatabaseUrl = None) -> None:
-    """Bring the database to the schema of this version."""
+def migrate(
+    database_url: DatabaseUrl = None,
+    wait: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long to wait for a database that does not answer [0s].")
+    ] = None,
+) -> None:
+    """Bring the database to the schema of this version. Several may be started at once: one works, the others wait."""
     settings = _ready_to_log()
     url = _database_url(database_url, settings)
+    wait_s = 0.0 if wait is None else seconds(wait, option="--wait", most=3600)
+    from backend.cli.waiting import until_the_store_answers
     from backend.store.migrate import upgrade
 
-    upgrade(url)
+    until_the_store_answers(lambda: upgrade(url), wait_s=wait_s)
     if settings.built_in_target is not None:
         from backend.cli.built_in import watch_built_in
         from backend.store.wall_clock import WallClock
@@ -181,12 +197,15 @@ def listening_token(host: str, settings: Settings) -> str | None:
         InvalidInputError: others can reach that address, and there is no token.
 
     """
-    token = settings.api_token
+    token = settings.token()
     if token is None and not is_loopback(host):
         problem = "others can reach it, so every request has to carry a token"
-        allowed = "loopback, or any address with BARRIERSCOPE_API_TOKEN set"
+        allowed = (
+            "loopback, or any address with BARRIERSCOPE_API_TOKEN or BARRIERSCOPE_API_TOKEN_FILE set, "
+            "for example: export BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32)"
+        )
         raise InvalidInputError([FieldProblem("--host", f"{host!r}: {problem}", allowed)], what="option")
-    return None if token is None else token.get_secret_value()
+    return token
 
 
 def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) -> list[LiveJob]:

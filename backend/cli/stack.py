@@ -60,8 +60,7 @@ class Plan:
     @property
     def token(self) -> str | None:
         """The API's bearer token."""
-        secret = self.settings.api_token
-        return None if secret is None else secret.get_secret_value()
+        return self.settings.token()
 
 
 class _StoppedError(Exception):

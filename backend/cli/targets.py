@@ -134,8 +134,8 @@ class _Client:
 
         settings = load_settings()
         self._root = (api or settings.api_url).rstrip("/")
-        token = settings.api_token
-        headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+        token = settings.token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             self._http = httpx.Client(base_url=self._root, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
         except httpx.InvalidURL as error:

@@ -15,7 +15,7 @@ TICK_MS = 2_000
 _STATUS_TICK_MS = 10_000
 
 
-def shell() -> dmc.MantineProvider:
+def shell(*, has_login: bool = False) -> dmc.MantineProvider:
     """The layout of the application; ``page`` is filled by the address."""
     return dmc.MantineProvider(
         [
@@ -27,7 +27,7 @@ def shell() -> dmc.MantineProvider:
             dcc.Interval(id="tick", interval=TICK_MS),
             dcc.Interval(id="status-tick", interval=_STATUS_TICK_MS),
             html.A("Skip to content", href="#main", className="skip-link"),
-            _header(),
+            _header(has_login=has_login),
             html.Main([html.Div(id="unexpected"), html.Div(id="page")], id="main", tabIndex="-1"),
             _footer(),
         ],
@@ -37,7 +37,7 @@ def shell() -> dmc.MantineProvider:
     )
 
 
-def _header() -> html.Header:
+def _header(*, has_login: bool) -> html.Header:
     nav = html.Nav(
         [
             dcc.Link("Fleet", href=routes.fleet(), id="nav-fleet", className="nav-link"),
@@ -51,6 +51,7 @@ def _header() -> html.Header:
             _switch("pause-toggle", "pause", "Pause", "stop refreshing"),
             _switch("zone-toggle", "clock", "Local time", "time zone of all times: the browser's or UTC"),
             _switch("theme-toggle", "moon", "Dark", "light or dark"),
+            *([_log_out()] if has_login else []),
         ],
         className="switches",
     )
@@ -60,6 +61,11 @@ def _header() -> html.Header:
         className="brand",
     )
     return html.Header([brand, nav, switches], className="top")
+
+
+def _log_out() -> html.Form:
+    # A form and not a link: what changes something is no GET.
+    return html.Form(html.Button("Log out", className="button quiet", type="submit"), action="/logout", method="post")
 
 
 def _switch(id_: str, icon_name: str, word: str, hint: str) -> html.Button:

@@ -8,21 +8,47 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from structlog.testing import capture_logs
 
 from backend.api.access import Access, AccessRules
+from backend.api.attempts import WINDOW_S, WRONG_MAX
+from backend.api.sessions import MAX_AGE_S, Sessions
 
 pytestmark = pytest.mark.anyio
 
 TOKEN = "a-token-of-some-length"
+ELSEWHERE = "http://barrierscope.example"
+_METHODS = ["GET", "POST", "PATCH", "DELETE"]
 
 
-def _client(token, *, base_url="http://127.0.0.1:8050", hosts=frozenset()):
+class Time:
+    """Both clocks, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def _client(
+    token, *, base_url="http://127.0.0.1:8050", hosts=frozenset(), public_url=None, time=None, address="10.0.0.7"
+):
     async def answer(request: Request):
         return PlainTextResponse("inside")
 
-    app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
-    transport = httpx.ASGITransport(app=Access(app, AccessRules(token, hosts)))
+    time = time or Time()
+    app = Starlette(routes=[Route("/{rest:path}", answer, methods=_METHODS)])
+    gate = Access(app, AccessRules(token, hosts, public_url), now_s=time, monotonic=time)
+    transport = httpx.ASGITransport(app=gate, client=(address, 4711))
     return httpx.AsyncClient(transport=transport, base_url=base_url)
+
+
+async def _log_in(client, token=TOKEN, **headers):
+    return await client.post("/login", data={"token": token}, headers=headers)
+
+
+# --- on loopback --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base_url", ["http://127.0.0.1:8050", "http://localhost:8050", "http://[::1]:8050"])
@@ -32,13 +58,18 @@ async def test_on_loopback_nobody_logs_in(base_url):
         assert (await client.get("/ui/")).text == "inside"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", ""])
-async def test_on_loopback_a_name_that_was_rebound_is_refused(host):
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/ui/", "/", "/login"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "localhost.evil.example:8050", "0.0.0.0", ""],
+)
+async def test_on_loopback_a_name_that_was_rebound_is_refused(host, path):
     async with _client(None) as client:
-        answer = await client.get("/api/v1/jobs", headers={"Host": host})
+        answer = await client.get(path, headers={"Host": host})
 
     assert answer.status_code == 403
     assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"].endswith("foreign-host")
 
 
 async def test_the_host_it_listens_on_is_a_name_of_its_own():
@@ -46,12 +77,22 @@ async def test_the_host_it_listens_on_is_a_name_of_its_own():
         assert (await client.get("/")).status_code == 200
 
 
+# --- other sites --------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("token", [None, TOKEN])
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999"])
-async def test_a_page_of_another_site_is_refused(token, origin):
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "ftp://127.0.0.1:8050", "http://"]
+)
+async def test_a_page_of_another_site_is_refused(token, method, origin):
     headers = {"Origin": origin, "Authorization": f"Bearer {TOKEN}"}
     async with _client(token) as client:
-        assert (await client.post("/api/v1/targets", headers=headers)).status_code == 403
+        answer = await client.request(method, "/api/v1/targets", headers=headers)
+
+    assert answer.status_code == 403
+    assert answer.json()["type"].endswith("foreign-origin")
+    assert not any(name.startswith("access-control") for name in answer.headers)
 
 
 async def test_the_own_page_is_not_foreign():
@@ -61,52 +102,310 @@ async def test_the_own_page_is_not_foreign():
     assert answer.text == "inside"
 
 
-@pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", "Bearer ä", f"Bearer {TOKEN}x"])
-async def test_elsewhere_a_request_without_the_token_learns_nothing(given):
+_ASKED_BY_A_BROWSER = [
+    # (method, site, mode, dest, is let in)
+    ("POST", "cross-site", "no-cors", "empty", False),
+    ("POST", "cross-site", "navigate", "document", False),
+    ("POST", "same-site", "cors", "empty", False),
+    ("GET", "cross-site", "no-cors", "script", False),
+    ("GET", "cross-site", "navigate", "iframe", False),
+    ("GET", "cross-site", "navigate", "document", True),
+    ("POST", "same-origin", "cors", "empty", True),
+    ("GET", "none", "navigate", "document", True),
+]
+
+
+@pytest.mark.parametrize(("method", "site", "mode", "dest", "is_let_in"), _ASKED_BY_A_BROWSER)
+async def test_another_site_may_link_here_and_nothing_else(method, site, mode, dest, is_let_in):
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+    async with _client(None) as client:
+        answer = await client.request(method, "/ui/", headers=headers)
+
+    assert answer.status_code == (200 if is_let_in else 403)
+
+
+async def test_no_answer_may_be_read_as_something_else_or_embedded_elsewhere():
+    async with _client(None) as client:
+        headers = (await client.get("/api/v1/jobs")).headers
+
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+# --- elsewhere: scripts -------------------------------------------------------------------------------------------
+
+_NO_TOKEN = [
+    (None, "token-needed"),
+    ("Bearer", "token-needed"),
+    (f"Basic {TOKEN}", "token-needed"),
+    (TOKEN, "token-needed"),
+    ("Bearer wrong", "token-wrong"),
+    ("Bearer ä", "token-wrong"),
+    (f"Bearer {TOKEN}x", "token-wrong"),
+    (f"Bearer {TOKEN[:-1]}", "token-wrong"),
+]
+
+
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize(("given", "slug"), _NO_TOKEN)
+async def test_elsewhere_a_request_without_the_token_learns_which_header_is_wrong_and_nothing_else(given, slug, method):
     headers = {} if given is None else {"Authorization": given.encode()}
-    async with _client(TOKEN, base_url="http://barrierscope.example") as client:
-        answer = await client.get("/api/v1/jobs", headers=headers)
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        answer = await client.request(method, "/api/v1/jobs", headers=headers)
 
     assert answer.status_code == 401
-    assert answer.json()["type"].endswith("token-needed")
-    assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert TOKEN not in answer.text
+    assert answer.json()["type"].endswith(slug)
+    assert answer.json()["errors"][0]["pointer"] == "Authorization"
+    assert answer.headers["www-authenticate"].startswith('Bearer realm="barrierscope"')
+    assert TOKEN not in answer.text + str(answer.headers)
 
 
 async def test_elsewhere_the_token_opens():
-    async with _client(TOKEN, base_url="http://barrierscope.example") as client:
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
         answer = await client.get("/api/v1/jobs", headers={"Authorization": f"bearer {TOKEN}"})
 
     assert answer.text == "inside"
 
 
+@pytest.mark.parametrize("place", [{"params": {"token": TOKEN}}, {"params": {"access_token": TOKEN}}])
+async def test_a_token_in_the_address_opens_nothing(place):
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        assert (await client.get("/api/v1/jobs", **place)).status_code == 401
+
+
+# --- elsewhere: people --------------------------------------------------------------------------------------------
+
+
 async def test_a_person_logs_in_once_and_the_cookie_holds_no_token():
     async with _client(TOKEN, base_url="https://barrierscope.example") as client:
-        sent_away = await client.get("/ui/")
-        form = await client.get("/login")
-        logged_in = await client.post("/login", data={"token": TOKEN})
+        sent_away = await client.get("/ui/jobs/j1?tab=2")
+        form = await client.get(sent_away.headers["location"])
+        logged_in = await client.post("/login", data={"token": TOKEN, "next": "/ui/jobs/j1?tab=2"})
 
-        assert (sent_away.status_code, sent_away.headers["location"]) == (303, "/login")
-        assert "<form" in form.text
-        assert (logged_in.status_code, logged_in.headers["location"]) == (303, "/ui/")
+        assert (sent_away.status_code, sent_away.headers["location"]) == (303, "/login?next=/ui/jobs/j1%3Ftab%3D2")
+        assert 'name="next" value="/ui/jobs/j1?tab=2"' in form.text
+        assert (logged_in.status_code, logged_in.headers["location"]) == (303, "/ui/jobs/j1?tab=2")
         cookie = logged_in.headers["set-cookie"]
-        assert all(part in cookie for part in ("HttpOnly", "SameSite=strict", "Secure"))
+        assert cookie.startswith("__Host-barrierscope_session=")
+        assert all(part in cookie for part in ("HttpOnly", "SameSite=strict", "Secure", "Path=/", "Max-Age=43200"))
         assert TOKEN not in cookie
         assert (await client.get("/ui/")).text == "inside"
         assert (await client.get("/api/v1/jobs")).text == "inside"
+        assert (await client.get("/login")).headers["location"] == "/ui/"
 
 
-@pytest.mark.parametrize("body", [{"token": "wrong"}, {}, {"token": "x" * 10_000}])
+async def test_a_session_ends_at_its_time_and_says_so():
+    time = Time()
+    async with _client(TOKEN, base_url=ELSEWHERE, time=time) as client:
+        await _log_in(client)
+        time.now_s += MAX_AGE_S - 1
+        assert (await client.get("/api/v1/jobs")).status_code == 200
+
+        time.now_s += 1
+        # The browser would have dropped it; whoever copied it would not.
+        answer = await client.get("/api/v1/jobs")
+
+    assert answer.status_code == 401
+    assert answer.json()["type"].endswith("session-ended")
+    assert answer.json()["errors"][0]["pointer"] == "Cookie"
+
+
+async def test_a_session_is_known_to_every_replica_with_the_token_and_to_no_other():
+    async with _client(TOKEN, base_url=ELSEWHERE) as one:
+        await _log_in(one)
+        (cookie,) = one.cookies.jar
+    carried = {"Cookie": f"{cookie.name}={cookie.value}"}
+    async with _client(TOKEN, base_url=ELSEWHERE) as replica, _client(TOKEN + "2", base_url=ELSEWHERE) as other:
+        assert (await replica.get("/ui/", headers=carried)).text == "inside"
+        assert (await other.get("/api/v1/jobs", headers=carried)).status_code == 401
+
+
+async def test_logging_out_removes_the_cookie():
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        await _log_in(client)
+        assert (await client.get("/logout")).status_code == 405
+        answer = await client.post("/logout", headers={"Origin": ELSEWHERE})
+
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+        assert list(client.cookies.jar) == []
+        assert (await client.get("/api/v1/jobs")).status_code == 401
+
+
+async def test_another_site_logs_nobody_out_or_in():
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        await _log_in(client)
+        foreign = {"Origin": "http://evil.example"}
+
+        assert (await client.post("/logout", headers=foreign)).status_code == 403
+        assert (await _log_in(client, **foreign)).status_code == 403
+        assert (await client.get("/ui/")).text == "inside"
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+async def test_what_a_session_changes_comes_from_a_page_of_ours(method):
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        await _log_in(client)
+
+        unproven = await client.request(method, "/api/v1/targets")
+        own = await client.request(method, "/api/v1/targets", headers={"Origin": ELSEWHERE})
+
+    assert unproven.status_code == 403
+    assert own.text == "inside"
+
+
+@pytest.mark.parametrize("body", [{"token": "wrong"}, {}, {"token": ""}, {"token": "x" * 10_000}, {"next": "/ui/"}])
 async def test_a_wrong_token_opens_nothing(body):
-    async with _client(TOKEN, base_url="http://barrierscope.example") as client:
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
         answer = await client.post("/login", data=body)
 
         assert answer.status_code == 401
+        assert "That is not the token" in answer.text
         assert "set-cookie" not in answer.headers
         assert (await client.get("/api/v1/jobs")).status_code == 401
 
 
-async def test_a_cookie_that_was_made_up_opens_nothing():
-    async with _client(TOKEN, base_url="http://barrierscope.example") as client:
-        for value in ("barrierscope_session=", f"barrierscope_session={TOKEN}", "a=b; ;;=;", 'barrierscope_session="'):
-            assert (await client.get("/api/v1/jobs", headers={"Cookie": value})).status_code == 401
+@pytest.mark.parametrize(
+    "after",
+    [
+        "//evil.example",
+        "https://evil.example/ui/",
+        "/ui/\\evil",
+        "/api/v1/jobs",
+        "/login",
+        "javascript:x",
+        "/ui/\r\nX: y",
+        "",
+    ],
+)
+async def test_after_the_login_comes_a_page_of_ours_and_no_other(after):
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        answer = await client.post("/login", data={"token": TOKEN, "next": after})
+
+    assert answer.headers["location"] == "/ui/"
+
+
+async def test_what_is_sent_to_the_login_page_is_not_markup():
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        answer = await client.get("/login", params={"next": '/ui/"><script>x</script>'})
+
+    assert "<script>" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+
+
+_NOT_OURS = ["", TOKEN, "1.9999999999.abc.", "1.9999999999.abc." + "0" * 64, "...", "x" * 5000, "1.٣.a.b"]
+
+
+@pytest.mark.parametrize("value", _NOT_OURS)
+async def test_a_cookie_that_was_made_up_opens_nothing(value):
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        for header in (f"barrierscope_session={value}", f"a=b; ;;=;{value}", f'barrierscope_session="{value}'):
+            answer = await client.get("/api/v1/jobs", headers={"Cookie": header.encode()})
+            assert answer.status_code == 401, header
+
+
+def test_a_session_whose_end_was_moved_is_none():
+    sessions = Sessions(TOKEN)
+    version, ends_at, nonce, signature = sessions.open().split(".")
+
+    assert sessions.is_open(f"{version}.{ends_at}.{nonce}.{signature}")
+    assert not sessions.is_open(f"{version}.{int(ends_at) + 1}.{nonce}.{signature}")
+    assert not sessions.is_open(f"2.{ends_at}.{nonce}.{signature}")
+
+
+async def test_a_link_from_another_site_is_followed_by_a_request_of_our_own():
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    async with _client(TOKEN, base_url="https://barrierscope.example") as client:
+        answer = await client.get("/ui/jobs/j1?a=1&b=2", headers=headers)
+
+    assert answer.status_code == 200
+    assert 'http-equiv="refresh" content="0; url=/ui/jobs/j1?a=1&amp;b=2"' in answer.text
+
+
+# --- elsewhere: behind a proxy ------------------------------------------------------------------------------------
+
+PUBLIC = "https://barrierscope.example"
+
+
+@pytest.mark.parametrize("host", ["barrierscope.example", "10.1.2.3:8050"])
+async def test_behind_a_proxy_that_ends_tls_the_cookie_is_secure_and_the_public_page_is_no_stranger(host):
+    async with _client(TOKEN, hosts=frozenset({"10.1.2.3"}), public_url=PUBLIC) as client:
+        answer = await _log_in(client, host=host, origin=PUBLIC)
+
+    assert answer.status_code == 303
+    assert answer.headers["set-cookie"].startswith("__Host-")
+
+
+async def test_with_a_public_address_pages_under_another_name_are_refused_and_scripts_are_not():
+    async with _client(TOKEN, public_url=PUBLIC) as client:
+        page = await client.get("/ui/", headers={"Host": "node-7:30080"})
+        script = await client.get("/api/v1/jobs", headers={"Host": "api:8050", "Authorization": f"Bearer {TOKEN}"})
+
+    assert page.status_code == 403
+    assert "ask it as barrierscope.example" in page.json()["detail"]
+    assert script.text == "inside"
+
+
+@pytest.mark.parametrize("origin", ["http://barrierscope.example", "https://barrierscope.example:444"])
+async def test_another_scheme_or_port_of_the_public_name_is_another_site(origin):
+    async with _client(TOKEN, public_url=PUBLIC) as client:
+        answer = await _log_in(client, host="127.0.0.1:8050", origin=origin)
+
+    assert answer.status_code == 403
+
+
+# --- guessing -----------------------------------------------------------------------------------------------------
+
+
+async def _guess(client, count, *, word="guess"):
+    return [(await client.get("/api/v1/jobs", headers={"Authorization": f"Bearer {word}{n}"})) for n in range(count)]
+
+
+async def test_who_guesses_is_not_listened_to_for_a_while():
+    time = Time()
+    async with _client(TOKEN, base_url=ELSEWHERE, time=time) as client:
+        answers = await _guess(client, WRONG_MAX + 1)
+        right = await client.get("/api/v1/jobs", headers={"Authorization": f"Bearer {TOKEN}"})
+        form = await _log_in(client)
+
+        assert [a.status_code for a in answers] == [401] * WRONG_MAX + [429]
+        assert (right.status_code, form.status_code) == (429, 429)
+        assert answers[-1].headers["retry-after"] == form.headers["retry-after"] == str(int(WINDOW_S))
+
+        time.now_s += WINDOW_S
+        assert (await _log_in(client)).status_code == 303
+
+
+async def test_guessing_on_the_form_counts_as_well():
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        codes = [(await _log_in(client, f"guess{n}")).status_code for n in range(WRONG_MAX + 1)]
+
+    assert codes == [401] * WRONG_MAX + [429]
+
+
+async def test_a_script_with_an_old_token_locks_nobody_out():
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        stale = [await client.get("/api/v1/jobs", headers={"Authorization": "Bearer old"}) for _ in range(50)]
+
+        assert {a.status_code for a in stale} == {401}
+        assert (await _log_in(client)).status_code == 303
+
+
+async def test_who_is_logged_in_does_not_notice_the_guessing_of_a_neighbour():
+    async with _client(TOKEN, base_url=ELSEWHERE) as client:
+        await _log_in(client)
+        await _guess(client, WRONG_MAX + 1)
+
+        assert (await client.get("/api/v1/jobs")).text == "inside"
+
+
+async def test_what_was_tried_is_not_in_the_log():
+    with capture_logs() as logs:
+        async with _client(TOKEN, base_url=ELSEWHERE) as client:
+            await _guess(client, 1, word="hunter")
+            await _log_in(client, "hunter2")
+            await _log_in(client)
+
+    assert [entry["address"] for entry in logs] == ["10.0.0.7", "10.0.0.7"]
+    assert "hunter" not in str(logs)
+    assert TOKEN not in str(logs)

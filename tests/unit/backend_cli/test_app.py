@@ -90,7 +90,9 @@ _REFUSED = [
     (["up", "--host", "0.0.0.0"], "BARRIERSCOPE_API_TOKEN"),
     (["api", "--host", "::", "--database-url", "postgresql://x"], "BARRIERSCOPE_API_TOKEN"),
     (["api"], "BARRIERSCOPE_DATABASE_URL"),
+    (["up", "--host", "0.0.0.0"], "export BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32)"),
     (["collect"], "BARRIERSCOPE_DATABASE_URL"),
+    (["migrate", "--database-url", "postgresql://x", "--wait", "soon"], "--wait: 'soon' is not a duration"),
     (["migrate"], "BARRIERSCOPE_DATABASE_URL"),
     (["runtime", "--job", "no-such-job"], "one of backpressured"),
     (["runtime", "--job", "healthy", "--job", "healthy"], "several jobs are called"),
@@ -146,6 +148,18 @@ def test_a_bad_variable_of_the_environment_is_one_line_that_names_it(monkeypatch
     assert run(["up"]) == 2
 
     assert "BARRIERSCOPE_PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["up"], ["api", "--database-url", "postgresql://x"], ["targets", "list"]])
+def test_a_token_that_is_none_is_one_line_and_is_not_shown(command, monkeypatch, capsys):
+    monkeypatch.setenv("BARRIERSCOPE_API_TOKEN", "hunter2")
+
+    assert run(command) == 2
+
+    error = capsys.readouterr().err
+    assert error.startswith("barrierscope: invalid environment: BARRIERSCOPE_API_TOKEN: ")
+    assert error.count("\n") == 1
+    assert "hunter2" not in error
 
 
 def test_an_api_that_does_not_run_is_one_line_and_a_failure(capsys):

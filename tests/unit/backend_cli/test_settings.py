@@ -34,6 +34,11 @@ def _clean_environment(monkeypatch):
         ("LOG_LEVEL", "loud"),
         ("API_URL", "ftp://x"),
         ("HOST", ""),
+        ("PUBLIC_URL", "barrierscope.example"),
+        ("PUBLIC_URL", "https://barrierscope.example/behind/a/path"),
+        ("PUBLIC_URL", "https://user@barrierscope.example"),
+        ("TRUSTED_PROXIES", "*"),
+        ("TRUSTED_PROXIES", "10.0.0.0/8,ingress"),
     ],
 )
 def test_a_value_out_of_bounds_names_its_variable(monkeypatch, variable, value):
@@ -57,6 +62,56 @@ def test_every_bad_variable_is_listed_at_once(monkeypatch):
 
 def test_a_secret_is_not_shown():
     assert "hunter2" not in repr(Settings(api_token="hunter2", database_url="postgresql://u:hunter2@h/d"))
+
+
+_TOKEN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("text", ["short", "x" * 513, "sixteen letters ", "sixteen-lettersä", "sixteen\nletters!"])
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_bad_token_names_its_place_and_what_is_allowed_and_is_not_repeated(monkeypatch, tmp_path, text, is_file):
+    if is_file:
+        (tmp_path / "token").write_text(text + "!")
+    monkeypatch.setenv(*(("BARRIERSCOPE_API_TOKEN_FILE", str(tmp_path / "token")) if is_file else _set(text)))
+
+    with pytest.raises(InvalidInputError) as refused:
+        load_settings().token()
+
+    (problem,) = refused.value.problems
+    assert problem.field == ("BARRIERSCOPE_API_TOKEN_FILE" if is_file else "BARRIERSCOPE_API_TOKEN")
+    assert "16 to 512 visible ASCII characters" in str(problem.allowed)
+    assert text not in str(refused.value)
+
+
+def _set(text):
+    return "BARRIERSCOPE_API_TOKEN", text
+
+
+def test_an_empty_token_is_none():
+    assert Settings(api_token="", api_token_file="").token() is None
+
+
+def test_the_token_is_read_from_a_file_without_the_line_end(tmp_path):
+    (tmp_path / "token").write_text(_TOKEN + "\n")
+
+    assert Settings(api_token_file=tmp_path / "token").token() == _TOKEN
+
+
+def test_an_empty_file_is_no_token_and_an_error(tmp_path):
+    (tmp_path / "token").write_text("\n")
+
+    with pytest.raises(InvalidInputError, match="BARRIERSCOPE_API_TOKEN_FILE: is empty"):
+        Settings(api_token_file=tmp_path / "token").token()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        Settings(api_token_file=tmp_path / "token").token()
+
+
+def test_a_token_and_a_file_are_one_too_many(tmp_path):
+    with pytest.raises(InvalidInputError, match="BARRIERSCOPE_API_TOKEN is set as well"):
+        Settings(api_token=_TOKEN, api_token_file=tmp_path / "token").token()
 
 
 def test_every_number_says_its_unit():

@@ -1,0 +1,60 @@
+"""The pages outside the gate: the login form, and the step from another site's link to a request of our own.
+
+They load nothing, run no script and show nothing that was sent to them but the page to go to afterwards.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+from starlette.responses import HTMLResponse, Response
+
+AFTER_LOGIN = "/ui/"
+_PATH_MAX_CHARACTERS = 2000
+# A page of ours: one slash, then its folder. Two slashes or a backslash would be another host.
+_OWN_PAGE = re.compile(r"/(?:ui/[!-\[\]-~]*)?", re.ASCII)
+_HEAD = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Barrierscope: {title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">{more}
+<style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui,sans-serif;max-width:24rem;margin:15vh auto;
+padding:0 1rem}}label{{display:block}}input,button{{font:inherit;width:100%;box-sizing:border-box;padding:.5rem;
+margin:.4rem 0}}</style></head>
+<body><h1>Barrierscope</h1>"""
+_FORM = """<p role="status">{message}</p><form method="post" action="/login">
+<input type="hidden" name="next" value="{after}">
+<label for="token">API token</label><input id="token" name="token" type="password" autocomplete="current-password"
+required autofocus><button>Log in</button></form></body></html>
+"""
+_STEP = """<p><a href="{page}">Go on</a></p></body></html>
+"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+
+def form(
+    message: str, *, after: str = AFTER_LOGIN, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """The login form. ``message`` is one of ours; ``after`` is the page to show then."""
+    text = _HEAD.format(title="log in", more="") + _FORM.format(message=message, after=html.escape(own_page(after)))
+    return _page(text, status, headers)
+
+
+def step(page: str) -> Response:
+    """Ask for ``page`` once more, this time from here.
+
+    A browser does not send a SameSite=Strict cookie along with a link from another site (an alert in a chat, say), and
+    who is logged in would be sent to log in again.
+    """
+    page = html.escape(own_page(page))
+    refresh = f'<meta http-equiv="refresh" content="0; url={page}">'
+    return _page(_HEAD.format(title="one moment", more=refresh) + _STEP.format(page=page), 200)
+
+
+def own_page(path: str) -> str:
+    """``path`` where it is one of our pages, else the first page."""
+    return path if len(path) <= _PATH_MAX_CHARACTERS and _OWN_PAGE.fullmatch(path) else AFTER_LOGIN
+
+
+def _page(text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    own = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
+    return HTMLResponse(text, status, headers=own | (headers or {}))

@@ -1,0 +1,53 @@
+"""Who may change the live runtime where others can reach it: who has the API's token. Reading stays open, as Flink's.
+
+Without a token nobody may: deny by default.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import orjson
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from backend.api.attempts import Attempts
+from backend.api.sessions import is_same
+
+_READING = frozenset({"GET", "HEAD"})
+
+
+class TokenToChange:
+    """ASGI middleware around the runtime's REST."""
+
+    def __init__(self, app: ASGIApp, token: str | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._token = token
+        self._attempts = Attempts(monotonic)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = None
+        if scope["type"] == "http" and scope["method"] not in _READING:
+            refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        if self._token is None:
+            return _errors(403, "the runtime was started without BARRIERSCOPE_API_TOKEN, so nobody may change it")
+        client = scope.get("client")
+        address = str(client[0]) if client else ""
+        if wait_s := self._attempts.wait_s(address):
+            return _errors(429, f"too many wrong tokens; try again in {wait_s} s", {"Retry-After": str(wait_s)})
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and is_same(given.strip(), self._token):
+            return None
+        if given:
+            self._attempts.note_wrong(address, given)
+        challenge = {"WWW-Authenticate": 'Bearer realm="barrierscope"'}
+        return _errors(401, "Authorization: a change needs the bearer token of the API", challenge)
+
+
+def _errors(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps({"errors": [message]}), status, headers, "application/json")

@@ -1,0 +1,57 @@
+"""A file that is touched while a role without a server is alive: its age tells a probe that the event loop turns.
+
+It says nothing of the store or of targets: a restart mends neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from backend.domain.errors import HostError
+
+INTERVAL_S = 5.0
+
+
+@asynccontextmanager
+async def beating(path: Path | None, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
+    """Touch ``path`` every ``interval_s`` meanwhile; None: do nothing. The file is gone at the end.
+
+    Raises:
+        HostError: the file cannot be written.
+
+    """
+    if path is None:
+        yield
+        return
+    _touch(path)
+    try:
+        async with asyncio.TaskGroup() as group:
+            beat = group.create_task(_beat(path, interval_s))
+            yield
+            beat.cancel()
+    except ExceptionGroup as errors:
+        # What failed is one thing, and it was the reason to cancel the other.
+        raise errors.exceptions[0] from errors
+    finally:
+        _remove(path)
+
+
+async def _beat(path: Path, interval_s: float) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        _touch(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _touch(path: Path) -> None:
+    try:
+        path.touch()
+    except OSError as error:
+        what = f"the heartbeat file {path} cannot be written ({error.strerror})"
+        raise HostError(what, fix="set BARRIERSCOPE_HEARTBEAT_FILE to a file that can") from None

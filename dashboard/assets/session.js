@@ -1,0 +1,15 @@
+/* When the session has ended, an open page leads to the login instead of standing still with old numbers. */
+(function () {
+    "use strict";
+
+    const ask = window.fetch;
+    window.fetch = function () {
+        return ask.apply(this, arguments).then(function (answer) {
+            if (answer.status === 401 && new URL(answer.url).origin === window.location.origin) {
+                const page = window.location.pathname + window.location.search;
+                window.location.assign("/login?next=" + encodeURIComponent(page));
+            }
+            return answer;
+        });
+    };
+})();

@@ -1,0 +1,61 @@
+"""Where others can reach the live runtime, only who has the token may change it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from starlette.responses import PlainTextResponse
+
+from backend.api.attempts import WRONG_MAX
+from backend.api.runtime_access import TokenToChange
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-of-some-length"
+
+
+def _client(token):
+    transport = httpx.ASGITransport(app=TokenToChange(PlainTextResponse("inside"), token))
+    return httpx.AsyncClient(transport=transport, base_url="http://runtime:18050")
+
+
+async def _patch(client, given=None):
+    headers = {} if given is None else {"Authorization": given}
+    return await client.patch("/runtime/v1/jobs/x/settings", headers=headers)
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+async def test_reading_is_open_as_it_is_at_a_real_flink(token):
+    async with _client(token) as client:
+        assert (await client.get("/runtime/v1/overview")).text == "inside"
+
+
+async def test_without_a_token_nobody_changes_anything():
+    async with _client(None) as client:
+        answer = await _patch(client, "Bearer anything")
+
+    assert answer.status_code == 403
+    assert "BARRIERSCOPE_API_TOKEN" in answer.json()["errors"][0]
+
+
+@pytest.mark.parametrize("given", [None, "Bearer wrong", TOKEN])
+async def test_a_change_without_the_token_is_refused(given):
+    async with _client(TOKEN) as client:
+        answer = await _patch(client, given)
+
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert TOKEN not in answer.text
+
+
+async def test_the_token_may_change():
+    async with _client(TOKEN) as client:
+        assert (await _patch(client, f"Bearer {TOKEN}")).text == "inside"
+
+
+async def test_guessing_is_damped():
+    async with _client(TOKEN) as client:
+        for number in range(WRONG_MAX):
+            await _patch(client, f"Bearer guess{number}")
+
+        assert (await _patch(client, f"Bearer {TOKEN}")).status_code == 429

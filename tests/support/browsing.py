@@ -29,10 +29,10 @@ def chromium() -> str | None:
 
 
 @contextmanager
-def launched(executable: str) -> Iterator[Browser]:
+def launched(executable: str, *flags: str) -> Iterator[Browser]:
     """One browser; each test opens its own context in it."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(_FLAGS))
+        browser = playwright.chromium.launch(executable_path=executable, args=[*_FLAGS, *flags])
         try:
             yield browser
         finally:

@@ -1,0 +1,175 @@
+"""The whole service in a real Chromium as one beyond loopback is met: login, logout, strangers' pages, rebound names.
+
+Everything listens on 127.0.0.1; other names lead there by the browser's own table. The store is away, which the pages
+say, and which changes nothing about who gets in.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import uvicorn
+from playwright.sync_api import Page, expect
+from starlette.responses import HTMLResponse
+
+from backend.api import server
+from collectors.probe import probe
+from dashboard.role import create_app
+from tests.support.browsing import chromium, launched, opened
+from tests.support.running_up import free_port
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+
+TOKEN = "a-token-for-the-browser"
+_NAME = "barrierscope.test"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched(chromium(), f"--host-resolver-rules=MAP {_NAME} 127.0.0.1, MAP rebound.test 127.0.0.1") as found:
+        yield found
+
+
+@contextmanager
+def _serving(app, port):
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", ws="none")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, name=f"serves-{port}")
+    thread.start()
+    try:
+        until(lambda: running.started, "the server listens", timeout_s=60)
+        yield port
+    finally:
+        running.should_exit = True
+        thread.join(30)
+
+
+@contextmanager
+def _service(token):
+    port = free_port()
+    app = server.build(
+        database_url="postgresql://nobody@127.0.0.1:1/nothing",
+        host="127.0.0.1",
+        port=port,
+        token=token,
+        public_url=None,
+        trusts_every_target=True,
+        allowed_targets=(),
+        retention_max_age_days=7.0,
+        retention_max_size_mib=2048,
+        create_dashboard=create_app,
+        probe=probe,
+    )
+    with _serving(app, port):
+        yield port
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    with _service(TOKEN) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def stranger():
+    """Another site: on another name, so that the browser sends none of our cookies along."""
+    page = HTMLResponse(
+        "<!doctype html><title>another site</title><a id='link'>to a job</a><form method='post'></form>"
+    )
+    with _serving(page, free_port()) as port:
+        yield f"http://localhost:{port}/"
+
+
+def _log_in(page: Page, token: str = TOKEN) -> None:
+    page.fill("#token", token)
+    page.click("button")
+
+
+def test_a_person_logs_in_sees_the_page_asked_for_and_logs_out(browser, guarded):
+    with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
+        page.goto("/ui/targets?from=mail")
+        assert "/login?next=" in page.url
+
+        _log_in(page, "a-token-that-is-wrong")
+        expect(page.locator("[role=status]")).to_have_text("That is not the token.")
+        _log_in(page)
+
+        expect(page).to_have_url(f"http://{_NAME}:{guarded}/ui/targets?from=mail")
+        expect(page.locator("header.top")).to_contain_text("Log out")
+        (cookie,) = page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"], TOKEN in cookie["value"]) == (True, "Strict", False)
+        assert page.evaluate("document.cookie") == ""
+        assert TOKEN not in page.content()
+        assert page.evaluate("fetch('/api/v1/status').then(a => a.status)") == 200
+
+        page.click("text=Log out")
+
+        expect(page.locator("#token")).to_be_visible()
+        assert page.context.cookies() == []
+        page.goto("/ui/")
+        expect(page.locator("#token")).to_be_visible()
+
+
+def test_an_open_page_whose_session_has_ended_leads_to_the_login_and_back(browser, guarded):
+    with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
+        page.goto("/ui/targets")
+        _log_in(page)
+        expect(page.locator("header.top")).to_be_visible()
+
+        page.context.clear_cookies()
+
+        expect(page.locator("#token")).to_be_visible()
+        _log_in(page)
+        expect(page).to_have_url(f"http://{_NAME}:{guarded}/ui/targets")
+
+
+def test_a_link_on_another_site_opens_the_page_for_who_is_logged_in(browser, guarded, stranger):
+    own = f"http://127.0.0.1:{guarded}"
+    with opened(browser, own) as (page, _):
+        page.goto("/ui/")
+        _log_in(page)
+        expect(page.locator("header.top")).to_be_visible()
+
+        page.goto(stranger)
+        page.evaluate("to => document.getElementById('link').href = to", f"{own}/ui/targets?from=chat")
+        page.click("#link")
+
+        expect(page.locator("header.top")).to_be_visible()
+        expect(page).to_have_url(f"{own}/ui/targets?from=chat")
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_page_of_another_site_can_neither_read_nor_change_anything(browser, guarded, stranger, is_guarded):
+    with nullcontext(guarded) if is_guarded else _service(None) as port:
+        own = f"http://127.0.0.1:{port}"
+        with opened(browser, own) as (page, _):
+            page.goto("/ui/")
+            if is_guarded:
+                _log_in(page)
+            expect(page.locator("header.top")).to_be_visible()
+            page.goto(stranger)
+
+            read = "to => fetch(to, {credentials: 'include'}).then(a => 'read', e => 'refused')"
+            assert page.evaluate(read, f"{own}/api/v1/status") == "refused"
+            for path in ("/api/v1/targets", "/logout", "/login"):
+                with page.expect_navigation() as answer:
+                    send = "to => {const f = document.forms[0]; f.action = to; f.submit()}"
+                    page.evaluate(send, own + path)
+                assert answer.value.status == 403, path
+                page.goto(stranger)
+            page.goto(f"{own}/ui/targets")
+            expect(page.locator("header.top")).to_be_visible()
+
+
+def test_a_name_that_was_rebound_to_this_machine_is_refused(browser):
+    with _service(None) as port, opened(browser, f"http://rebound.test:{port}") as (page, _):
+        for path in ("/", "/ui/", "/api/v1/status"):
+            answer = page.goto(path)
+            assert answer is not None
+            assert answer.status == 403

@@ -1,67 +1,23 @@
-"""``barrierscope up`` for real: from nothing to live pages, killed, started again with its history, stopped."""
+"""``barrierscope up`` for real: from nothing to live pages, killed, started again with its history, stopped.
+
+What is left by one that is killed in the middle is ``test_up_killed.py``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from backend.cli.instance import ProcessMark, is_running
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
-from tests.support.running_up import COMMAND, Up, free_port, processes_of
+from tests.support.running_up import COMMAND, STOP_MAX_S, Up, checkpoints_of, free_port, jobs_of, processes_of
 from tests.support.waiting import until
 
 _DEMOS = 7
-_STOP_MAX_S = 20.0
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    # Not pytest's own folder: its name may be longer than what a person would pass, and root keeps it to itself.
-    made = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
-    yield made / "data"
-    assert processes_of(made / "data") == []
-    shutil.rmtree(made)
-
-
-@pytest.fixture
-def start(folder):
-    runs: list[Up] = []
-
-    def begin(*arguments: str, **more) -> Up:
-        runs.append(Up(folder, *arguments, **more))
-        return runs[-1]
-
-    yield begin
-    for run in runs:
-        run.close()
-
-
-def _jobs(up: Up) -> dict[str, str]:
-    """Every job's id by its name; none where the API does not answer well."""
-    page = up.get("/api/v1/jobs?limit=100")
-    return {job["name"]: job["id"] for job in page["items"]} if page else {}
-
-
-def _checkpoints(up: Up, job: str) -> dict[tuple[str, int], dict]:
-    """Every terminal checkpoint of a job that the API tells of."""
-    found, path = {}, f"/api/v1/jobs/{job}/checkpoints?limit=100"
-    while path:
-        page = up.get(path)
-        if page is None:
-            return {}
-        found |= {(c["run_id"], c["checkpoint_id"]): c for c in page["items"] if c["status"] != "in-progress"}
-        path = f"/api/v1/jobs/{job}/checkpoints?limit=100&cursor={page['next']}" if page["next"] else ""
-    return found
 
 
 def _targets(up: Up, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -77,7 +33,7 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
     modes = _modes(folder.parent)
     first = start()
     ready_s = first.wait_until_says("ready: open")
-    until(lambda: len(_jobs(first)) == _DEMOS, "every demo job is there")
+    until(lambda: len(jobs_of(first)) == _DEMOS, "every demo job is there")
     all_s = first.age_s
     assert first.page("/").text.lstrip().lower().startswith("<!doctype html")
     assert first.page("/").url.path == "/ui/"
@@ -85,7 +41,7 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
     print(f"ready after {ready_s:.1f} s, all demo jobs after {all_s:.1f} s; MiB: {sum(memory.values()):.0f}, {memory}")
     record_property("ready_s", round(ready_s, 1))
     record_property("memory_mib", round(sum(memory.values())))
-    jobs = _jobs(first)
+    jobs = jobs_of(first)
 
     with served(RecordedFlink(RECORDINGS / "B2", at_s=60)) as flink:
         tried = _targets(first, "test", flink)
@@ -93,23 +49,23 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
         added = _targets(first, "add", flink, "--name", "recorded", "--format", "json")
         assert added.returncode == 0, added.stderr
         assert json.loads(added.stdout)["url"] == flink
-        until(lambda: len(_jobs(first)) == _DEMOS + 1, "the recorded Flink's job is there")
-        before = {name: _checkpoints(first, id_) for name, id_ in _jobs(first).items()}
+        until(lambda: len(jobs_of(first)) == _DEMOS + 1, "the recorded Flink's job is there")
+        before = {name: checkpoints_of(first, id_) for name, id_ in jobs_of(first).items()}
         assert all(before.values()), before
         first.kill()
 
         second = start()
         second.wait_until_says("ready: open")
-        after = {name: _checkpoints(second, id_) for name, id_ in _jobs(second).items()}
+        after = {name: checkpoints_of(second, id_) for name, id_ in jobs_of(second).items()}
 
-    again = {k: v for k, v in _jobs(second).items() if k in jobs}
+    again = {k: v for k, v in jobs_of(second).items() if k in jobs}
     assert again == jobs, f"a job keeps its id\n{second.refusals}\n{second.output}"
     lost = {name: sorted(before[name].keys() - after.get(name, {}).keys()) for name in before}
     assert {k: v for k, v in lost.items() if v} == {}, second.output
     changed = [k for n in before for k in before[n] if before[n][k] != after[n][k]]
     assert changed == []
     until(
-        lambda: any(run not in {r for r, _ in before[n]} for n in jobs for run, _ in _checkpoints(second, jobs[n])),
+        lambda: any(run not in {r for r, _ in before[n]} for n in jobs for run, _ in checkpoints_of(second, jobs[n])),
         "checkpoints of the new runs come in",
     )
     assert not any("Traceback" in p.read_text() for p in folder.glob("logs/*.log")), second.output
@@ -117,57 +73,10 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
     stopped_s = second.interrupt()
     print(f"stopped after {stopped_s:.1f} s")
     assert second.process.returncode == 0
-    assert stopped_s < _STOP_MAX_S
+    assert stopped_s < STOP_MAX_S
     assert second.lines[-1].endswith("stopped")
     assert processes_of(folder) == []
     assert _modes(folder.parent) == modes, "no mode outside the data folder changes"
-
-
-@pytest.mark.parametrize(
-    "moment", ["starting the demo jobs", "starting PostgreSQL", "PostgreSQL is ready", "api is ready"]
-)
-def test_killed_at_any_moment_of_its_start_the_next_start_works(moment, start, folder):
-    killed = start()
-    killed.wait_until_says(moment)
-    killed.kill()
-
-    # On the same port: what the killed one left does not hold it.
-    again = start("--no-demo", port=killed.port)
-    again.wait_until_says("ready: open")
-    assert again.get("/api/v1/status")["store"] == "ok"
-    again.interrupt()
-
-    assert again.process.returncode == 0
-
-
-def test_what_a_killed_one_started_ends_by_itself(start, folder):
-    up = start()
-    up.wait_until_says("api is ready")
-    assert len(up.tree()) >= 5
-    up.kill()
-
-    until(lambda: processes_of(folder) == [], "nothing of it is left", timeout_s=_STOP_MAX_S)
-
-
-def test_what_a_killed_instance_left_running_is_ended_by_the_next_one(start, folder):
-    left = subprocess.Popen(["/bin/sleep", "600"])
-    try:
-        from backend.cli.instance import mark_process
-
-        mark = mark_process("runtime", left.pid)
-        assert mark is not None
-        (folder / "run").mkdir(parents=True)
-        row = {field: getattr(mark, field) for field in ("name", "pid", "started", "command")}
-        (folder / "run" / "processes.json").write_text(json.dumps([row]))
-
-        up = start("--no-demo")
-        up.wait_until_says("ended 1 processes that a killed instance had left")
-
-        assert left.wait(20) == -signal.SIGTERM
-        assert not is_running(ProcessMark(**row))
-    finally:
-        left.kill()
-        left.wait()
 
 
 def _refused(*arguments: str, **environment: str) -> str:
@@ -216,28 +125,6 @@ def test_data_of_another_postgresql_is_one_line_with_the_way_to_export(folder):
 
     assert "is of PostgreSQL 14" in line
     assert "pg_dump" in line
-
-
-def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(start):
-    up = start()
-    up.wait_until_says("ready: open")
-    known = _jobs(up)
-
-    up.child("api").kill()
-    up.wait_until_says("api ended by signal SIGKILL, starting it again")
-    until(lambda: _jobs(up) == known, "the API is back", timeout_s=60)
-    up.child("postgres").kill()
-    up.wait_until_says("PostgreSQL ended by itself, starting it again")
-    # The first answers may still be the former server's.
-    until(lambda: sum("PostgreSQL is ready" in line for line in up.lines) == 2, "the server is back", timeout_s=60)
-    aligned = known["orders-aligned"]
-    until(lambda: _checkpoints(up, aligned), "the API is back on the new server", timeout_s=60)
-    newest = max(c["triggered_at"] for c in _checkpoints(up, aligned).values())
-
-    def has_newer() -> bool:
-        return any(c["triggered_at"] > newest for c in _checkpoints(up, aligned).values())
-
-    until(has_newer, "checkpoints come in again", timeout_s=60)
 
 
 def test_the_second_interrupt_ends_everything_at_once(start, folder):

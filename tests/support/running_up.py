@@ -19,6 +19,8 @@ from tests.support.waiting import until
 
 COMMAND = (sys.executable, "-P", "-m", "backend.cli")
 _NEVER_S = 180.0
+STOP_MAX_S = 20.0
+"""Seconds an orderly stop may take."""
 
 
 def free_port() -> int:
@@ -157,4 +159,22 @@ def processes_of(folder: Path) -> list[str]:
                 found.append(f"{process.pid} {' '.join(process.cmdline())}")
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
+    return found
+
+
+def jobs_of(up: Up) -> dict[str, str]:
+    """Every job's id by its name; none where the API does not answer well."""
+    page = up.get("/api/v1/jobs?limit=100")
+    return {job["name"]: job["id"] for job in page["items"]} if page else {}
+
+
+def checkpoints_of(up: Up, job: str) -> dict[tuple[str, int], dict]:
+    """Every terminal checkpoint of a job that the API tells of."""
+    found, path = {}, f"/api/v1/jobs/{job}/checkpoints?limit=100"
+    while path:
+        page = up.get(path)
+        if page is None:
+            return {}
+        found |= {(c["run_id"], c["checkpoint_id"]): c for c in page["items"] if c["status"] != "in-progress"}
+        path = f"/api/v1/jobs/{job}/checkpoints?limit=100&cursor={page['next']}" if page["next"] else ""
     return found

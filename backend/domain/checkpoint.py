@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
+from backend.domain.micro_batch import MicroBatch
 
 Values = tuple[int | None, ...]
 """One value a subtask, by subtask index; None where the subtask reported nothing."""
@@ -116,10 +117,14 @@ DETAIL_ARRAYS: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A header, and per-vertex detail where it was fetched (empty where it was not, or no longer could be)."""
+    """A header, and per-vertex detail where it was fetched (empty where it was not, or no longer could be).
+
+    ``batch`` is there on Spark, where a checkpoint is a micro-batch and has no vertices.
+    """
 
     header: CheckpointHeader
     details: tuple[VertexDetail, ...] = ()
+    batch: MicroBatch | None = None
 
     def detail(self, vertex_id: VertexId) -> VertexDetail | None:
         """The detail of one vertex, or None."""

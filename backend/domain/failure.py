@@ -29,6 +29,8 @@ class FailureReason(StrEnum):
     MIN_PAUSE = "min-pause"
     TOO_MANY_REQUESTS = "too-many-requests"
     TRIGGER_FAILURE = "trigger-failure"
+    QUERY_FAILURE = "query-failure"
+    """Spark: the query ended with an error in this micro-batch; the message begins with Spark's error class."""
     UNKNOWN = "unknown"
 
     @property

@@ -27,9 +27,13 @@ def job_id(*, deployment: str, name: str) -> JobId:
     return JobId("j" + _digest(deployment, name))
 
 
-def run_id(*, target: TargetId, engine_run_id: EngineRunId, started_at_ms: int) -> RunId:
-    """Our id of one run; ``started_at_ms`` is since the epoch, since Flink repeats job ids in some HA setups."""
-    return RunId("r" + _digest(target, engine_run_id, str(started_at_ms)))
+def run_id(*, target: TargetId, engine_run_id: EngineRunId, started_at_ms: int | None) -> RunId:
+    """Our id of one run; ``started_at_ms`` is since the epoch, since Flink repeats job ids in some HA setups.
+
+    None where the engine's id is of one run alone, as Spark's query id with its run id is: when the run started may
+    then be learned later.
+    """
+    return RunId("r" + _digest(target, engine_run_id, "" if started_at_ms is None else str(started_at_ms)))
 
 
 def target_id(*, url: str) -> TargetId:

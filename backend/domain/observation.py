@@ -80,3 +80,5 @@ class Observation:
     cost: PollCost
     clock_offset_ms: int | None = None
     """The engine's clock minus ours, as far as the poll could tell: an age compares the two."""
+    received_at: datetime | None = None
+    """When it came in by our clock, where a job sent it itself; ``observed_at`` is by the job's clock then."""

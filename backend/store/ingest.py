@@ -21,6 +21,7 @@ from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
 from backend.domain.observation import JobObservation, Observation
 from backend.store.arrays import INT8_MAX
+from backend.store.batches import write_batches
 from backend.store.checkpoint_writer import CheckpointTally, days_of_checkpoints, write_barriers, write_checkpoints
 from backend.store.copying import Cursor
 from backend.store.documents import clean
@@ -140,6 +141,7 @@ async def _write_job(
 ) -> tuple[CheckpointTally, int]:
     run = await lock_run(cursor, target, job, observed_at)
     tally = await write_checkpoints(cursor, run.key, job.checkpoints, observed_at)
+    await write_batches(cursor, run.key.run_id, job.checkpoints)
     await write_state(cursor, run, job, observed_at, tally)
     await write_progress(cursor, run.key.run_id, job.progress, job.checkpoints, observed_at)
     await write_late_barriers(cursor, run.key.run_id, job.progress)
@@ -162,6 +164,7 @@ async def _target(cursor: Cursor, observation: Observation) -> TargetKey:
 
 async def _write_health(cursor: Cursor, observation: Observation, rejected_count: int) -> None:
     cost = observation.cost
+    at = observation.received_at or observation.observed_at
     await cursor.execute(
         # What is put in is this module's own text.
         "INSERT INTO target_health AS h (target_id, state, since, last_success_at, last_attempt_at, engine,"  # noqa: S608
@@ -183,7 +186,7 @@ async def _write_health(cursor: Cursor, observation: Observation, rejected_count
         " WHERE excluded.last_attempt_at > h.last_attempt_at",
         {
             "id": observation.target_id,
-            "at": observation.observed_at,
+            "at": at,
             "engine": observation.engine.value,
             "version": clean(observation.engine_version) if observation.engine_version else None,
             "requests": float(cost.request_count),

@@ -27,7 +27,7 @@ from backend.store.documents import clean, config_document, dump, topology_docum
 _EVENT_TEXT_MAX = 4000
 _COUNTED = (
     "checkpoint_count = checkpoint_count + %s, failed_listed_count = failed_listed_count + %s,"
-    " first_observed_at = LEAST(first_observed_at, %s)"
+    " first_observed_at = LEAST(first_observed_at, %s), started_at = LEAST(started_at, %s)"
 )
 # A document, and the run it is of; nothing where there was none before.
 _Version = tuple[dict[str, Any] | None, str | None]
@@ -53,7 +53,8 @@ class LockedRun:
 
 async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, observed_at: datetime) -> LockedRun:
     """Make job and run where they are new, and lock the run's row."""
-    started_ms = to_epoch_ms(job.started_at)
+    # Spark's ids are of one run alone, and its start may be told late or never.
+    started_ms = None if target.engine is Engine.SPARK else to_epoch_ms(job.started_at)
     key = RunKey(
         run_id=run_id(target=target.id, engine_run_id=job.engine_run_id, started_at_ms=started_ms),
         job_id=job_id(deployment=target.deployment, name=job.name),
@@ -66,7 +67,7 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
         raise StoreUnavailableError(f"run {key.run_id} vanished while it was written")
     # A target whose deployment label changed keeps its running jobs under the id their history has.
     key = RunKey(run_id=key.run_id, job_id=row["job_id"])
-    if is_new:
+    if is_new or job.started_at < row["started_at"]:
         text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
         await _add_event(cursor, key, "run-started", key="", at=job.started_at, text=text)
     return LockedRun(key, row, is_new or observed_at > row["observed_at"])
@@ -74,8 +75,8 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
 
 async def _lock(cursor: Cursor, key: RunKey) -> Mapping[str, Any] | None:
     await cursor.execute(
-        "SELECT job_id, state, observed_at, first_observed_at, counts, failed_listed_count, failed_listed_base,"
-        " failed_unlisted_past FROM runs WHERE id = %s FOR UPDATE",
+        "SELECT job_id, state, started_at, observed_at, first_observed_at, counts, failed_listed_count,"
+        " failed_listed_base, failed_unlisted_past FROM runs WHERE id = %s FOR UPDATE",
         (key.run_id,),
     )
     row = await cursor.fetchone()
@@ -110,7 +111,7 @@ async def write_state(
     else:
         await cursor.execute(
             f"UPDATE runs SET {_COUNTED} WHERE id = %s",  # noqa: S608
-            (tally.new, tally.newly_failed, observed_at, run.key.run_id),
+            (tally.new, tally.newly_failed, observed_at, job.started_at, run.key.run_id),
         )
     await _write_events(cursor, run, job, observed_at)
 
@@ -125,7 +126,7 @@ async def _write_newest(
         " counts = COALESCE(%s, counts), failed_listed_base = %s, failed_unlisted_past = %s,"
         " placements = COALESCE(%s, placements), problems = %s, observed_at = %s WHERE id = %s",
         (
-            *(tally.new, tally.newly_failed, observed_at),
+            *(tally.new, tally.newly_failed, observed_at, job.started_at),
             *(job.ended_at, job.state.value, clean(job.engine_state), _int4(job.restart_count)),
             *(dump(job.counts) if job.counts is not None else None, base, past),
             *(dump(job.placements) if job.placements else None, dump([clean(p) for p in job.problems])),

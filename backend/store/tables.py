@@ -57,7 +57,8 @@ targets = Table(
     # History hangs on a removed target until retention drops it; adding its URL again revives it.
     Column("removed_at", Instant),
     CheckConstraint("kind IN ('flink', 'spark')", name="kind_known"),
-    CheckConstraint("origin IN ('api', 'configuration', 'built-in')", name="origin_known"),
+    # ``push``: nobody reads it, a job sends what it has to tell.
+    CheckConstraint("origin IN ('api', 'configuration', 'built-in', 'push')", name="origin_known"),
 )
 
 target_health = Table(
@@ -230,6 +231,24 @@ barrier_events = Table(
     postgresql_partition_by="RANGE (triggered_on)",
 )
 
+micro_batches = Table(
+    "micro_batches",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("triggered_on", Date, primary_key=True),
+    # In the order of ``domain.micro_batch.BatchPhase``, NULL where Spark reported none.
+    Column("phases_ms", _BYTES),
+    Column("input_row_count", BigInteger),
+    Column("processed_rows_per_s", Double),
+    Column("watermark_at", Instant),
+    # NULL: a query without state.
+    Column("state", JSONB),
+    Column("sources", JSONB, nullable=False),
+    Column("number_basis", Text, nullable=False),
+    postgresql_partition_by="RANGE (triggered_on)",
+)
+
 _RATIOS = ARRAY(REAL)
 
 pressure = Table(
@@ -384,5 +403,5 @@ pipeline_schedule = Table(
     Column("updated_at", Instant, nullable=False),
 )
 
-PARTITIONED: tuple[str, ...] = ("checkpoints", "checkpoint_details", "barrier_events", "pressure")
+PARTITIONED: tuple[str, ...] = ("checkpoints", "checkpoint_details", "barrier_events", "micro_batches", "pressure")
 """Tables partitioned by day; a partition is called ``<table>_pYYYYMMDD``."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backend.runtime.buffers import DataBuffer, Subpartition
-from backend.runtime.elements import HEADER, Barrier, Event, Record, Watermark, decode
+from backend.runtime.elements import HEADER, Barrier, Element, Event, Record, decode
 
 Write = Callable[[bytes], None]
 
@@ -58,6 +58,8 @@ class InputChannel:
         """Closed behind its cut while an in-flight cap makes its checkpoint wait (CAP-3)."""
         self.is_ended = False
         self.watermark_us = -1
+        self.is_idle = False
+        """Whether its watermark holds nobody up for now (WM-1)."""
         self._data = b""
         self._at = 0
         self._owner: DataBuffer | None = None
@@ -67,7 +69,7 @@ class InputChannel:
 
     # --- decoding -------------------------------------------------------------------------------------------------
 
-    def next_element(self) -> Record | Watermark | None:
+    def next_element(self) -> Element | None:
         """The next whole element of the bytes fed so far; None when more bytes are needed."""
         element = decode(self._data, self._at)
         if element is not None:

@@ -41,6 +41,7 @@ from backend.runtime.protocols.base import (
 from backend.runtime.protocols.capped import Capped, InFlight
 from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.scheduler import EventClass
+from backend.runtime.state import OperatorSnapshot
 from backend.runtime.task import Output, Task
 
 
@@ -54,7 +55,7 @@ class _Run:
     polled_by_last_bytes: int
     channels: ChannelState = field(default_factory=ChannelState)
     arrived: set[int] = field(default_factory=set)
-    operators: tuple[bytes, ...] = ()
+    operators: tuple[OperatorSnapshot, ...] = ()
     watermark_us: int = -1
     is_input_open: bool = True
     waiting_outputs: set[ChannelKey] = field(default_factory=set)

@@ -29,6 +29,7 @@ class RuntimeConfig:
     is_unaligned: bool = False
     is_unaligned_forced: bool = False
     aligned_timeout_us: int = 0
+    are_timers_interruptible: bool = False
     cap_bytes: int = UNLIMITED
     cap_job_bytes: int = UNLIMITED
     on_cap: str = "wait"
@@ -64,6 +65,11 @@ class RuntimeConfig:
     def effective_interval_us(self) -> int:
         """CO-1."""
         return max(self.interval_us, self.min_pause_us)
+
+    @property
+    def has_interruptible_timers(self) -> bool:
+        """Whether timers yield to what waits in the mailbox (BP-6); without unaligned checkpoints nothing would."""
+        return self.are_timers_interruptible and self.is_unaligned
 
     @property
     def has_cap(self) -> bool:
@@ -164,6 +170,7 @@ KEYS: Mapping[str, _Key] = {
     f"{_CP}num-retained": _count("num_retained", 1, 100),
     f"{_CP}unaligned.enabled": _bool("is_unaligned", is_live=True),
     f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
+    f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
     "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),
     "runtime.inflight-cap.job-bytes": _limit("cap_job_bytes", _cap, SIZE_WORDS, is_live=True),

@@ -15,7 +15,9 @@ from backend.domain.failure import FailureReason
 from backend.runtime.config import UNLIMITED
 from backend.runtime.elements import Alignment, Barrier
 from backend.runtime.environment import AckMessage, DeclineMessage, Environment
+from backend.runtime.graph import Graph
 from backend.runtime.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
+from backend.runtime.metadata import INLINE_BELOW_BYTES, StoredCheckpoint, write_checkpoint
 from backend.runtime.prng import Stream
 from backend.runtime.scheduler import EventClass
 from backend.runtime.task import Task, TaskStatus
@@ -52,6 +54,10 @@ class Completed:
         """Whether in-flight data is part of it."""
         return any(s.persisted_bytes for s in self.snapshots.values())
 
+    def stored(self, graph: Graph, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> StoredCheckpoint:
+        """As it lies in the store (CK-1, CK-2)."""
+        return write_checkpoint(self.record, self.snapshots, graph, inline_below_bytes=inline_below_bytes)
+
 
 class Coordinator:
     """One job's coordinator. ``on_job_failure`` is called where the failure policy ends the patience (FP-4)."""
@@ -79,6 +85,10 @@ class Coordinator:
         self.failed_count = 0
         self.restored_count = 0
         self.on_terminal: Callable[[CheckpointRecord], None] | None = None
+
+    def continue_after(self, checkpoint_id: int) -> None:
+        """The job begins from a checkpoint of another run: ids go on from there (INV-10)."""
+        self._next_id = max(self._next_id, checkpoint_id + 1)
 
     # --- the job's life -------------------------------------------------------------------------------------------
 

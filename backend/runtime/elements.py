@@ -1,8 +1,8 @@
-"""What travels on channels: records and watermarks as bytes, barriers and other events as values.
+"""What travels on channels: records, watermarks and their status as bytes, barriers and other events as values.
 
 Record on the wire (DET-9): a 4-byte length of what follows, a tag, the key, the origin, a sequence number, a value,
-then padding up to the job's record size. The origin names the source subtask and its offset (DET-10): operators carry
-it on and never decide by it; the ledger and the oracles read it.
+then padding up to the job's record size. The origin names source, subtask and offset (DET-10): operators carry it
+on and never decide by it; the ledger and the oracles read it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ RECORD_BYTES_MIN = HEADER.size
 _PREFIX = LENGTH.size
 TAG_RECORD = 0
 TAG_WATERMARK = 1
+TAG_STATUS = 2
 ORIGIN_SHIFT = 40
 """Offsets of one source subtask stay below 2**40."""
+VERTEX_SHIFT = 50
+"""Subtasks of one source stay below 2**10, and vertices below 2**12."""
 WATERMARK_MAX = 2**63 - 1
 
 
@@ -40,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No record with an earlier event time will follow on this channel."""
+    """No record of this event time or an earlier one will follow on this channel."""
 
     at_us: int
 
@@ -49,7 +52,21 @@ class Watermark:
         return HEADER.pack(HEADER.size - _PREFIX, TAG_WATERMARK, 0, 0, self.at_us, 0)
 
 
-def decode(data: bytes | bytearray | memoryview, at: int) -> Record | Watermark | None:
+@dataclass(frozen=True, slots=True)
+class WatermarkStatus:
+    """The channel is idle from here on, and its watermark holds nobody up; or it is active again (WM-1)."""
+
+    is_idle: bool
+
+    def encode(self) -> bytes:
+        """Its bytes on the wire."""
+        return HEADER.pack(HEADER.size - _PREFIX, TAG_STATUS, 0, 0, 0, int(self.is_idle))
+
+
+Element = Record | Watermark | WatermarkStatus
+
+
+def decode(data: bytes | bytearray | memoryview, at: int) -> Element | None:
     """The element that starts at ``at``, or None while its bytes are incomplete."""
     have = len(data) - at
     if have < _PREFIX:
@@ -59,19 +76,19 @@ def decode(data: bytes | bytearray | memoryview, at: int) -> Record | Watermark 
     length, tag, key, origin, event_time_us, value = HEADER.unpack_from(data, at)
     if have < length + _PREFIX:
         return None
-    if tag == TAG_WATERMARK:
-        return Watermark(event_time_us)
+    if tag:
+        return Watermark(event_time_us) if tag == TAG_WATERMARK else WatermarkStatus(bool(value))
     return Record(key, origin, event_time_us, value, length + _PREFIX)
 
 
-def wire_bytes(element: Record | Watermark) -> int:
+def wire_bytes(element: Element) -> int:
     """How many bytes the element takes on the wire."""
     return element.size_bytes if isinstance(element, Record) else HEADER.size
 
 
-def origin_of(source_subtask: int, offset: int) -> int:
-    """The origin of one source record."""
-    return source_subtask << ORIGIN_SHIFT | offset
+def origin_of(source_subtask: int, offset: int, vertex: int = 0) -> int:
+    """The origin of one source record: its source's place in the graph, the subtask and the offset (DET-10)."""
+    return vertex << VERTEX_SHIFT | source_subtask << ORIGIN_SHIFT | offset
 
 
 class Alignment(Enum):

@@ -12,6 +12,7 @@ from backend.runtime.config import RuntimeConfig
 from backend.runtime.faults import Faults
 from backend.runtime.graph import Graph
 from backend.runtime.measures import SubtaskCheckpoint, SubtaskSnapshot, TaskKey
+from backend.runtime.provenance import Provenance
 from backend.runtime.scheduler import Action, EventClass, Scheduler
 from backend.runtime.storage import Ledger, SnapshotStore
 
@@ -68,6 +69,7 @@ class Environment:
         store: SnapshotStore,
         ledger: Ledger,
         log: BarrierLog,
+        provenance: Provenance,
         seed: int,
     ) -> None:
         self.scheduler = scheduler
@@ -77,6 +79,7 @@ class Environment:
         self.store = store
         self.ledger = ledger
         self.log = log
+        self.provenance = provenance
         self.seed = seed
 
     @property

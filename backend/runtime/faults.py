@@ -41,6 +41,7 @@ TASK_POINTS = (
 )
 UNALIGNED_POINTS = ("task.mid-channel-state",)
 TIMEOUT_POINTS = ("task.after-announcement", "task.input-switch", "task.output-switch")
+TIMER_POINTS = ("task.between-timers",)
 SINK_POINTS = ("sink.before-pre-commit", "sink.after-pre-commit", "sink.before-commit", "sink.after-commit")
 SOURCE_POINTS = ("source.after-emit",)
 RECOVERY_POINTS = (
@@ -57,6 +58,7 @@ POINTS = (
     *TASK_POINTS,
     *UNALIGNED_POINTS,
     *TIMEOUT_POINTS,
+    *TIMER_POINTS,
     *SINK_POINTS,
     *SOURCE_POINTS,
     *RECOVERY_POINTS,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from backend.runtime.buffers import DataBuffer
 from backend.runtime.channel import InputChannel
-from backend.runtime.elements import Barrier, Event, Record, Watermark
+from backend.runtime.elements import Barrier, Element, Event
 
 
 class InputGate:
@@ -53,7 +53,7 @@ class InputGate:
             self._priority.popleft()
         return None
 
-    def next_element(self) -> tuple[InputChannel, Record | Watermark | Event] | None:
+    def next_element(self) -> tuple[InputChannel, Element | Event] | None:
         """The next element of any channel, buffer by buffer in turn; None where there is none."""
         while True:
             channel = self._current

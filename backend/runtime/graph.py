@@ -36,7 +36,7 @@ class Partitioner(StrEnum):
 
 
 class VertexKind(StrEnum):
-    """What the operators of a vertex do; ``+sink`` chains the transactional sink behind them."""
+    """What the operators of a vertex do; ``+sink`` chains a sink behind them."""
 
     SOURCE = "source"
     MAP = "map"
@@ -44,6 +44,12 @@ class VertexKind(StrEnum):
     SINK = "sink"
     KEYED_SINK = "keyed+sink"
     MAP_SINK = "map+sink"
+    WINDOW = "window"
+    WINDOW_SINK = "window+sink"
+    TIMER = "timer"
+    TIMER_SINK = "timer+sink"
+    TAG = "tag"
+    TAG_SINK = "tag+sink"
 
     @property
     def is_source(self) -> bool:
@@ -53,12 +59,33 @@ class VertexKind(StrEnum):
     @property
     def is_keyed(self) -> bool:
         """Whether it keeps keyed state."""
-        return self in (VertexKind.KEYED, VertexKind.KEYED_SINK)
+        return self.value.removesuffix("+sink") in ("keyed", "window", "timer", "tag")
 
     @property
     def has_sink(self) -> bool:
-        """Whether it ends in the transactional sink."""
-        return self in (VertexKind.SINK, VertexKind.KEYED_SINK, VertexKind.MAP_SINK)
+        """Whether it ends in a sink."""
+        return self.value.endswith("sink")
+
+    @property
+    def is_window(self) -> bool:
+        """Whether it aggregates by window."""
+        return self in (VertexKind.WINDOW, VertexKind.WINDOW_SINK)
+
+
+class Aggregate(StrEnum):
+    """What a window makes of its records."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MAX = "max"
+
+
+class SinkKind(StrEnum):
+    """How a sink writes (SNK-1 to SNK-6)."""
+
+    TRANSACTIONAL = "transactional"
+    IDEMPOTENT = "idempotent"
+    APPEND = "append"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +95,12 @@ class VertexSpec:
     ``rate`` and ``limit`` count records over all subtasks (a second, in all; None: no end). Keys are 0..keys-1;
     ``hot_key_ratio`` of the records have key 0. ``slow_factors`` multiply the cost of single subtasks, and
     ``slow_upload_factors`` the time their snapshots take to the store. ``fan_out`` is records out a record in.
+
+    Of sources: records are dated up to ``out_of_orderness_us`` early; one that had nothing for ``idle_timeout_us`` is
+    idle (0: never); with a ``burst_period_us`` what happens in it comes in its first ``burst_ratio``; the first
+    ``backlog`` records are there from the start; a legacy one does not look for room before it emits (SRC-2). Of
+    windows: their length; of timers: how long records are held, and what one timer costs. ``cost_of``, which job files
+    cannot give, adds microseconds for single records (DET-7).
     """
 
     id: str
@@ -88,6 +121,25 @@ class VertexSpec:
     sync_us: int | None = None
     slow_factors: Mapping[int, float] = field(default_factory=dict)
     slow_upload_factors: Mapping[int, float] = field(default_factory=dict)
+    out_of_orderness_us: int = 0
+    idle_timeout_us: int = 0
+    burst_period_us: int = 0
+    burst_ratio: float = 1.0
+    backlog: int = 0
+    is_legacy: bool = False
+    has_nonblocking_hook: bool = False
+    window_us: int = 1_000_000
+    aggregate: Aggregate = Aggregate.COUNT
+    hold_us: int = 0
+    timer_cost_us: int = 5
+    stores_watermark: bool = False
+    sink: SinkKind = SinkKind.TRANSACTIONAL
+    cost_of: Callable[[Record], int] | None = None
+
+    @property
+    def may_block_in_emission(self) -> bool:
+        """SRC-2: a legacy source emits under its lock, unless it has the hook."""
+        return self.is_legacy and not self.has_nonblocking_hook
 
     @property
     def effective_max_parallelism(self) -> int:

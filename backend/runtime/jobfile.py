@@ -14,11 +14,22 @@ from backend.runtime import graph as plans
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.elements import RECORD_BYTES_MIN
 from backend.runtime.faults import ACTIONS, POINTS
-from backend.runtime.graph import EdgeSpec, FaultSpec, Graph, Partitioner, StoreSpec, VertexKind, VertexSpec
+from backend.runtime.graph import (
+    Aggregate,
+    EdgeSpec,
+    FaultSpec,
+    Graph,
+    Partitioner,
+    SinkKind,
+    StoreSpec,
+    VertexKind,
+    VertexSpec,
+)
 from backend.runtime.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
 
 _FILE_BYTES_MAX = 1 << 20
 _SUBTASKS_MAX = 4096
+_HOUR_US = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +260,8 @@ class _Table:
 _VERTEX_FIELDS = {
     "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys", "hot_key_ratio",
     "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "watermark_interval_ms", "sync", "slow_subtasks",
-    "slow_uploads",
+    "slow_uploads", "out_of_orderness", "idle_timeout", "burst_period", "burst_ratio", "backlog", "legacy",
+    "nonblocking_hook", "window", "aggregate", "hold", "timer_cost_us", "store_watermark", "sink",
 }  # fmt: skip
 
 
@@ -278,6 +290,19 @@ def _vertex(reader: _Reader, value: object, where: str) -> VertexSpec:
         sync_us=row.scaled("sync", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000) if row.has("sync") else None,
         slow_factors=row.factors("slow_subtasks", parallelism),
         slow_upload_factors=row.factors("slow_uploads", parallelism),
+        out_of_orderness_us=row.scaled("out_of_orderness", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        idle_timeout_us=row.scaled("idle_timeout", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        burst_period_us=row.scaled("burst_period", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        burst_ratio=row.number("burst_ratio", 1.0, 0.001, 1.0),
+        backlog=row.whole("backlog", 0, 0, 10**9),
+        is_legacy=row.flag("legacy", False),
+        has_nonblocking_hook=row.flag("nonblocking_hook", False),
+        window_us=row.scaled("window", 1_000_000, duration_us, DURATION_WORDS, 1_000, 24 * _HOUR_US),
+        aggregate=Aggregate(row.word("aggregate", "count", tuple(Aggregate))),
+        hold_us=row.scaled("hold", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        timer_cost_us=row.whole("timer_cost_us", 5, 0, 3_600_000_000),
+        stores_watermark=row.flag("store_watermark", False),
+        sink=SinkKind(row.word("sink", "transactional", tuple(SinkKind))),
     )
 
 

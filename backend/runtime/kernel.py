@@ -24,6 +24,8 @@ from backend.runtime.environment import Environment
 from backend.runtime.faults import Faults, InducedFailure
 from backend.runtime.graph import route
 from backend.runtime.jobfile import JobSpec
+from backend.runtime.metadata import StoredCheckpoint, read_checkpoint, restored_graph, restored_snapshots
+from backend.runtime.provenance import Provenance
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.storage import Ledger, SnapshotStore
@@ -45,7 +47,22 @@ class JobFailure:
 class Engine:
     """The engine of one job; ``run_until`` is the only thing that makes time pass."""
 
-    def __init__(self, spec: JobSpec, *, seed: int | None = None, keeps_rows: bool = False) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        *,
+        seed: int | None = None,
+        keeps_rows: bool = False,
+        restore: StoredCheckpoint | None = None,
+    ) -> None:
+        """``restore`` is a checkpoint, of this run or another, that the job begins from.
+
+        Raises:
+            PlanError: the checkpoint is of another graph, or of another maximum parallelism (PT-4).
+
+        """
+        self._start_from = None if restore is None else read_checkpoint(restore)
+        graph = spec.graph if self._start_from is None else restored_graph(self._start_from, spec.graph)
         self.spec = spec
         self.seed = spec.seed if seed is None else seed
         config = spec.config
@@ -55,11 +72,12 @@ class Engine:
         self.env = Environment(
             scheduler=scheduler,
             config=config,
-            graph=spec.graph,
+            graph=graph,
             faults=Faults(spec.faults, lambda: scheduler.now),
             store=SnapshotStore(scheduler, latency_us=spec.store.latency_us, bytes_per_s=spec.store.bytes_per_s),
             ledger=self.ledger,
             log=BarrierLog(kept=config.history_size),
+            provenance=Provenance(is_kept=keeps_rows),
             seed=self.seed,
         )
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
@@ -72,6 +90,8 @@ class Engine:
         self.restored_at_us: int | None = None
         self.exceptions: list[JobFailure] = []
         self._attempt = 0
+        if self._start_from is not None:
+            self.coordinator.continue_after(self._start_from.id)
         scheduler.at(0, EventClass.RPC, self._deploy)
         scheduler.at(config.metric_period_us, EventClass.TIMER, self._sample)
 
@@ -136,6 +156,9 @@ class Engine:
     def _deploy(self, _: object) -> None:
         graph = self.env.graph
         self.status = "RUNNING"
+        if self._start_from is not None:
+            # Transactions of the run before are those of attempts before this one.
+            self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
         self.tasks = [
             Task(
                 self.env,
@@ -152,18 +175,20 @@ class Engine:
         for edge in range(len(graph.edges)):
             self._connect(edge, tasks)
         newest = self.coordinator.newest
-        if self._attempt:
-            self.restored_id = newest.record.id if newest else None
-            self.restored_at_us = self.now_us if newest else None
-            self.coordinator.restored_count += newest is not None
+        # A restart reads what lies in the store and nothing else (CK-3).
+        restored = read_checkpoint(newest.stored(graph)) if newest else self._start_from
+        snapshots = restored_snapshots(restored, graph) if restored else {}
+        if self._attempt or restored:
+            self.restored_id = restored.id if restored else None
+            self.restored_at_us = self.now_us if restored else None
+            self.coordinator.restored_count += restored is not None
         self.coordinator.begin(self.tasks)
         self.debloating.begin(self.tasks)
         for task in self.tasks:
-            snapshot = newest.snapshots[task.key] if newest else None
             task.start(
-                snapshot,
-                checkpoint_id=newest.record.id if newest else 0,
-                has_channel_state=newest is not None and newest.has_channel_state,
+                snapshots.get(task.key),
+                checkpoint_id=restored.id if restored else 0,
+                has_channel_state=restored is not None and restored.has_channel_state,
             )
 
     def _connect(self, edge: int, tasks: dict[tuple[str, int], Task]) -> None:

@@ -9,6 +9,7 @@ from enum import Enum
 from backend.domain.failure import FailureReason
 from backend.runtime.channel import ChannelKey
 from backend.runtime.elements import Barrier
+from backend.runtime.state import OperatorSnapshot
 
 TaskKey = tuple[int, int]
 """(index of the vertex, index of the subtask)."""
@@ -46,7 +47,7 @@ class ChannelState:
 class SubtaskSnapshot:
     """All that one subtask needs to be restored (CK-1, CK-3)."""
 
-    operators: tuple[bytes, ...]
+    operators: tuple[OperatorSnapshot, ...]
     channels: ChannelState
     watermark_us: int
     state_bytes: int

@@ -1,22 +1,29 @@
-"""What the operators of a vertex do to records, and what they keep: sources, maps, keyed stages, the sink.
+"""What the operators of a vertex do to records, and what they keep: sources, maps, keyed stages.
 
-An operator reads key and value of a record and passes its origin on; it never decides by the origin (DET-10). Every
-``snapshot`` is bytes and every ``restore`` reads them back: nothing of a failed attempt survives in memory.
+An operator reads key, time and value of a record and passes its origin on; it never decides by the origin (DET-10).
+Every ``snapshot`` is bytes and every ``restore`` reads them back: nothing of a failed attempt survives in memory. Sinks
+are in ``sinks.py``, what lives by event time in ``timed_operators.py``.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from typing import Protocol
 
 from backend.runtime.elements import Record, origin_of
-from backend.runtime.graph import VertexSpec
+from backend.runtime.graph import VertexKind, VertexSpec
 from backend.runtime.prng import mix64
+from backend.runtime.provenance import Provenance
+from backend.runtime.sinks import sink_of
+from backend.runtime.state import NO_STATE, KeyedStates, OperatorSnapshot, OperatorState, StateMode
 from backend.runtime.storage import Ledger
+from backend.runtime.timed_operators import TimerBuffer, WatermarkTag, Window
 
-_OFFSET = struct.Struct("<q")
+_SPLIT = struct.Struct("<qq")
+_SPLITS = "splits"
+# A source without a rate dates its records a millisecond apart.
+_STEP_US = 1000.0
 
 
 class Operator(Protocol):
@@ -26,11 +33,11 @@ class Operator(Protocol):
         """The records that come out of one record."""
         ...
 
-    def snapshot(self, checkpoint_id: int) -> bytes:
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """Its state, to be restored from."""
         ...
 
-    def restore(self, data: bytes, checkpoint_id: int) -> None:
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
         """Take up a state; the operator is new."""
         ...
 
@@ -45,13 +52,17 @@ class Operator(Protocol):
 
 
 class Source:
-    """One subtask's split: record n is the same in every run (SRC-1, SRC-3), and is there from n / rate on.
+    """One subtask's split: record n is the same in every run (SRC-1, SRC-3), and is there from its due time on.
 
-    That is how a log behaves: after a restore the records that came meanwhile are waiting.
+    That is how a log behaves: after a restore what came meanwhile is waiting. Record n happens at n / rate. It is
+    dated up to ``out_of_orderness`` earlier, and comes when it happens, with its burst, or as a backlog at once.
     """
 
-    def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, started_us: int) -> None:
+    def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
         self.offset = 0
+        self.newest_us = -1
+        """The latest event time so far, of this attempt."""
+        self._vertex = vertex
         self._subtask = subtask
         self._seed = seed
         self._keys = spec.keys
@@ -60,14 +71,36 @@ class Source:
         self._started_us = started_us
         rate = spec.rate / spec.parallelism
         self._period_us = 1e6 / rate if rate > 0 else 0.0
-        share, more = divmod(spec.limit or 0, spec.parallelism)
-        self.limit = None if spec.limit is None else share + (subtask < more)
+        self._step_us = self._period_us or _STEP_US
+        self._spread_us = spec.out_of_orderness_us
+        self._burst_period_us = spec.burst_period_us
+        self._burst_ratio = spec.burst_ratio
+        self._backlog = _share(spec.backlog, subtask, spec.parallelism)
+        self.limit = None if spec.limit is None else _share(spec.limit, subtask, spec.parallelism)
 
     def due_us(self) -> int | None:
         """When the next record is there; None after the last."""
-        if self.limit is not None and self.offset >= self.limit:
+        offset = self.offset
+        if self.limit is not None and offset >= self.limit:
             return None
-        return self._started_us + int(self.offset * self._period_us)
+        if offset < self._backlog:
+            return self._started_us
+        at_us = int((offset - self._backlog) * self._period_us)
+        if self._burst_period_us:
+            # What happens in one period comes in the first part of it (SRC-4).
+            begun_us = at_us // self._burst_period_us * self._burst_period_us
+            at_us = begun_us + int((at_us - begun_us) * self._burst_ratio)
+        return self._started_us + at_us
+
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Whether what comes next was there before the job (SRC-5)."""
+        return self.offset < self._backlog
+
+    @property
+    def watermark_us(self) -> int:
+        """No later record is of this time or before it."""
+        return max(-1, self.newest_us - self._spread_us - 1)
 
     def poll(self) -> Record:
         """The next record; the offset moves with it."""
@@ -75,29 +108,42 @@ class Source:
         draw = mix64(self._seed ^ mix64(self._subtask << 44 | offset))
         is_hot = (draw >> 32) < self._hot_limit
         key = 0 if is_hot else (draw & 0xFFFFFFFF) % self._keys
-        due_us = self._started_us + int(offset * self._period_us)
+        dated_us = self._started_us + int(offset * self._step_us)
+        if self._spread_us:
+            dated_us = max(0, dated_us - mix64(draw) % (self._spread_us + 1))
+        if dated_us > self.newest_us:
+            self.newest_us = dated_us
         self.offset = offset + 1
-        return Record(key, origin_of(self._subtask, offset), due_us, 0, self._size)
+        return Record(key, origin_of(self._subtask, offset, self._vertex), dated_us, 0, self._size)
 
     def process(self, record: Record) -> list[Record]:
         """A source has no input."""
         raise AssertionError("a source has no input")
 
-    def snapshot(self, checkpoint_id: int) -> bytes:
-        """The next offset."""
-        return _OFFSET.pack(self.offset)
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
+        """Its split with the next offset."""
+        entry = _SPLIT.pack(self._subtask, self.offset)
+        return OperatorSnapshot(states=(OperatorState(_SPLITS, StateMode.SPLIT, (entry,)),))
 
-    def restore(self, data: bytes, checkpoint_id: int) -> None:
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
         """Seek to the stored offset (RC-7)."""
-        (self.offset,) = _OFFSET.unpack(data)
+        for entry in snapshot.entries(_SPLITS):
+            split, offset = _SPLIT.unpack(entry)
+            if split == self._subtask:
+                self.offset = offset
 
     def complete(self, checkpoint_id: int) -> None:
         """Nothing to commit."""
 
     @property
     def state_bytes(self) -> int:
-        """One offset."""
-        return _OFFSET.size
+        """One split and offset."""
+        return _SPLIT.size
+
+
+def _share(total: int, subtask: int, parallelism: int) -> int:
+    share, more = divmod(total, parallelism)
+    return share + (subtask < more)
 
 
 class Map:
@@ -111,11 +157,11 @@ class Map:
         """The copies differ in nothing but their place."""
         return [record] if self._fan_out == 1 else [record] * self._fan_out
 
-    def snapshot(self, checkpoint_id: int) -> bytes:
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """No state."""
-        return b""
+        return NO_STATE
 
-    def restore(self, data: bytes, checkpoint_id: int) -> None:
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
         """No state."""
 
     def complete(self, checkpoint_id: int) -> None:
@@ -130,26 +176,31 @@ class Map:
 class Keyed:
     """Counts the records of each key and puts the count into the record: every loss or double shows downstream."""
 
-    def __init__(self, spec: VertexSpec) -> None:
-        self.counts: dict[int, int] = {}
-        self._value_bytes = spec.state_value_bytes
+    def __init__(self, spec: VertexSpec, subtask: int) -> None:
+        self._states = KeyedStates(
+            subtask=subtask, parallelism=spec.parallelism, max_parallelism=spec.effective_max_parallelism
+        )
+        self._value = self._states.value(spec.state_value_bytes)
+        self.counts = self._value.held
 
     def process(self, record: Record) -> list[Record]:
         """The record with its key's count as its value."""
-        count = self.counts.get(record.key, 0) + 1
-        self.counts[record.key] = count
-        record.value = count
+        key = record.key
+        count = self.counts.get(key)
+        if count is None:
+            self._value.set(key, 1)
+            record.value = 1
+        else:
+            self.counts[key] = record.value = count + 1
         return [record]
 
-    def snapshot(self, checkpoint_id: int) -> bytes:
-        """Pairs of key and count."""
-        flat = [number for pair in self.counts.items() for number in pair]
-        return struct.pack(f"<{len(flat)}q", *flat)
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
+        """The counts by key group."""
+        return OperatorSnapshot(keyed=self._states.snapshot())
 
-    def restore(self, data: bytes, checkpoint_id: int) -> None:
-        """Read the pairs back."""
-        flat = struct.unpack(f"<{len(data) // 8}q", data)
-        self.counts = dict(zip(flat[::2], flat[1::2], strict=True))
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
+        """Read the counts back."""
+        self._states.restore(snapshot.keyed)
 
     def complete(self, checkpoint_id: int) -> None:
         """Nothing to commit."""
@@ -157,73 +208,45 @@ class Keyed:
     @property
     def state_bytes(self) -> int:
         """Key and count, and the declared size of the rest of a value."""
-        return len(self.counts) * (16 + self._value_bytes)
-
-
-class TransactionalSink:
-    """Writes into a transaction of an external ledger; commits once a checkpoint with it is complete (SNK-1 to 5)."""
-
-    def __init__(self, ledger: Ledger, *, namespace: str, attempt: int) -> None:
-        self._ledger = ledger
-        self._namespace = namespace
-        self._attempt = attempt
-        self._opened = 0
-        self._open = self._begin()
-        self._prepared: dict[int, list[str]] = {}
-
-    def process(self, record: Record) -> list[Record]:
-        """Into the open transaction."""
-        self._ledger.write(self._open, record)
-        return []
-
-    def snapshot(self, checkpoint_id: int) -> bytes:
-        """Flush, pre-commit, remember under the checkpoint, open the next (SNK-1)."""
-        self._ledger.prepare(self._open)
-        self._prepared[checkpoint_id] = [self._open]
-        self._open = self._begin()
-        uncommitted = [t for ids in self._prepared.values() for t in ids]
-        return json.dumps(uncommitted).encode()
-
-    def restore(self, data: bytes, checkpoint_id: int) -> None:
-        """Commit what the checkpoint holds, abort every other transaction of this subtask (SNK-3)."""
-        held: list[str] = json.loads(data) if data else []
-        for transaction in held:
-            self._ledger.commit(transaction)
-        self._ledger.abort_others(self._namespace, keep=self._open)
-
-    def complete(self, checkpoint_id: int) -> None:
-        """Commit every transaction remembered under this or an earlier checkpoint, in order (SNK-2)."""
-        for remembered in sorted(k for k in self._prepared if k <= checkpoint_id):
-            for transaction in self._prepared[remembered]:
-                self._ledger.commit(transaction)
-            del self._prepared[remembered]
-
-    @property
-    def state_bytes(self) -> int:
-        """One line a transaction not yet committed."""
-        return 40 * (1 + sum(map(len, self._prepared.values())))
-
-    def _begin(self) -> str:
-        self._opened += 1
-        transaction = f"{self._namespace}/{self._attempt}/{self._opened}"
-        self._ledger.begin(transaction)
-        return transaction
+        return self._value.size_bytes
 
 
 def chain_of(
-    spec: VertexSpec, subtask: int, *, seed: int, attempt: int, started_us: int, ledger: Ledger
+    spec: VertexSpec,
+    subtask: int,
+    *,
+    vertex: int,
+    seed: int,
+    attempt: int,
+    started_us: int,
+    ledger: Ledger,
+    provenance: Provenance,
 ) -> tuple[Operator, ...]:
     """The operators of one subtask, first to last."""
-    operators: list[Operator] = []
-    if spec.kind.is_source:
-        operators.append(Source(spec, subtask, seed=seed, started_us=started_us))
-    elif spec.kind.is_keyed:
-        operators.append(Keyed(spec))
-    else:
-        operators.append(Map(spec))
+    operators: list[Operator] = [
+        _first(spec, subtask, vertex=vertex, seed=seed, started_us=started_us, provenance=provenance)
+    ]
     if spec.kind.has_sink:
-        operators.append(TransactionalSink(ledger, namespace=f"{spec.id}/{subtask}", attempt=attempt))
+        operators.append(sink_of(spec, subtask, attempt=attempt, ledger=ledger))
     return tuple(operators)
+
+
+def _first(
+    spec: VertexSpec, subtask: int, *, vertex: int, seed: int, started_us: int, provenance: Provenance
+) -> Operator:
+    match spec.kind:
+        case VertexKind.SOURCE:
+            return Source(spec, subtask, seed=seed, started_us=started_us, vertex=vertex)
+        case VertexKind.KEYED | VertexKind.KEYED_SINK:
+            return Keyed(spec, subtask)
+        case VertexKind.WINDOW | VertexKind.WINDOW_SINK:
+            return Window(spec, subtask, provenance)
+        case VertexKind.TIMER | VertexKind.TIMER_SINK:
+            return TimerBuffer(spec, subtask)
+        case VertexKind.TAG | VertexKind.TAG_SINK:
+            return WatermarkTag(spec, subtask)
+        case VertexKind.MAP | VertexKind.MAP_SINK | VertexKind.SINK:
+            return Map(spec)
 
 
 def factor_of(factors: Mapping[int, float], subtask: int) -> float:

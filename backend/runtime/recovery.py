@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.elements import RecoveryCompletion
 from backend.runtime.measures import SubtaskSnapshot
-from backend.runtime.operators import TransactionalSink
+from backend.runtime.sinks import TransactionalSink
+from backend.runtime.state import NO_STATE
 
 if TYPE_CHECKING:
     from backend.runtime.task import Task
@@ -33,7 +34,7 @@ class Recovery:
             # Nothing to restore; what an attempt before left open is aborted all the same (SNK-3).
             for operator in task.operators:
                 if isinstance(operator, TransactionalSink):
-                    operator.restore(b"", 0)
+                    operator.restore(NO_STATE, 0)
             return 0
         faults.passed("recovery.before-output", task.name)
         self._restore_output(snapshot.channels.outputs)

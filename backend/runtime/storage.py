@@ -73,10 +73,28 @@ class Ledger:
         self._open: dict[str, _Transaction] = {}
         self._committed: dict[str, None] = {}
         self.rows: list[Row] = []
+        self.table: dict[int, int] = {}
+        """What idempotent sinks wrote, by key."""
+        self.put_count = 0
         self.committed_count = 0
         self.folded = 0
         self.lost: list[str] = []
         """Transactions older than the limit when they were to be committed (SNK-4)."""
+
+    def take_over(self, other: Ledger) -> None:
+        """Go on with the content of another ledger: the external system outlives a run of the job."""
+        self._open |= {name: held for name, held in other._open.items() if name not in self._open}
+        self._committed = other._committed | self._committed
+        self.rows = [*other.rows, *self.rows]
+        self.table = other.table | self.table
+        self.committed_count += other.committed_count
+        self.put_count += other.put_count
+        self.folded = (self.folded + other.folded) & _MASK
+
+    @property
+    def newest_attempt(self) -> int:
+        """The last attempt of a job that a transaction names; -1 where there is none."""
+        return max((int(t.rsplit("/", 2)[1]) for t in (*self._open, *self._committed)), default=-1)
 
     def begin(self, transaction: str) -> None:
         """Open a transaction."""
@@ -116,10 +134,26 @@ class Ledger:
         self.committed_count += held.count
         self.folded = (self.folded + held.folded) & _MASK
 
-    def abort_others(self, namespace: str, *, keep: str) -> None:
-        """Drop every open transaction of the namespace but one (SNK-3)."""
-        for transaction in [t for t in self._open if t.startswith(namespace + "/") and t != keep]:
-            del self._open[transaction]
+    def open_of(self, vertex: str) -> list[str]:
+        """The open transactions of a sink, of whatever parallelism (SNK-3)."""
+        return [t for t in self._open if t.rsplit("/", 3)[0] == vertex]
+
+    def abort(self, transaction: str) -> None:
+        """Drop an open transaction."""
+        del self._open[transaction]
+
+    def put(self, record: Record) -> None:
+        """Write a key's value, visible at once; the last one written stands (SNK-6)."""
+        self.table[record.key] = record.value
+        self.put_count += 1
+
+    def append(self, record: Record) -> None:
+        """Write a row outside any transaction, visible at once (SNK-6)."""
+        self.committed_count += 1
+        if self._keeps_rows:
+            self.rows.append(Row(record.origin, record.key, record.value))
+        else:
+            self.folded = (self.folded + mix64(mix64(record.origin) ^ record.value)) & _MASK
 
     def oldest_open_us(self) -> int | None:
         """When the oldest transaction that is still open was begun; None where none is."""

@@ -17,7 +17,6 @@ from backend.domain.ids import VertexId
 from backend.runtime.buffers import OutputPool, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.elements import (
-    WATERMARK_MAX,
     Barrier,
     CancelMarker,
     EndOfPartition,
@@ -25,8 +24,10 @@ from backend.runtime.elements import (
     Record,
     RecoveryCompletion,
     Watermark,
+    WatermarkStatus,
 )
 from backend.runtime.environment import Environment
+from backend.runtime.event_time import EventTime, SourceTime
 from backend.runtime.gate import InputGate
 from backend.runtime.graph import Route, VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
@@ -137,15 +138,23 @@ class Task:
         self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
         self.floating: dict[int, FloatingPool] = {}
         self.operators: tuple[Operator, ...] = chain_of(
-            spec, key[1], seed=env.seed ^ key[0], attempt=attempt, started_us=0, ledger=env.ledger
+            spec,
+            key[1],
+            vertex=key[0],
+            seed=env.seed ^ key[0],
+            attempt=attempt,
+            started_us=0,
+            ledger=env.ledger,
+            provenance=env.provenance,
         )
         self.source = self.operators[0] if isinstance(self.operators[0], Source) else None
+        self.event_time = EventTime(self)
+        self._source_time = SourceTime(self, self.source) if self.source is not None else None
         samples = env.config.metric_window_us // env.config.metric_period_us
         self.account = TimeAccount(env.now, samples)
         self.records_in = 0
         self.records_out = 0
         self.bytes_out = 0
-        self.watermark_us = -1
         self.slow_factor = factor_of(spec.slow_factors, key[1])
         self.cost_us = 0
         """Cost of the step in work; mails add to it."""
@@ -155,8 +164,8 @@ class Task:
         self._unwritten: deque[tuple[Subpartition, bytes, int]] = deque()
         self._recovery = Recovery(self)
         self._on_running = on_running
-        self._next_watermark_us = 0
         self._source_wake_us = -1
+        self._may_block = spec.may_block_in_emission
         self.checkpointing = checkpointing(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -185,6 +194,11 @@ class Task:
         if not self.is_dead:
             self._mails.append((action, argument))
             self._wake()
+
+    @property
+    def watermark_us(self) -> int:
+        """The event time that its inputs have reached; -1 where none is known."""
+        return self.event_time.watermark_us
 
     @property
     def mail_count(self) -> int:
@@ -241,37 +255,46 @@ class Task:
             action(argument)
         else:
             for output in self.outputs:
-                if not output.pool.is_available:
+                if not output.pool.is_available and not self._may_block:
                     self.account.turn(Usage.SOFT, now)
                     return
-            has_worked = self._poll_source(now) if self.source is not None else self._poll_input(now)
-            if not has_worked:
+            if self.event_time.is_firing:
+                self.account.turn(Usage.BUSY, now)
+                self.event_time.fire_on()
+            elif not (self._poll_source(now) if self.source is not None else self._poll_input(now)):
                 return
         if self.status is not TaskStatus.FINISHED:
             self._schedule(now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN))
 
     def _poll_source(self, now: int) -> bool:
-        source = self.source
+        source, time = self.source, self._source_time
         assert source is not None
+        assert time is not None
         if self.gate.is_recovering:
             self.gate.is_recovering = False
             self.become_running()
         due_us = source.due_us()
         if due_us is None or due_us > now:
-            self.account.turn(Usage.IDLE, now)
-            if due_us is not None and self._source_wake_us != due_us:
-                self._source_wake_us = due_us
-                self.env.scheduler.at(due_us, EventClass.TIMER, self._on_source_due)
-            return False
+            return self._wait_for_source(time, due_us, now)
         self.account.turn(Usage.BUSY, now)
+        time.before_record(now)
         record = source.poll()
         self.cost_us += self._cost_of(record)
         self.emit(record)
         self.env.faults.passed("source.after-emit", self.name)
-        if now >= self._next_watermark_us:
-            self._next_watermark_us = now + self.spec.watermark_interval_ms * 1000
-            self._broadcast(Watermark(record.event_time_us))
+        time.after_record(now)
         return True
+
+    def _wait_for_source(self, time: SourceTime, due_us: int | None, now: int) -> bool:
+        if time.is_told(due_us, now):
+            self.account.turn(Usage.BUSY, now)
+            return True
+        self.account.turn(Usage.IDLE, now)
+        wake_us = time.wake_us(due_us)
+        if wake_us is not None and self._source_wake_us != wake_us:
+            self._source_wake_us = wake_us
+            self.env.scheduler.at(wake_us, EventClass.TIMER, self._on_source_due)
+        return False
 
     def _on_source_due(self, _: object) -> None:
         self._source_wake_us = -1
@@ -292,7 +315,9 @@ class Task:
             self.cost_us += self._cost_of(element)
             self._process(element)
         elif isinstance(element, Watermark):
-            self._on_watermark(channel, element)
+            self.event_time.on_watermark(channel, element)
+        elif isinstance(element, WatermarkStatus):
+            self.event_time.on_status(channel, element)
         elif not isinstance(element, Record):
             self._on_event(channel, element)
         if self.checkpointing.is_waiting_for_room:
@@ -302,10 +327,15 @@ class Task:
     def _cost_of(self, record: Record) -> int:
         spec = self.spec
         cost = spec.cost_us + spec.cost_ns_per_byte * record.size_bytes // 1000
+        if spec.cost_of is not None:
+            cost += spec.cost_of(record)
         return cost if self.slow_factor == 1.0 else int(cost * self.slow_factor)
 
     def _process(self, record: Record) -> None:
-        records = self.operators[0].process(record)
+        self.pass_on(self.operators[0].process(record))
+
+    def pass_on(self, records: list[Record]) -> None:
+        """Hand what the first operator made to the rest of the chain, and emit what comes out."""
         for operator in self.operators[1:]:
             records = [out for record in records for out in operator.process(record)]
         for out in records:
@@ -336,8 +366,9 @@ class Task:
             for target in output.route(record):
                 self._write(subpartitions[target], data)
 
-    def _broadcast(self, watermark: Watermark) -> None:
-        data = watermark.encode()
+    def broadcast(self, element: Watermark | WatermarkStatus) -> None:
+        """Write a watermark or its status to every channel (WM-1)."""
+        data = element.encode()
         for output in self.outputs:
             for subpartition in output.pool.subpartitions:
                 self._write(subpartition, data)
@@ -361,15 +392,6 @@ class Task:
                 return False
             unwritten.popleft()
         return True
-
-    # --- event time -----------------------------------------------------------------------------------------------
-
-    def _on_watermark(self, channel: InputChannel, watermark: Watermark) -> None:
-        channel.watermark_us = max(channel.watermark_us, watermark.at_us)
-        lowest = min((c.watermark_us for c in self.gate.channels if not c.is_ended), default=WATERMARK_MAX)
-        if lowest > self.watermark_us:
-            self.watermark_us = lowest
-            self._broadcast(Watermark(lowest))
 
     def become_running(self) -> None:
         """Everything is restored, and what was recovered is processed (step 7)."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.runtime.elements import HEADER, Record, Watermark, decode, wire_bytes
 from backend.runtime.graph import EdgeSpec, Partitioner, route
-from backend.runtime.hashing import groups_of, key_group, owner_of_group
+from backend.runtime.hashing import groups_of, key_group, murmur3_32, owner_of_group
 
 _WORD = st.integers(-(2**63), 2**63 - 1)
 _records = st.builds(
@@ -43,6 +43,11 @@ def test_the_ranges_of_all_subtasks_partition_the_key_groups(parallelism: int, m
     assert owned == list(range(maximum))
     for j in range(parallelism):
         assert {owner_of_group(g, parallelism, maximum) for g in groups_of(j, parallelism, maximum)} <= {j}
+
+
+@given(key=st.integers(-(2**63), 2**63 - 1), maximum=st.integers(1, 32768))
+def test_a_key_group_is_the_published_hash_of_the_keys_eight_bytes(key: int, maximum: int) -> None:
+    assert key_group(key, maximum) == murmur3_32(key.to_bytes(8, "little", signed=True)) % maximum
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 64), st.integers(0, 200))

@@ -34,8 +34,9 @@ def small_job(
     record_bytes: int = 120,
     parallelism: int = 2,
     config: dict[str, object] | None = None,
+    keyed: dict[str, object] | None = None,
 ) -> JobSpec:
-    """Sources, a map and a keyed stage with the sink; the keyed stage is slower than the sources."""
+    """Sources, a map and a keyed stage with the sink; the keyed stage, which ``keyed`` adds to, is the slow one."""
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "100 ms",
         "execution.checkpointing.timeout": "2 s",
@@ -58,7 +59,7 @@ def small_job(
         "vertex": [
             source,
             {"id": "map", "kind": "map", "parallelism": parallelism, "cost_us": 200},
-            {"id": "keyed", "kind": "keyed+sink", "parallelism": parallelism, "cost_us": 2000},
+            {"id": "keyed", "kind": "keyed+sink", "parallelism": parallelism, "cost_us": 2000} | (keyed or {}),
         ],
         "edge": [
             {"from": "source", "to": "map", "partitioner": "rebalance"},
@@ -100,6 +101,7 @@ def points_of(protocol: str) -> tuple[str, ...]:
     points = (
         *faults.COORDINATOR_POINTS,
         *faults.TASK_POINTS,
+        *faults.TIMER_POINTS,
         *faults.SINK_POINTS,
         *faults.SOURCE_POINTS,
         "recovery.before-output",
@@ -139,10 +141,14 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
         config["execution.checkpointing.aligned-checkpoint-timeout"] = "10 ms"
         plan.append(FaultSpec(point))
     else:
-        plan.append(FaultSpec(point, hit=1 + draws.below(3 if point.startswith(_RARE) else 12)))
+        most = 2 if point == "coordinator.on-expiry" else 3 if point.startswith(_RARE) else 12
+        plan.append(FaultSpec(point, hit=1 + draws.below(most)))
     plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(draws.below(3))]
     if draws.below(2):
         plan += late_triggers()
+    # Timers hold every record back and number it as it leaves: the same oracle, with state that comes and goes.
+    has_timers = point in faults.TIMER_POINTS or draws.below(4) == 0
+    config["execution.checkpointing.unaligned.interruptible-timers.enabled"] = draws.below(2) == 1
     # Two task managers have links, announcements and input queues; one has none of them (UC-10).
     managers = 2 if point in ("task.after-announcement", "task.input-switch") else 1 + draws.below(2)
     return small_job(
@@ -155,4 +161,5 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
         # With two channels a task, the second barrier is the last one; with three there is one between.
         parallelism=2 + draws.below(2),
         config=config,
+        keyed={"kind": "timer+sink", "hold": "15 ms", "cost_us": 1800, "timer_cost_us": 200} if has_timers else None,
     )

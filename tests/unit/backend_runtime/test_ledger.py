@@ -6,7 +6,8 @@ import pytest
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.elements import Record
-from backend.runtime.operators import TransactionalSink
+from backend.runtime.redistribution import restored_operator
+from backend.runtime.sinks import TransactionalSink
 from backend.runtime.storage import Ledger, Row
 
 
@@ -28,8 +29,8 @@ def _ledger(*, keeps_rows: bool = True, timeout_us: int = 1_000) -> tuple[Ledger
     return Ledger(clock, keeps_rows=keeps_rows, timeout_us=timeout_us), clock
 
 
-def _sink(ledger: Ledger, *, attempt: int = 0, namespace: str = "sink/0") -> TransactionalSink:
-    return TransactionalSink(ledger, namespace=namespace, attempt=attempt)
+def _sink(ledger: Ledger, *, attempt: int = 0, subtask: int = 0, parallelism: int = 2) -> TransactionalSink:
+    return TransactionalSink(ledger, vertex="sink", subtask=subtask, parallelism=parallelism, attempt=attempt)
 
 
 def test_nothing_is_visible_before_its_checkpoint_is_complete() -> None:
@@ -70,7 +71,7 @@ def test_an_aborted_checkpoint_costs_no_data() -> None:
 
 def test_a_restored_sink_commits_what_the_checkpoint_holds_and_aborts_the_rest() -> None:
     ledger, _ = _ledger()
-    sink, other = _sink(ledger), _sink(ledger, namespace="sink/1")
+    sink, other = _sink(ledger), _sink(ledger, subtask=1)
     other.process(_record(9))
     sink.process(_record(1))
     sink.snapshot(1)
@@ -90,6 +91,22 @@ def test_a_restored_sink_commits_what_the_checkpoint_holds_and_aborts_the_rest()
     other.snapshot(4)
     other.complete(4)
     assert [row.origin for row in ledger.rows] == [1, 2, 3, 9]
+
+
+def test_a_restored_sink_settles_the_transactions_of_another_parallelism_each_once() -> None:
+    ledger, _ = _ledger()
+    before = [_sink(ledger, subtask=n, parallelism=5) for n in range(5)]
+    for n, sink in enumerate(before):
+        sink.process(_record(n))
+    held = [sink.snapshot(1) for sink in before]
+    for n, sink in enumerate(before):
+        sink.process(_record(10 + n))
+    for n in range(2):
+        old = restored_operator(held, n, parallelism=2, max_parallelism=128)
+        _sink(ledger, attempt=1, subtask=n).restore(old, 1)
+    assert sorted(row.origin for row in ledger.rows) == [0, 1, 2, 3, 4]
+    # What was open and not in the checkpoint is gone; the two new sinks have one open transaction each.
+    assert sorted(ledger.open_of("sink")) == ["sink/0/1/1", "sink/1/1/1"]
 
 
 def test_restoring_twice_commits_once() -> None:

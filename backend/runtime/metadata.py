@@ -1,0 +1,274 @@
+"""A completed checkpoint as bytes: one metadata document, and files for what is not small (CK-1 to CK-4).
+
+Metadata names the graph, every operator with its parallelism and maximum, and for each subtask where its keyed state
+(by key group), its operator states (with mode) and its channel state (by channel) lie. Reading a checkpoint needs
+nothing else: no job, no memory of the run that took it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backend.domain.errors import PlanError
+from backend.runtime.channel import ChannelKey
+from backend.runtime.graph import Graph, VertexSpec
+from backend.runtime.hashing import groups_of
+from backend.runtime.measures import ChannelState, CheckpointRecord, SubtaskSnapshot, TaskKey
+from backend.runtime.redistribution import restored_max_parallelism, restored_operator
+from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
+
+INLINE_BELOW_BYTES = 20 << 10
+"""Smaller state lies in the metadata itself (CK-2); Flink's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint as it lies in a store."""
+
+    metadata: bytes
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class VertexState:
+    """The state of one vertex; subtasks by index."""
+
+    parallelism: int
+    max_parallelism: int
+    is_keyed: bool
+    subtasks: tuple[SubtaskSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCheckpoint:
+    """A checkpoint read back."""
+
+    id: int
+    triggered_at_us: int
+    alignment: str
+    graph: Mapping[str, Any]
+    """The fingerprint: vertices, operators, parallelism, edges, partitioners (CK-1)."""
+    vertices: Mapping[str, VertexState]
+
+    @property
+    def has_channel_state(self) -> bool:
+        """Whether in-flight data is part of it."""
+        return any(s.persisted_bytes for v in self.vertices.values() for s in v.subtasks)
+
+
+def fingerprint(graph: Graph) -> dict[str, Any]:
+    """What of a graph a checkpoint depends on."""
+    return {
+        "vertices": [
+            {"id": v.id, "operators": operator_ids(v), "parallelism": v.parallelism, "is_keyed": v.kind.is_keyed}
+            for v in graph.vertices
+        ],
+        "edges": [
+            {"source": e.source, "target": e.target, "partitioner": e.partitioner.value, "by_origin": e.by_origin}
+            for e in graph.edges
+        ],
+    }
+
+
+def operator_ids(vertex: VertexSpec) -> list[str]:
+    """Stable ids of a vertex's operators, first to last."""
+    words = vertex.kind.value.split("+")
+    return [f"{vertex.id}:{word}" for word in (["map", "sink"] if words == ["sink"] else words)]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Lays streams of bytes out: small ones in the metadata, others in files of their own."""
+
+    def __init__(self, checkpoint_id: int, inline_below_bytes: int) -> None:
+        self.files: dict[str, bytes] = {}
+        self._prefix = f"chk-{checkpoint_id}"
+        self._inline_below_bytes = inline_below_bytes
+
+    def handle(self, name: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+        """Where the chunks lie: file or inline bytes, and every chunk's offset and length."""
+        parts = list(chunks)
+        data = b"".join(parts)
+        spans: list[tuple[int, int]] = []
+        at = 0
+        for part in parts:
+            spans.append((at, len(part)))
+            at += len(part)
+        if len(data) < self._inline_below_bytes:
+            return {"inline": base64.b64encode(data).decode(), "size": len(data), "spans": spans}
+        file = f"{self._prefix}/{name}"
+        self.files[file] = data
+        return {"file": file, "size": len(data), "spans": spans}
+
+
+def write_checkpoint(
+    record: CheckpointRecord,
+    snapshots: Mapping[TaskKey, SubtaskSnapshot],
+    graph: Graph,
+    *,
+    inline_below_bytes: int = INLINE_BELOW_BYTES,
+) -> StoredCheckpoint:
+    """A completed checkpoint as bytes."""
+    writer = _Writer(record.id, inline_below_bytes)
+    vertices = []
+    for index, vertex in enumerate(graph.vertices):
+        own = [snapshots[index, subtask] for subtask in range(vertex.parallelism)]
+        vertices.append(
+            {
+                "id": vertex.id,
+                "parallelism": vertex.parallelism,
+                "max_parallelism": vertex.effective_max_parallelism,
+                "is_fully_finished": False,
+                "subtasks": [_subtask(writer, vertex, subtask, snapshot) for subtask, snapshot in enumerate(own)],
+            }
+        )
+    document = {
+        "id": record.id,
+        "triggered_at_us": record.triggered_at_us,
+        "type": "CHECKPOINT",
+        "alignment": record.barrier.alignment.value,
+        "graph": fingerprint(graph),
+        "vertices": vertices,
+    }
+    return StoredCheckpoint(json.dumps(document, separators=(",", ":")).encode(), writer.files)
+
+
+def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: SubtaskSnapshot) -> dict[str, Any]:
+    name = f"{vertex.id}-{subtask}"
+    own = groups_of(subtask, vertex.parallelism, vertex.effective_max_parallelism)
+    channels = snapshot.channels
+    return {
+        "operators": [
+            {
+                "id": operator,
+                "key_groups": [own.start, own.stop - 1],
+                "keyed": {
+                    "groups": list(state.keyed),
+                    **writer.handle(f"{name}-{n}-keyed", state.keyed.values()),
+                },
+                "states": [
+                    {
+                        "name": each.name,
+                        "mode": each.mode.value,
+                        **writer.handle(f"{name}-{n}-{each.name}", each.entries),
+                    }
+                    for each in state.states
+                ],
+            }
+            for n, (operator, state) in enumerate(zip(operator_ids(vertex), snapshot.operators, strict=True))
+        ],
+        # Input handles by (gate, channel), output handles by (partition, subpartition); both name the channel (CK-4).
+        "inputs": _channels(writer, f"{name}-inputs", channels.inputs),
+        "outputs": _channels(writer, f"{name}-outputs", channels.outputs),
+        "watermark_us": snapshot.watermark_us,
+        "state_bytes": snapshot.state_bytes,
+        "persisted_bytes": snapshot.persisted_bytes,
+    }
+
+
+def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[bytes]]) -> dict[str, Any]:
+    keys = [[key.edge, key.source_subtask, key.target_subtask, len(chunks)] for key, chunks in channels.items()]
+    return {"channels": keys, **writer.handle(name, (c for chunks in channels.values() for c in chunks))}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
+    """Read a checkpoint back (CK-3)."""
+    document = json.loads(stored.metadata)
+    keyed = {v["id"]: v["is_keyed"] for v in document["graph"]["vertices"]}
+    vertices = {
+        row["id"]: VertexState(
+            row["parallelism"],
+            row["max_parallelism"],
+            keyed[row["id"]],
+            tuple(_read_subtask(stored, subtask) for subtask in row["subtasks"]),
+        )
+        for row in document["vertices"]
+    }
+    return ReadCheckpoint(
+        document["id"], document["triggered_at_us"], document["alignment"], document["graph"], vertices
+    )
+
+
+def _chunks(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> list[bytes]:
+    file = handle.get("file")
+    data = base64.b64decode(handle["inline"]) if file is None else stored.files[file]
+    return [data[at : at + size] for at, size in handle["spans"]]
+
+
+def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any]) -> SubtaskSnapshot:
+    operators = tuple(
+        OperatorSnapshot(
+            keyed=dict(zip(each["keyed"]["groups"], _chunks(stored, each["keyed"]), strict=True)),
+            states=tuple(
+                OperatorState(state["name"], StateMode(state["mode"]), tuple(_chunks(stored, state)))
+                for state in each["states"]
+            ),
+        )
+        for each in row["operators"]
+    )
+    channels = ChannelState(_read_channels(stored, row["inputs"]), _read_channels(stored, row["outputs"]))
+    return SubtaskSnapshot(operators, channels, row["watermark_us"], row["state_bytes"], row["persisted_bytes"])
+
+
+def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> dict[ChannelKey, list[bytes]]:
+    chunks = iter(_chunks(stored, handle))
+    return {
+        ChannelKey(edge, source, target): [next(chunks) for _ in range(count)]
+        for edge, source, target, count in handle["channels"]
+    }
+
+
+# --- restoring --------------------------------------------------------------------------------------------------------
+
+
+def restored_graph(read: ReadCheckpoint, graph: Graph) -> Graph:
+    """The graph to run with: the recorded maximum parallelism is kept where none is given (PT-4).
+
+    Raises:
+        PlanError: keyed state under another explicit maximum, or the checkpoint is of another graph (CK-1).
+
+    """
+    if fingerprint(graph) != read.graph:
+        raise PlanError(
+            "the checkpoint is of another graph",
+            rule="CK-1",
+            vertex=None,
+            fix="restore with the vertices, parallelism and edges that it was taken with",
+        )
+    vertices = []
+    for vertex in graph.vertices:
+        state = read.vertices[vertex.id]
+        if state.is_keyed:
+            recorded = restored_max_parallelism(state.max_parallelism, vertex.max_parallelism, vertex=vertex.id)
+            vertices.append(replace(vertex, max_parallelism=recorded))
+        else:
+            vertices.append(vertex)
+    return Graph(tuple(vertices), graph.edges)
+
+
+def restored_snapshots(read: ReadCheckpoint, graph: Graph) -> dict[TaskKey, SubtaskSnapshot]:
+    """What every subtask of a graph restores from: its own keyed and channel state, operator state by mode (ST-2)."""
+    result: dict[TaskKey, SubtaskSnapshot] = {}
+    for index, vertex in enumerate(graph.vertices):
+        old = read.vertices[vertex.id].subtasks
+        for subtask in range(vertex.parallelism):
+            operators = tuple(
+                restored_operator(
+                    [snapshot.operators[n] for snapshot in old],
+                    subtask,
+                    parallelism=vertex.parallelism,
+                    max_parallelism=vertex.effective_max_parallelism,
+                )
+                for n in range(len(old[subtask].operators))
+            )
+            result[index, subtask] = replace(old[subtask], operators=operators)
+    return result

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.runtime.elements import HEADER, Record, Watermark, decode, wire_bytes
+from backend.runtime.elements import HEADER, Element, Record, Watermark, WatermarkStatus, decode, wire_bytes
 from backend.runtime.graph import EdgeSpec, Partitioner, route
 from backend.runtime.hashing import groups_of, key_group, murmur3_32, owner_of_group
 
@@ -16,14 +16,14 @@ _WORD = st.integers(-(2**63), 2**63 - 1)
 _records = st.builds(
     Record, key=_WORD, origin=_WORD, event_time_us=_WORD, value=_WORD, size_bytes=st.integers(HEADER.size, 3000)
 )
-_elements = st.one_of(_records, st.builds(Watermark, _WORD))
+_elements = st.one_of(_records, st.builds(Watermark, _WORD), st.builds(WatermarkStatus, st.booleans()))
 
 
 @given(st.lists(_elements, max_size=20), st.data())
-def test_elements_survive_any_cut_of_their_bytes(elements: list[Record | Watermark], data: st.DataObject) -> None:
+def test_elements_survive_any_cut_of_their_bytes(elements: list[Element], data: st.DataObject) -> None:
     stream = b"".join(e.encode() for e in elements)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    read: list[Record | Watermark] = []
+    read: list[Element] = []
     rest = b""
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         rest += stream[start:end]

@@ -17,6 +17,7 @@ from typing import Final
 
 import orjson
 
+from backend.advisor import advise
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
@@ -24,7 +25,7 @@ from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
 from backend.domain.ids import VertexId, target_id
-from backend.domain.observation import JobObservation, JobState, Observation
+from backend.domain.observation import Engine, JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from collectors.base import FlinkTransport
@@ -90,7 +91,7 @@ async def answer_of(transport: FlinkTransport, *, job: str | None, tell: Tell, c
     return Answer(
         url=transport.url,
         engine=readings.engine,
-        jobs=tuple(_job_answer(g) for g in readings.jobs.values() if g.is_readable),
+        jobs=tuple(_job_answer(g, readings) for g in readings.jobs.values() if g.is_readable),
         problems=tuple(dict.fromkeys(readings.problems)),
         request_count=readings.request_count,
         took_s=clock.monotonic_s() - began_s,
@@ -215,6 +216,8 @@ class Readings:
     def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, tell: Tell) -> None:
         self.jobs: dict[tuple[str, datetime], Gathered] = {}
         self.engine = ""
+        self.kind = Engine.FLINK
+        self.version: str | None = None
         self.problems: list[str] = []
         # The list of jobs was asked for before.
         self.request_count = 1
@@ -244,6 +247,7 @@ class Readings:
                 await self._sleep(PAUSE_S)
 
     def _add(self, observation: Observation) -> None:
+        self.kind, self.version = observation.engine, observation.engine_version
         self.engine = " ".join(w for w in (observation.engine.value.capitalize(), observation.engine_version) if w)
         self.request_count += observation.cost.request_count
         self.as_of = observation.observed_at
@@ -256,7 +260,7 @@ class Readings:
             self.problems.extend(f"{job.name}: {problem}" for problem in job.problems)
 
 
-def _job_answer(gathered: Gathered) -> JobAnswer:
+def _job_answer(gathered: Gathered, readings: Readings) -> JobAnswer:
     evidence = gathered.evidence()
     return JobAnswer(
         name=gathered.last.name,
@@ -264,6 +268,7 @@ def _job_answer(gathered: Gathered) -> JobAnswer:
         diagnosis=diagnose(evidence),
         considered_count=considered_count(evidence),
         as_of=gathered.as_of,
+        advice=advise(evidence, engine=readings.kind, version=readings.version),
     )
 
 

@@ -7,7 +7,6 @@ escaped; in text nothing of them is markup; control characters never get this fa
 from __future__ import annotations
 
 import io
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from backend.advisor.advice import Advice
 from backend.analysis import sentences as say
+from backend.contracts import advice_text
+from backend.contracts.advice import AdviceOut
+from backend.contracts.advice_text import escaped
 from backend.contracts.api import DiagnosisOut, VerdictOut
 from backend.domain.verdict import Diagnosis, Evidence, Health, Verdict, VerdictKind
 
@@ -55,6 +58,7 @@ class JobAnswer:
     diagnosis: Diagnosis
     considered_count: int
     as_of: datetime
+    advice: Advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,14 @@ def printed(answer: Answer, output_format: str, *, is_terminal: bool = False) ->
 
 
 def as_json(answer: Answer) -> str:
-    """``{"jobs": [...]}``, each a ``DiagnosisOut`` of the API."""
-    jobs = [_diagnosis_out(job).model_dump(mode="json", exclude={"job_id"}) for job in answer.jobs]
+    """``{"jobs": [...]}``, each a ``DiagnosisOut`` of the API, and an ``AdviceOut`` under ``advice``."""
+    jobs = [
+        {
+            **_diagnosis_out(job).model_dump(mode="json", exclude={"job_id"}),
+            "advice": _advice_out(job).model_dump(mode="json"),
+        }
+        for job in answer.jobs
+    ]
     return orjson.dumps({"jobs": jobs}, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
@@ -94,6 +104,10 @@ def _diagnosis_out(job: JobAnswer) -> DiagnosisOut:
         as_of=job.as_of,
         checkpoints_considered=job.considered_count,
     )
+
+
+def _advice_out(job: JobAnswer) -> AdviceOut:
+    return AdviceOut.model_validate(job.advice)
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
@@ -143,6 +157,11 @@ def _print_job(console: Console, job: JobAnswer) -> None:
     console.print(Padding(facts, (1, 0, 0, 2)))
     if verdict.evidence:
         console.print(Padding(_evidence_table(verdict.evidence), (1, 0, 0, 2)))
+    console.print()
+    advice = _advice_out(job)
+    for line in advice_text.as_text(advice.recommendations, advice.silences, width=console.width - 2):
+        # Settings are to be copied: no wrapping.
+        console.print(Text(f"  {line}" if line else ""), soft_wrap=True)
 
 
 def _facts(job: JobAnswer) -> list[tuple[str, str]]:
@@ -205,17 +224,6 @@ def _value(row: Evidence) -> str:
 
 # --- markdown -------------------------------------------------------------------------------------------------------
 
-_MARKUP = re.compile(r"([\\`*_\[\]<>|#~$!])")
-_LIST_START = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")
-
-
-def escaped(text: str) -> str:
-    """``text`` on one line, showing as itself in CommonMark and in GitHub's dialect: no markup, link or mention."""
-    flat = " ".join(text.split()).replace("&", "&amp;")
-    flat = _MARKUP.sub(r"\\\1", flat)
-    flat = _LIST_START.sub(r"\1\\\2", flat)
-    return flat.replace("@", "&#64;").replace("://", "&#58;//").replace("www.", "www&#46;")
-
 
 def _code(text: str) -> str:
     return f"`{' '.join(text.replace('`', '').split())}`"
@@ -254,4 +262,5 @@ def _job_markdown(job: JobAnswer) -> list[str]:
     if verdict.evidence:
         lines += ["", "| Evidence | Value | Basis |", "|---|---:|---|"]
         lines += [f"| {escaped(r.statement)} | {escaped(_value(r))} | {r.basis.value} |" for r in verdict.evidence]
-    return [*lines, ""]
+    advice = _advice_out(job)
+    return [*lines, "", *advice_text.as_markdown(advice.recommendations, advice.silences)]

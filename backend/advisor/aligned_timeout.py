@@ -1,0 +1,191 @@
+"""R-AT: the age, counted from the trigger, from which on a checkpoint may become unaligned.
+
+R-AT-1 keeps it above the way of healthy barriers, R-AT-2 below what interval and checkpoint timeout leave, R-AT-3 picks
+inside by replay, R-AT-4 says that no value serves both, R-AT-5 that the clock is the checkpoint's and not each hop's,
+R-AT-6 that 0 is always unaligned. Engines: Flink from 1.14, the reference runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from backend.advisor.advice import EvidenceRow
+from backend.advisor.engine_settings import can_time_out
+from backend.advisor.replay import Outcome, Recordings, Replay
+from backend.advisor.situation import Situation
+from backend.advisor.thresholds import (
+    HEALTHY_TRAVEL_FACTOR,
+    HEALTHY_TRAVEL_MIN_MS,
+    INTERVAL_RATIO,
+    TIMEOUT_MARGIN,
+    WRITE_BYTES_PER_MS,
+)
+from backend.analysis import sentences as say
+from backend.analysis.statistics import quantile
+from backend.domain.observation import Engine
+from backend.domain.verdict import Basis
+
+ENGINES: Final = (Engine.FLINK, Engine.RUNTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Between which values a timeout serves; ``high_ms`` None where no setting bounds it."""
+
+    low_ms: float
+    high_ms: float | None
+    healthy_count: int
+
+    @property
+    def is_crossed(self) -> bool:
+        """Whether no value serves both (R-AT-4)."""
+        return self.high_ms is not None and nice_ms(self.low_ms) > self.high_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The proposed timeout, by which rules, and the replay of it; ``reasons`` are rows of evidence."""
+
+    timeout_ms: int
+    rules: tuple[str, ...]
+    chosen: Replay
+    considered: tuple[Replay, ...]
+    reasons: tuple[EvidenceRow, ...]
+
+
+def nice_ms(value: float) -> int:
+    """The next of 1, 2, 5, 10, 20, 50 ... not below ``value``: advice must not flicker with the last digit."""
+    step = 1
+    while True:
+        for factor in (1, 2, 5):
+            if step * factor >= value:
+                return step * factor
+        step *= 10
+
+
+def bounds(known: Situation, overtaking_ms: float) -> Bounds:
+    """R-AT-1 and R-AT-2; ``overtaking_ms`` is what a checkpoint takes once it is unaligned (CM-4)."""
+    healthy = [r.travel_ms for r in known.healthy if r.travel_ms is not None]
+    travel = quantile(healthy, 0.99)
+    low = HEALTHY_TRAVEL_FACTOR * max(HEALTHY_TRAVEL_MIN_MS if travel is None else travel, 1.0)
+    config = known.evidence.config
+    limits: list[float] = []
+    if config is not None and config.timeout_ms:
+        limits.append(config.timeout_ms / TIMEOUT_MARGIN - overtaking_ms)
+    if config is not None and config.interval_ms:
+        limits.append(config.interval_ms * INTERVAL_RATIO)
+    return Bounds(low, min(limits) if limits else None, len(healthy))
+
+
+def choose(known: Situation, recordings: Recordings) -> Choice | None:
+    """The timeout with the least delay and writing, by replay; None where the queues are not known, or none serves."""
+    at_once = recordings.replay(0)
+    if at_once is None:
+        return None
+    limit = bounds(known, at_once.duration_ms.value)
+    is_constant = all(not o.is_natural or o.duration_ms.value > limit.low_ms for o in _aligned(recordings))
+    if limit.is_crossed or not can_time_out(known.engine, known.version):
+        return _at_once(known, at_once, limit) if is_constant else None
+    found = [r for t in _grid(limit) if (r := recordings.replay(t)) is not None]
+    if not found:
+        return None
+    best = min(found, key=lambda r: (_cost(known, r), r.aligned_timeout_ms or 0))
+    depth = _depth(known)
+    rules = ["R-AT-1", "R-AT-2", "R-AT-3", *(["R-AT-5"] if depth > 1 else [])]
+    reasons = [*_bound_rows(known, limit), _choice_row(known, best, found)]
+    if depth > 1:
+        reasons.append(_age_row(depth))
+    return Choice(best.aligned_timeout_ms or 0, tuple(rules), best, (at_once, *found), tuple(reasons))
+
+
+def healthy_but_unaligned(known: Situation) -> tuple[int, tuple[int, ...]] | None:
+    """R-AT-1 broken: a lower timeout than healthy barriers need, so that healthy checkpoints persist data.
+
+    Returns the timeout that would do and the checkpoints; None where it is not so.
+    """
+    timeout_ms, healthy = known.aligned_timeout_ms, known.healthy
+    if not timeout_ms or len(healthy) < 5:
+        return None
+    switched = [r for r in healthy if r.persisted_bytes]
+    # A checkpoint that switched would have taken longer: what is recorded of its way is the least of it.
+    limit = bounds(known, 0.0)
+    if len(switched) * 5 < len(healthy) or limit.low_ms <= timeout_ms or limit.is_crossed:
+        return None
+    return nice_ms(limit.low_ms), tuple(r.id for r in switched)
+
+
+def _aligned(recordings: Recordings) -> tuple[Outcome, ...]:
+    natural = recordings.replay(None)
+    return natural.outcomes if natural is not None else ()
+
+
+def _at_once(known: Situation, at_once: Replay, limit: Bounds) -> Choice:
+    if limit.is_crossed:
+        text = (
+            f"no timeout serves both: healthy barriers need {say.duration(limit.low_ms)}, interval and checkpoint"
+            f" timeout leave {say.duration(max(0.0, limit.high_ms or 0.0))}; back-pressure is constant, so 0"
+        )
+        row = EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, 0.0, "ms", checkpoint_ids=known.ids)
+        return Choice(0, ("R-AT-4", "R-AT-6"), at_once, (at_once,), (row, _always_row()))
+    row = EvidenceRow(f"Flink {known.version} has no timeout that counts from the trigger", "alignedCheckpointTimeout")
+    return Choice(0, ("R-AT-6",), at_once, (at_once,), (row, _always_row()))
+
+
+def _grid(limit: Bounds) -> list[int]:
+    low = nice_ms(limit.low_ms)
+    high = limit.high_ms if limit.high_ms is not None else 100.0 * low
+    found = [low]
+    while nice_ms(found[-1] + 1) <= high:
+        found.append(nice_ms(found[-1] + 1))
+    return found
+
+
+def _cost(known: Situation, r: Replay) -> float:
+    """Milliseconds of delay, and bytes as the milliseconds they take to write."""
+    return r.duration_ms.value + r.persisted_bytes.value / (known.store_bytes_per_ms or WRITE_BYTES_PER_MS)
+
+
+def _depth(known: Situation) -> int:
+    """Number of exchanges that a barrier passes at most."""
+    topology = known.evidence.topology
+    depth: dict[str, int] = {}
+    for vertex in topology.vertices:
+        depth[vertex.id] = max((depth[u] + 1 for u in topology.upstream(vertex.id) if u in depth), default=0)
+    return max(depth.values(), default=0)
+
+
+def _bound_rows(known: Situation, limit: Bounds) -> list[EvidenceRow]:
+    if limit.healthy_count:
+        low = f"1.5 times what barriers take in {limit.healthy_count} checkpoints without back-pressure (p99)"
+    else:
+        low = "1.5 times 100 ms, since no checkpoint without back-pressure was recorded"
+    rows = [
+        EvidenceRow(f"the timeout is at least {low}", "alignedCheckpointTimeout", Basis.PREDICTED, limit.low_ms, "ms")
+    ]
+    if limit.high_ms is not None:
+        text = "and at most half of the interval, and half of the checkpoint timeout less what is left to do"
+        rows.append(EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, limit.high_ms, "ms"))
+    return rows
+
+
+def _choice_row(known: Situation, best: Replay, found: list[Replay]) -> EvidenceRow:
+    count = len(known.recorded)
+    text = f"of {len(found)} values between, it has the least delay and writing on the last {count} checkpoints"
+    return EvidenceRow(
+        text,
+        "alignedCheckpointTimeout",
+        Basis.PREDICTED,
+        float(best.aligned_timeout_ms or 0),
+        "ms",
+        checkpoint_ids=known.ids,
+    )
+
+
+def _age_row(depth: int) -> EvidenceRow:
+    text = f"the clock starts at the trigger, once for all {depth} exchanges: it is not a time for each of them"
+    return EvidenceRow(text, "exchanges", Basis.MEASURED, float(depth), "count")
+
+
+def _always_row() -> EvidenceRow:
+    return EvidenceRow("0 makes every checkpoint unaligned from its trigger on", "alignedCheckpointTimeout")

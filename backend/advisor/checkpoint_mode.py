@@ -1,0 +1,341 @@
+"""R-UC: whether checkpoints should be aligned or unaligned, or what holds that advice back.
+
+Unaligned helps where barriers wait behind queued data and writing that data is quicker than waiting (R-UC-1, CM-6). It
+does not where the store is the bottleneck (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5), a subtask that
+fails, or exchanges that barriers cannot overtake on (R-UC-7); and without need nothing is changed (R-UC-12).
+Engines: Flink, the reference runtime.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backend.advisor import aligned_timeout
+from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, Recommendation, Setting, Silence
+from backend.advisor.aligned_timeout import Choice
+from backend.advisor.engine_settings import changes_of, how_to
+from backend.advisor.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
+from backend.advisor.replay import Recordings, Replay, duration_method, persisted_method, write_ms
+from backend.advisor.sentences import bytes_span, ms_span, unaligned_preconditions, unaligned_risks, will_not_cure
+from backend.advisor.sentences import withdrawn_if as withdrawn_if_
+from backend.advisor.situation import Situation
+from backend.advisor.thresholds import GAIN_MIN_MS, STORE_MIN_RATIO, TRAVEL_MIN_RATIO
+from backend.analysis import sentences as say
+from backend.analysis.statistics import highest, median, ratio
+from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_OK_RATIO, HOP_MIN_MS, SLOW_MIN_MS
+from backend.analysis.travel import hops
+from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.ids import VertexId
+from backend.domain.observation import Engine
+from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
+
+ENGINES: Final = (Engine.FLINK, Engine.RUNTIME)
+_SURE_READINGS = 4
+
+
+def advise_mode(known: Situation) -> Recommendation | Silence:
+    """The mode that checkpoints should be taken in, or why nothing is said of it."""
+    held_back = _not_about_the_mode(known)
+    if held_back is not None:
+        return held_back
+    if known.diagnosis.health is Health.HEALTHY:
+        return _while_healthy(known)
+    if known.mode is Mode.UNALIGNED:
+        return _silence("R-AT-6", "checkpoints are unaligned from their trigger on: there is no mode left to gain by")
+    missing = _missing(known)
+    return missing if missing is not None else _by_replay(known)
+
+
+def _silence(rule: str, reason: str, *evidence: EvidenceRow, about: Verdict | None = None) -> Silence:
+    if about is None:
+        return Silence(Topic.MODE, rule, reason, evidence=evidence)
+    return Silence(Topic.MODE, rule, reason, about.vertex, about.subtasks, evidence)
+
+
+def _not_about_the_mode(known: Situation) -> Silence | None:
+    verdict = known.diagnosis.verdict
+    if not known.is_exactly_once:
+        return _silence("R-UC-10", "unaligned checkpoints need exactly-once, and these are at-least-once")
+    if known.mode is None:
+        return _silence("R-UC-1", "the settings in force are not known")
+    where = (
+        "" if verdict.vertex is None else say.where(say.vertex(verdict.vertex), verdict.subtasks, parallelism(known))
+    )
+    match verdict.kind:
+        case VerdictKind.FAILING_SUBTASK:
+            text = (
+                f"checkpoints fail at {where}: mend that subtask, its task manager's log says why; the mode has no"
+                " part in it"
+            )
+            return _silence("R-UC-1", text, verdict_row(known), about=verdict)
+        case VerdictKind.STORE:
+            text = (
+                f"the store is the bottleneck, at {where}: unaligned checkpoints would write more to it. Write less"
+                " (incremental or changelog checkpoints, fewer files) or give it more bandwidth"
+            )
+            return _silence("R-UC-2", text, verdict_row(known), *write_rows(known), about=verdict)
+        case VerdictKind.SYNC:
+            text = f"the sync part of {where} is what takes long, and no mode shortens it"
+            return _silence("R-UC-4", text, verdict_row(known), about=verdict)
+        case VerdictKind.LATE_INPUT:
+            text = f"{where} lets its own barrier in late, before any queue: no mode changes that"
+            return _silence("R-UC-5", text, verdict_row(known), about=verdict)
+    return None
+
+
+def _while_healthy(known: Situation) -> Recommendation | Silence:
+    raised = aligned_timeout.healthy_but_unaligned(known)
+    if raised is not None:
+        return _raise_timeout(known, *raised)
+    took = say.duration(known.duration_ms or 0.0)
+    if known.mode is not Mode.ALIGNED:
+        mode = known.mode.value if known.mode is not None else ""
+        return _silence("R-AT-3", f"checkpoints are {mode} and healthy at {took}: nothing to gain")
+    if known.held is None or known.held[1] <= BACKPRESSURED_OK_RATIO:
+        return _silence(
+            "R-UC-12", f"nothing is back-pressured and checkpoints are healthy at {took}: aligned suits them"
+        )
+    text = f"checkpoints are healthy at {took}, which interval and timeout leave time for: no need to change the mode"
+    return _silence("R-UC-12", text)
+
+
+def _missing(known: Situation) -> Silence | None:
+    if not any(r.phases for r in known.recorded):
+        return _silence("R-UC-1", "the subtasks of these checkpoints are not known, which every prediction starts from")
+    if known.held is None or known.queues is None:
+        return _silence("R-UC-1", "back-pressure and queues could not be read, which every prediction starts from")
+    return None
+
+
+def _by_replay(known: Situation) -> Recommendation | Silence:
+    writing = median(ratio(r.own_async_ms, r.duration_ms) for r in known.slow)
+    if writing is not None and writing > STORE_MIN_RATIO and (known.duration_ms or 0.0) >= SLOW_MIN_MS:
+        part = say.percent(writing)
+        text = f"writing takes {part} of the duration: the store is the bottleneck, and would get more to write"
+        return _silence("R-UC-2", text, *write_rows(known))
+    travel = median(ratio(r.travel_ms, r.duration_ms) for r in known.slow)
+    if travel is None or travel <= TRAVEL_MIN_RATIO:
+        part = "an unknown part" if travel is None else say.percent(travel)
+        return _silence("R-UC-1", f"the barrier's way takes {part} of the duration: the mode would change little")
+    held_id, held = known.held or ("", 0.0)
+    if held < BACKPRESSURED_HIGH_RATIO:
+        text = (
+            f"nothing is back-pressured more than {say.percent(held)} of the time: barriers are late for another reason"
+        )
+        return _silence("R-UC-1", text)
+    stuck = _not_overtaken(known)
+    if stuck is not None:
+        where = known.name(stuck)
+        text = f"the queue is before {where}, which has a broadcast or pointwise input: barriers do not overtake there"
+        return _silence("R-UC-7", text)
+    recordings = Recordings(known)
+    choice = aligned_timeout.choose(known, recordings)
+    natural = recordings.replay(None)
+    if choice is None or natural is None:
+        text = (
+            "no aligned timeout serves healthy checkpoints and these alike, and back-pressure is not constant: give it"
+            " capacity"
+        )
+        return _silence("R-AT-4", text)
+    refused = _no_gain(known, natural, choice)
+    return refused if refused is not None else _recommend(known, natural, choice, held_id, held)
+
+
+def _no_gain(known: Situation, natural: Replay, choice: Choice) -> Silence | None:
+    gains = [
+        a.duration_ms.value - b.duration_ms.high
+        for r, a, b in zip(known.recorded, natural.outcomes, choice.chosen.outcomes, strict=False)
+        if r in known.slow
+    ]
+    gain = median(gains)
+    if gain is not None and gain >= GAIN_MIN_MS:
+        return None
+    size = choice.chosen.persisted_bytes.value
+    written, speed = write_ms(known, size, size), known.store_bytes_per_ms
+    if speed is not None and written.value > GAIN_MIN_MS:
+        text = (
+            f"writing {say.size(size)} of in-flight data would take {ms_span(written)} on a store that takes"
+            f" {speed / 1000:.1f} MB/s: no quicker than to wait for the barriers"
+        )
+        return _silence("R-UC-2", text, *write_rows(known))
+    took, would = say.duration(natural.duration_ms.value), ms_span(choice.chosen.duration_ms)
+    return _silence("R-UC-1", f"{_name(choice)} would take {would}: not surely better than {took}")
+
+
+def _recommend(
+    known: Situation, natural: Replay, choice: Choice, held_id: VertexId | str, held: float
+) -> Recommendation:
+    proposed = Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms)
+    current = Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms)
+    changes = changes_of(known.engine, known.version, current, proposed)
+    expected = _expected(known, choice.chosen)
+    restore = next((e.predicted for e in expected if e.metric is Metric.RESTORE), None)
+    took = say.duration(known.duration_ms or 0.0)
+    before = f"expire after {took}" if known.is_cut_off else f"take {took}"
+    confidence, why = _confidence(known)
+    return Recommendation(
+        topic=Topic.MODE,
+        rules=("R-UC-1", *choice.rules),
+        headline=_headline(known, choice),
+        reason=(
+            f"Checkpoints {before} because barriers wait behind queued data. {_name(choice).capitalize()}, they would"
+            f" take {ms_span(choice.chosen.duration_ms)} and write {bytes_span(choice.chosen.persisted_bytes)} of"
+            " in-flight data."
+        ),
+        current=current,
+        proposed=proposed,
+        changes=changes,
+        expected=expected,
+        candidates=_candidates(known, natural, choice),
+        evidence=(*mode_rows(known, held_id, held), *choice.reasons),
+        confidence=confidence,
+        confidence_reason=why,
+        preconditions=unaligned_preconditions(known),
+        risks=unaligned_risks(known, choice.chosen.persisted_bytes, restore),
+        will_not_cure=will_not_cure(known),
+        withdrawn_if=withdrawn_if_(known, proposed),
+        how_to=how_to(known.engine, known.version, changes),
+        checkpoint_ids=known.ids,
+    )
+
+
+def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) -> Recommendation:
+    proposed = Setting(mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=needed_ms)
+    current = Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms)
+    changes = changes_of(known.engine, known.version, current, proposed)
+    duration, persisted = known.duration_ms or 0.0, median(r.persisted_bytes for r in known.recorded) or 0.0
+    travel = highest(r.travel_ms for r in known.healthy) or 0.0
+    row = EvidenceRow(
+        f"{len(switched)} of {len(known.healthy)} checkpoints without back-pressure persisted in-flight data",
+        "persistedData",
+        value=float(len(switched)),
+        unit="count",
+        checkpoint_ids=switched,
+        since=known.since,
+        until=known.until,
+    )
+    method = "no healthy barrier is overtaken any more; durations grow by what the barrier still has to go"
+    return Recommendation(
+        topic=Topic.MODE,
+        rules=("R-AT-1", "R-AT-2"),
+        headline=f"Raise the aligned timeout from {known.aligned_timeout_ms} ms to {needed_ms} ms",
+        reason="Healthy checkpoints become unaligned before their barriers are through, and persist data for nothing.",
+        current=current,
+        proposed=proposed,
+        changes=changes,
+        expected=(
+            Expected(Metric.PERSISTED, "bytes", persisted, Interval(0.0, 0.0, persisted), method),
+            Expected(
+                Metric.DURATION,
+                "ms",
+                duration,
+                Interval(duration, duration / 2, max(duration, float(needed_ms)) + 100.0),
+                method,
+            ),
+        ),
+        candidates=(),
+        evidence=(
+            row,
+            EvidenceRow(
+                "the longest way of a healthy barrier",
+                "startDelay",
+                value=travel,
+                unit="ms",
+                checkpoint_ids=tuple(r.id for r in known.healthy),
+            ),
+        ),
+        confidence=Confidence.MEDIUM,
+        confidence_reason="the way of a barrier that was overtaken is known only in part",
+        preconditions=unaligned_preconditions(known),
+        risks=("under back-pressure checkpoints switch later, and take longer by as much",),
+        will_not_cure=will_not_cure(known),
+        withdrawn_if=("something becomes back-pressured",),
+        how_to=how_to(known.engine, known.version, changes),
+        checkpoint_ids=known.ids,
+    )
+
+
+def _headline(known: Situation, choice: Choice) -> str:
+    if known.mode is Mode.ALIGNED_WITH_TIMEOUT:
+        return f"Change the aligned timeout from {known.aligned_timeout_ms} ms to {choice.timeout_ms} ms"
+    if choice.timeout_ms:
+        return f"Enable unaligned checkpoints with an aligned timeout of {say.duration(choice.timeout_ms)}"
+    return "Enable unaligned checkpoints"
+
+
+def _name(choice: Choice) -> str:
+    return f"unaligned after {say.duration(choice.timeout_ms)}" if choice.timeout_ms else "unaligned"
+
+
+def _expected(known: Situation, chosen: Replay) -> tuple[Expected, ...]:
+    before_bytes = median(r.persisted_bytes for r in known.recorded)
+    found = [
+        Expected(
+            Metric.DURATION,
+            UNITS[Metric.DURATION],
+            known.duration_ms,
+            chosen.duration_ms,
+            duration_method(known),
+            known.is_cut_off,
+        ),
+        Expected(
+            Metric.PERSISTED, UNITS[Metric.PERSISTED], before_bytes, chosen.persisted_bytes, persisted_method(known)
+        ),
+    ]
+    if chosen.expired_ratio is not None:
+        count = len(known.recorded)
+        method = f"share of the last {count} checkpoints whose replayed duration reaches the checkpoint timeout"
+        found.append(Expected(Metric.EXPIRED, UNITS[Metric.EXPIRED], known.expired_ratio, chosen.expired_ratio, method))
+    restore = restore_ms(known, chosen.persisted_bytes)
+    if restore is not None:
+        method = "persisted bytes read at the store's speed, then processed at the rate that the job took in data"
+        found.append(Expected(Metric.RESTORE, UNITS[Metric.RESTORE], None, restore, method))
+    return tuple(found)
+
+
+def restore_ms(known: Situation, persisted: Interval) -> Interval | None:
+    """CM-7: reading in-flight data back, and processing it at the rate of the slowest vertex; None without rates."""
+    if not known.drain_bytes_per_ms:
+        return None
+    speed = min(known.drain_bytes_per_ms.values())
+
+    def of(size: float, which: str) -> float:
+        return size / speed + float(getattr(write_ms(known, size, size), which))
+
+    return Interval(of(persisted.value, "value"), of(persisted.low, "low"), of(persisted.high, "high"))
+
+
+def _candidates(known: Situation, natural: Replay, choice: Choice) -> tuple[Candidate, ...]:
+    def is_current(r: Replay) -> bool:
+        return r.mode is known.mode and r.aligned_timeout_ms == known.aligned_timeout_ms
+
+    shown = [natural, *choice.considered]
+    return tuple(r.candidate(is_current=is_current(r), is_proposed=r is choice.chosen) for r in shown)
+
+
+def _not_overtaken(known: Situation) -> VertexId | None:
+    """R-UC-7: the vertex with the longest queue before it, where one of its inputs cannot be overtaken on."""
+    topology = known.evidence.topology
+    found = hops(topology, [(r.phases, round(r.duration_ms)) for r in known.slow if r.phases])
+    longest = max(found, key=lambda h: h.longest_ms, default=None)
+    if longest is None or longest.longest_ms < HOP_MIN_MS:
+        return None
+    strategies = {e.ship_strategy for e in topology.edges if e.target == longest.vertex_id}
+    return longest.vertex_id if strategies & {"BROADCAST", "FORWARD", "RESCALE"} else None
+
+
+def _confidence(known: Situation) -> tuple[Confidence, str]:
+    count = len(known.recorded)
+    readings = known.queues.reading_count if known.queues is not None else 0
+    reasons = [f"{count} checkpoints", f"{readings} readings of the queues"]
+    worst = known.diagnosis.verdict.confidence
+    if worst is Confidence.LOW:
+        return Confidence.LOW, f"{say.listed(reasons)}, and the verdict is not certain"
+    if known.is_cut_off:
+        return (
+            Confidence.MEDIUM,
+            f"{say.listed(reasons)}; checkpoints were cut off, so their natural duration is not known",
+        )
+    if readings < _SURE_READINGS:
+        return Confidence.MEDIUM, f"{say.listed(reasons)}: few readings"
+    return worst, say.listed(reasons)

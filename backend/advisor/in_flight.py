@@ -1,0 +1,326 @@
+"""R-CAP: how much in-flight data an unaligned checkpoint may carry, from what writing and restoring it may take.
+
+The reference runtime has a cap in bytes for each subtask. Flink has none: there it is the target of buffer debloating,
+which keeps queues as long as so much time takes to drain. Engines: the reference runtime; Flink from 1.14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from backend.advisor.advice import EvidenceRow, Expected, Interval, Precondition, Recommendation, Setting, Silence
+from backend.advisor.checkpoint_mode import restore_ms
+from backend.advisor.engine_settings import can_debloat, changes_of, how_to
+from backend.advisor.replay import write_ms
+from backend.advisor.sentences import will_not_cure
+from backend.advisor.situation import Situation
+from backend.advisor.thresholds import CAP_WRITE_RATIO, DEBLOAT_MIN_MS, GATE_MIN_BYTES, RESTORE_BUDGET_MS
+from backend.analysis import sentences as say
+from backend.analysis.statistics import median, quantile
+from backend.domain.advice import Metric, Mode, Topic
+from backend.domain.observation import Engine
+from backend.domain.verdict import Basis, Confidence
+
+ENGINES: Final = (Engine.RUNTIME, Engine.FLINK)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What checkpoints carry now: p95 of a subtask, all together, and what writing and restoring it takes."""
+
+    subtask_bytes: float
+    total_bytes: float
+    persisting_count: int
+    write_ms: float | None
+    write_budget_ms: float | None
+    restore_ms: float | None
+
+    @property
+    def share(self) -> float:
+        """How much of it fits the budgets; 1 where all does."""
+        shares = [1.0]
+        if self.write_ms and self.write_budget_ms is not None:
+            shares.append(self.write_budget_ms / self.write_ms)
+        if self.restore_ms:
+            shares.append(RESTORE_BUDGET_MS / self.restore_ms)
+        return min(shares)
+
+
+def advise_in_flight(known: Situation) -> Recommendation | Silence:
+    """A cap on in-flight data, or why none is needed."""
+    if known.mode not in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
+        return _silence("checkpoints are aligned and persist no in-flight data")
+    load = _load(known)
+    if load is None:
+        return _silence("checkpoints persist no in-flight data")
+    carried = f"{say.size(load.total_bytes)} of in-flight data a checkpoint"
+    if load.share >= 1.0:
+        return _silence(f"{carried} fits what writing and restoring may take")
+    return _cap(known, load, carried) if known.engine is Engine.RUNTIME else _debloat(known, load, carried)
+
+
+def _silence(reason: str) -> Silence:
+    return Silence(Topic.IN_FLIGHT, "R-CAP-1", reason)
+
+
+def _load(known: Situation) -> _Load | None:
+    subtasks = [
+        float(p.persisted_bytes)
+        for r in known.recorded
+        for rows in r.phases.values()
+        for p in rows
+        if p.persisted_bytes
+    ]
+    total = median(r.persisted_bytes for r in known.recorded if r.persisted_bytes)
+    if not subtasks or not total:
+        return None
+    counts = [
+        sum(bool(p.persisted_bytes) for rows in r.phases.values() for p in rows) for r in known.recorded if r.phases
+    ]
+    config = known.evidence.config
+    limits = []
+    if config is not None and config.interval_ms:
+        limits.append(config.interval_ms / 2)
+    if config is not None and config.timeout_ms:
+        limits.append(config.timeout_ms / 3)
+    writing = None
+    if known.store_bytes_per_ms is not None:
+        writing = write_ms(known, total, total).value
+    restore = restore_ms(known, Interval(total, total, total))
+    return _Load(
+        subtask_bytes=quantile(subtasks, 0.95) or 0.0,
+        total_bytes=total,
+        persisting_count=round(median(counts) or 1),
+        write_ms=writing,
+        write_budget_ms=CAP_WRITE_RATIO * min(limits) if limits else None,
+        restore_ms=restore.value if restore is not None else None,
+    )
+
+
+def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | Silence:
+    config = known.evidence.config
+    current = config.inflight_cap_bytes if config is not None else None
+    wanted = _nice_bytes(load.subtask_bytes * load.share)
+    if wanted < GATE_MIN_BYTES:
+        return _silence(
+            f"{carried} is too much, but a cap of {say.size(wanted)} a subtask would hold checkpoints back until"
+            " queues are empty, as if they were aligned: give the store bandwidth or the job capacity"
+        )
+    if current is not None and current <= wanted * 1.1:
+        return _silence(f"{carried} is too much, and the cap of {say.size(current)} is no larger than it should be")
+    fit = _fit_ratio(known, wanted)
+    total = Interval(
+        min(load.total_bytes, wanted * load.persisting_count),
+        0.0,
+        float(wanted * load.persisting_count),
+    )
+    wait = _wait_ms(known, max(0.0, 1.0 - wanted / load.subtask_bytes))
+    written = write_ms(known, total.value, float(wanted))
+    duration = Interval(wait + written.value, 0.0, 2.0 * wait + 2.0 * written.high + 500.0)
+    limit_ms = 2.0 * load.write_budget_ms if load.write_budget_ms is not None else None
+    if limit_ms is not None and duration.value > limit_ms:
+        return _silence(
+            f"{carried} is too much, but with a cap of {say.size(wanted)} a subtask checkpoints would wait"
+            f" {say.duration(duration.value)} for their queues to drain, longer than interval and timeout allow: give"
+            " the job capacity"
+        )
+    proposed = Setting(inflight_cap_bytes=wanted)
+    method = (
+        "a checkpoint waits as if aligned until what it would overtake fits the cap;"
+        f" {say.percent(fit)} of the recorded ones would have fitted at once. Never more than the cap is written by a"
+        " subtask; the interval runs to twice the time that the rest of the queues takes to drain"
+    )
+    return _recommendation(
+        known,
+        load,
+        Setting(inflight_cap_bytes=current),
+        proposed,
+        headline=f"Cap in-flight data at {say.size(wanted)} a subtask",
+        carried=carried,
+        duration=duration,
+        total=total,
+        method=method,
+        preconditions=(Precondition("unaligned checkpoints are on", True),),
+        risks=(
+            "a checkpoint that does not fit the cap waits for the queues to drain: under growing back-pressure"
+            " durations grow again, and may reach the timeout",
+            "a cap far below what is queued acts as aligned checkpoints",
+        ),
+    )
+
+
+def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | Silence:
+    if not can_debloat(known.engine, known.version):
+        return _silence(f"{carried} is too much, and Flink {known.version} cannot size its buffers by time")
+    queue_ms = _queue_ms(known)
+    if queue_ms is None:
+        return _silence(f"{carried} is too much, but the rate at which queues drain is not known")
+    target = int(_nice_bytes(queue_ms * load.share))
+    if target < DEBLOAT_MIN_MS:
+        return _silence(f"{carried} is too much, but a debloating target of {target} ms would leave buffers too small")
+    total = Interval(load.total_bytes * load.share, load.total_bytes * load.share * 0.5, load.total_bytes)
+    now = known.duration_ms or 0.0
+    method = (
+        "queues shrink to what drains in the target's time, and with them what is persisted, in steps that take some"
+        " checkpoints; the interval runs from half of that to no effect"
+    )
+    return _recommendation(
+        known,
+        load,
+        Setting(),
+        Setting(debloat_target_ms=target),
+        headline=f"Size network buffers for {target} ms of data (buffer debloating)",
+        carried=carried,
+        duration=Interval(now * load.share, 0.0, now + 100.0),
+        total=total,
+        method=method,
+        preconditions=(
+            Precondition("records are smaller than the shrunken buffers", None),
+            Precondition("no operator has several inputs of very different rates (R-DB-2)", None),
+        ),
+        risks=(
+            "throughput falls by a few per cent, and more where buffers shrink below a record",
+            "buffers take some checkpoints to settle: the first ones change little",
+            "Flink has no cap in bytes; where debloating does not suit the job, fewer buffers"
+            " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) bound the same data",
+            "Flink reports neither setting to its clients: whether it is in force cannot be seen from here",
+        ),
+    )
+
+
+def _recommendation(
+    known: Situation,
+    load: _Load,
+    current: Setting,
+    proposed: Setting,
+    *,
+    headline: str,
+    carried: str,
+    duration: Interval,
+    total: Interval,
+    method: str,
+    preconditions: tuple[Precondition, ...],
+    risks: tuple[str, ...],
+) -> Recommendation:
+    changes = changes_of(known.engine, known.version, current, proposed)
+    why = []
+    if load.write_ms is not None and load.write_budget_ms is not None and load.write_ms > load.write_budget_ms:
+        why.append(f"writing it takes {say.duration(load.write_ms)}")
+    if load.restore_ms is not None and load.restore_ms > RESTORE_BUDGET_MS:
+        why.append(f"a restore takes {say.duration(load.restore_ms)} longer for it")
+    return Recommendation(
+        topic=Topic.IN_FLIGHT,
+        rules=("R-CAP-1",),
+        headline=headline,
+        reason=f"{carried[0].upper()}{carried[1:]}: {say.listed(why)}.",
+        current=current,
+        proposed=proposed,
+        changes=changes,
+        expected=(
+            Expected(Metric.PERSISTED, "bytes", load.total_bytes, total, method),
+            Expected(Metric.DURATION, "ms", known.duration_ms, duration, method, known.is_cut_off),
+        ),
+        candidates=(),
+        evidence=_rows(known, load),
+        confidence=Confidence.MEDIUM,
+        confidence_reason=f"{len(known.recorded)} checkpoints; how queues fill after the change is modelled, not seen",
+        preconditions=preconditions,
+        risks=risks,
+        will_not_cure=will_not_cure(known),
+        withdrawn_if=(
+            "persisted bytes fall so far that writing and restoring them fits",
+            "the vertex behind the queues gets the capacity it lacks",
+        ),
+        how_to=how_to(known.engine, known.version, changes),
+        checkpoint_ids=known.ids,
+    )
+
+
+def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
+    ids, since, until = known.ids, known.since, known.until
+    rows = [
+        EvidenceRow(
+            "in-flight data of a checkpoint, median",
+            "persistedData",
+            value=load.total_bytes,
+            unit="bytes",
+            checkpoint_ids=ids,
+        ),
+        EvidenceRow("of one subtask, p95", "persistedData", value=load.subtask_bytes, unit="bytes", checkpoint_ids=ids),
+    ]
+    if load.write_ms is not None:
+        rows.append(
+            EvidenceRow(
+                "to write it at the store's measured speed",
+                "asyncDuration",
+                Basis.RECONSTRUCTED,
+                load.write_ms,
+                "ms",
+                checkpoint_ids=ids,
+            )
+        )
+    if load.write_budget_ms is not None:
+        rows.append(
+            EvidenceRow(
+                "may go to writing: half of what the interval or timeout leaves",
+                "interval",
+                Basis.PREDICTED,
+                load.write_budget_ms,
+                "ms",
+            )
+        )
+    if load.restore_ms is not None:
+        rows.append(
+            EvidenceRow(
+                "longer restore for it",
+                "numBytesInPerSecond",
+                Basis.PREDICTED,
+                load.restore_ms,
+                "ms",
+                since=since,
+                until=until,
+            )
+        )
+    return tuple(rows)
+
+
+def _fit_ratio(known: Situation, cap_bytes: float) -> float:
+    most = [
+        max((p.persisted_bytes or 0 for rows in r.phases.values() for p in rows), default=0)
+        for r in known.recorded
+        if r.phases
+    ]
+    return sum(m <= cap_bytes for m in most) / len(most) if most else 0.0
+
+
+def _queue_ms(known: Situation) -> float | None:
+    """What the longest queue takes to drain."""
+    return max(_drain_times(known), default=None)
+
+
+def _wait_ms(known: Situation, share: float) -> float:
+    """What ``share`` of the queues takes to drain, one exchange after the other."""
+    return share * sum(_drain_times(known))
+
+
+def _drain_times(known: Situation) -> list[float]:
+    if known.queues is None:
+        return []
+    topology, queues = known.evidence.topology, known.queues
+    found = []
+    for vertex in topology.vertices:
+        speed = known.drain_bytes_per_ms.get(vertex.id)
+        queued = sum(sum(queues.out_bytes.get(u, ())) for u in topology.upstream(vertex.id))
+        queued += sum(queues.in_bytes.get(vertex.id, ()))
+        if speed and topology.upstream(vertex.id):
+            found.append(queued / speed)
+    return found
+
+
+def _nice_bytes(value: float) -> int:
+    """Rounded down to 1, 2, 5, 10, 20, 50 ...: advice must not flicker with the last digit."""
+    step = 1
+    while step * 10 <= value:
+        step *= 10
+    return max((step * f for f in (1, 2, 5) if step * f <= value), default=1)

@@ -1,0 +1,49 @@
+"""Asks the rules, each for the engines it applies to, and says why where none of them speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from backend.advisor import checkpoint_mode, in_flight
+from backend.advisor.advice import Advice, Recommendation, Silence
+from backend.advisor.situation import Situation, situation
+from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
+from backend.analysis import sentences as say
+from backend.analysis.evidence import JobEvidence
+from backend.domain.advice import Topic
+from backend.domain.observation import Engine
+
+_Rule = Callable[[Situation], Recommendation | Silence]
+_RULES: tuple[tuple[Topic, tuple[Engine, ...], _Rule], ...] = (
+    (Topic.MODE, checkpoint_mode.ENGINES, checkpoint_mode.advise_mode),
+    (Topic.IN_FLIGHT, in_flight.ENGINES, in_flight.advise_in_flight),
+)
+
+
+def advise(
+    evidence: JobEvidence, *, engine: Engine, version: str | None, settings_since: datetime | None = None
+) -> Advice:
+    """What is worth changing on a job, from the same evidence that its verdict rests on.
+
+    ``version`` is the engine's own word. ``settings_since`` is when the settings in force took effect, where that is
+    known: what was taken under others predicts nothing.
+    """
+    known = situation(evidence, engine=engine, version=version, settings_since=settings_since)
+    answers = [_asked(known, topic, engines, rule) for topic, engines, rule in _RULES]
+    return Advice(
+        recommendations=tuple(a for a in answers if isinstance(a, Recommendation)),
+        silences=tuple(a for a in answers if isinstance(a, Silence)),
+        considered_count=len(known.recorded),
+    )
+
+
+def _asked(known: Situation, topic: Topic, engines: tuple[Engine, ...], rule: _Rule) -> Recommendation | Silence:
+    if known.engine not in engines:
+        return Silence(topic, "-", f"{known.engine.value} has no such setting")
+    if len(known.recorded) < CHECKPOINTS_MIN_COUNT:
+        count = len(known.recorded)
+        many = f"only {say.checkpoints(count)} completed or failed under these settings"
+        text = f"{many}; advice needs {CHECKPOINTS_MIN_COUNT}"
+        return Silence(topic, "AD-3", text)
+    return rule(known)

@@ -1,0 +1,317 @@
+"""The facts of one job that the rules share, worked out once: the recorded checkpoints, queues, rates and speeds.
+
+Decides nothing. Sources: start delays and alignments per subtask (ME-1, ME-2), queue and pressure readings (ME-19,
+ME-21), sizes and async parts (ME-6, ME-8). None is *not known*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from backend.advisor.thresholds import WRITE_MEASURED_MIN_BYTES, WRITE_MEASURED_MIN_MS
+from backend.analysis import case as cases
+from backend.analysis.case import Case
+from backend.analysis.critical_path import Phases, arrived_below_ms
+from backend.analysis.evidence import JobEvidence
+from backend.analysis.health import judged_checkpoints, slow_limit_ms
+from backend.analysis.phases import checkpoint_phases
+from backend.analysis.pressure import backpressured_max
+from backend.analysis.statistics import highest, known, median
+from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO
+from backend.analysis.verdict import diagnose
+from backend.domain.advice import Mode
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.ids import VertexId
+from backend.domain.observation import Engine
+from backend.domain.pressure import VertexPressure
+from backend.domain.verdict import Diagnosis
+
+_AROUND = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One terminal checkpoint as it went. ``duration_ms`` is to its end, which for an expired one was its timeout.
+
+    ``travel_ms``: the barrier's way to the last subtask; of one that expired before it got there, at least that.
+    """
+
+    checkpoint: Checkpoint
+    phases: Phases
+    duration_ms: float
+    is_expired: bool
+    is_failed: bool
+    travel_ms: float | None
+    source_delay_ms: float | None
+    sync_ms: float | None
+    own_async_ms: float | None
+
+    @property
+    def id(self) -> int:
+        """The engine's id."""
+        return self.checkpoint.header.checkpoint_id
+
+    @property
+    def written_bytes(self) -> float | None:
+        """What it wrote, all subtasks together."""
+        return self.checkpoint.header.checkpointed_size_bytes
+
+    @property
+    def persisted_bytes(self) -> float | None:
+        """In-flight data that it wrote."""
+        return self.checkpoint.header.persisted_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """Bytes queued at each vertex, by subtask: medians over the readings, and sums of all at the least and the most."""
+
+    out_bytes: Mapping[VertexId, tuple[float, ...]]
+    in_bytes: Mapping[VertexId, tuple[float, ...]]
+    total: float
+    total_min: float
+    total_max: float
+    reading_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the rules look at. ``steps_ms``: time for one record, the slowest subtask of each vertex.
+
+    ``drain_bytes_per_ms``: bytes that each vertex takes in (``intake_bytes_per_ms``: by subtask);
+    ``store_bytes_per_ms``: what the store took of a whole checkpoint, where one wrote enough to tell.
+    """
+
+    evidence: JobEvidence
+    engine: Engine
+    version: str | None
+    case: Case
+    diagnosis: Diagnosis
+    recorded: tuple[Recorded, ...]
+    queues: Queues | None
+    held: tuple[VertexId, float] | None
+    steps_ms: Mapping[VertexId, float]
+    drain_bytes_per_ms: Mapping[VertexId, float]
+    intake_bytes_per_ms: Mapping[VertexId, tuple[float, ...]]
+    store_bytes_per_ms: float | None
+    since: datetime | None
+    until: datetime | None
+
+    @property
+    def mode(self) -> Mode | None:
+        """How checkpoints are taken now; None where the settings are not known or it is at-least-once."""
+        config = self.evidence.config
+        if config is None or config.is_unaligned_enabled is None or not self.is_exactly_once:
+            return None
+        if not config.is_unaligned_enabled:
+            return Mode.ALIGNED
+        return Mode.ALIGNED_WITH_TIMEOUT if config.aligned_timeout_ms else Mode.UNALIGNED
+
+    @property
+    def aligned_timeout_ms(self) -> int | None:
+        """From which age on a checkpoint may become unaligned; None where it never does."""
+        config = self.evidence.config
+        if config is None or not config.is_unaligned_enabled:
+            return None
+        return config.aligned_timeout_ms or 0
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether the settings say so; where they do not say, they do not contradict."""
+        config = self.evidence.config
+        return config is None or config.mode is None or config.mode.lower().replace("-", "_") == "exactly_once"
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The recorded checkpoints."""
+        return tuple(r.id for r in self.recorded)
+
+    @property
+    def duration_ms(self) -> float | None:
+        """Median duration; of those that expired, the time to their expiry."""
+        return median(r.duration_ms for r in self.recorded)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the median is of checkpoints that their timeout cut off."""
+        return sum(r.is_expired for r in self.recorded) * 2 > len(self.recorded)
+
+    @property
+    def expired_ratio(self) -> float | None:
+        """Share of the recorded checkpoints that expired."""
+        return sum(r.is_expired for r in self.recorded) / len(self.recorded) if self.recorded else None
+
+    @property
+    def slow(self) -> tuple[Recorded, ...]:
+        """Those that expired or took too long by the job's own settings; all, where none did."""
+        limit = slow_limit_ms(self.evidence.config)
+        found = tuple(r for r in self.recorded if r.is_expired or (limit is not None and r.duration_ms >= limit[0]))
+        return found or self.recorded
+
+    @property
+    def healthy(self) -> tuple[Recorded, ...]:
+        """Those that nothing was held back around, by the readings taken then (ME-20: OK)."""
+        found = []
+        for r in self.recorded:
+            begin = r.checkpoint.header.triggered_at - _AROUND
+            end = r.checkpoint.header.triggered_at + timedelta(milliseconds=r.duration_ms) + _AROUND
+            near = [v for p in self.evidence.pressure if begin <= p.observed_at <= end for v in p.backpressured_ratio]
+            most = highest(near)
+            if not r.is_failed and most is not None and most <= BACKPRESSURED_OK_RATIO:
+                found.append(r)
+        return tuple(found)
+
+    def name(self, vertex_id: VertexId) -> str:
+        """The vertex's name, short."""
+        return self.case.name(vertex_id)
+
+
+def situation(
+    evidence: JobEvidence, *, engine: Engine, version: str | None, settings_since: datetime | None = None
+) -> Situation:
+    """The situation of a job; checkpoints from before ``settings_since`` were taken under other settings."""
+    if settings_since is not None:
+        kept = tuple(c for c in evidence.checkpoints if c.header.triggered_at >= settings_since)
+        evidence = replace(evidence, checkpoints=kept)
+    case = cases.of_job(evidence)
+    judged = judged_checkpoints(evidence.checkpoints, has_restarts=case.has_restarts)
+    recorded = tuple(_recorded(c, evidence) for c in judged)
+    readings = evidence.pressure
+    intake = _intake(readings)
+    return Situation(
+        evidence=evidence,
+        engine=engine,
+        version=version,
+        case=case,
+        diagnosis=diagnose(evidence),
+        recorded=recorded,
+        queues=_queues(readings),
+        held=backpressured_max(case.loads),
+        steps_ms=_steps(readings),
+        drain_bytes_per_ms={v: sum(row) for v, row in intake.items() if sum(row) > 0},
+        intake_bytes_per_ms=intake,
+        store_bytes_per_ms=_store_speed(recorded),
+        since=min((r.observed_at for r in readings), default=None),
+        until=max((r.observed_at for r in readings), default=None),
+    )
+
+
+def _recorded(checkpoint: Checkpoint, evidence: JobEvidence) -> Recorded:
+    header = checkpoint.header
+    phases = checkpoint_phases(checkpoint, evidence.config, evidence.late(header.checkpoint_id))
+    duration = header.end_to_end_duration_ms
+    if duration is None:
+        end = header.failed_at or evidence.now
+        duration = max(0, round((end - header.triggered_at).total_seconds() * 1000))
+    is_failed = header.status is CheckpointStatus.FAILED
+    every = [p for rows in phases.values() for p in rows]
+    is_awaited = any(p.travel_ms is None for p in every)
+    sources = [v.id for v in evidence.topology.vertices if not evidence.topology.upstream(v.id)]
+    return Recorded(
+        checkpoint=checkpoint,
+        phases=phases,
+        duration_ms=float(duration),
+        is_expired=is_failed and header.failure_reason is FailureReason.EXPIRED,
+        is_failed=is_failed,
+        travel_ms=float(duration) if is_awaited and every else highest(p.travel_ms for p in every),
+        source_delay_ms=highest(p.first_barrier_ms for v in sources for p in phases.get(v, ())),
+        sync_ms=highest(p.sync_duration_ms for p in every),
+        own_async_ms=highest(_own_async_ms(evidence, v, phases) for v in phases),
+    )
+
+
+def _own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) -> float | None:
+    """The longest async part of a vertex, without waiting for input barriers, or for output barriers to be consumed."""
+    rows = phases[vertex_id]
+    topology, config = evidence.topology, evidence.config
+    if config is None or not config.is_unaligned_enabled or not topology.downstream(vertex_id):
+        return highest(p.own_async_ms for p in rows)
+    released = arrived_below_ms(topology, vertex_id, phases)
+    return highest(
+        min(p.own_async_ms, max(0.0, p.async_end_ms - r))
+        for p, r in zip(rows, released, strict=True)
+        if p.own_async_ms is not None and p.async_end_ms is not None and r is not None
+    )
+
+
+def _queues(readings: Sequence[VertexPressure]) -> Queues | None:
+    told = [r for r in readings if any(v is not None for v in (*r.queued_out_bytes, *r.queued_in_bytes))]
+    if not told:
+        return None
+    # Vertices are read one after the other, each as often: the last reading of each is one round, and so on back.
+    rows = list(_by_vertex(told).values())
+    rounds = [[r[-n] for r in rows] for n in range(1, min(len(r) for r in rows) + 1)]
+    sums = [sum(known((*(v for r in one for v in (*r.queued_out_bytes, *r.queued_in_bytes)),))) for one in rounds]
+    return Queues(
+        out_bytes=_medians(told, lambda r: r.queued_out_bytes),
+        in_bytes=_medians(told, lambda r: r.queued_in_bytes),
+        total=median(sums) or 0.0,
+        total_min=min(sums),
+        total_max=max(sums),
+        reading_count=len(rounds),
+    )
+
+
+def _medians(
+    readings: Sequence[VertexPressure], values: Callable[[VertexPressure], Sequence[int | None]]
+) -> dict[VertexId, tuple[float, ...]]:
+    by_vertex: dict[VertexId, list[Sequence[int | None]]] = {}
+    for reading in readings:
+        by_vertex.setdefault(reading.vertex_id, []).append(values(reading))
+    return {
+        v: tuple(median(row[i] for row in rows if i < len(row)) or 0.0 for i in range(max(len(r) for r in rows)))
+        for v, rows in by_vertex.items()
+    }
+
+
+def _steps(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
+    """Busy milliseconds a record, of the slowest subtask, between the first and the last reading."""
+    found: dict[VertexId, float] = {}
+    for vertex_id, rows in _by_vertex(readings).items():
+        first, last = rows[0], rows[-1]
+        elapsed_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
+        counts = zip(last.busy_ratio, first.records_in_count, last.records_in_count, strict=False)
+        costs = [
+            busy * elapsed_ms / (b - a)
+            for busy, a, b in counts
+            if busy is not None and a is not None and b is not None and b > a
+        ]
+        most = highest(costs)
+        if most is not None:
+            found[vertex_id] = most
+    return found
+
+
+def _intake(readings: Sequence[VertexPressure]) -> dict[VertexId, tuple[float, ...]]:
+    """Bytes a millisecond that each subtask took in between the first and the last reading."""
+    found: dict[VertexId, tuple[float, ...]] = {}
+    for vertex_id, rows in _by_vertex(readings).items():
+        first, last = rows[0], rows[-1]
+        elapsed_ms = (last.observed_at - first.observed_at).total_seconds() * 1000
+        pairs = list(zip(first.bytes_in_count, last.bytes_in_count, strict=False))
+        taken = tuple(float(b - a) if a is not None and b is not None and b > a else 0.0 for a, b in pairs)
+        if elapsed_ms > 0 and sum(taken) > 0:
+            found[vertex_id] = tuple(t / elapsed_ms for t in taken)
+    return found
+
+
+def _by_vertex(readings: Sequence[VertexPressure]) -> dict[VertexId, list[VertexPressure]]:
+    found: dict[VertexId, list[VertexPressure]] = {}
+    for reading in readings:
+        found.setdefault(reading.vertex_id, []).append(reading)
+    return found
+
+
+def _store_speed(recorded: Sequence[Recorded]) -> float | None:
+    speeds = [
+        r.written_bytes / r.own_async_ms
+        for r in recorded
+        if r.written_bytes is not None
+        and r.written_bytes >= WRITE_MEASURED_MIN_BYTES
+        and r.own_async_ms is not None
+        and r.own_async_ms >= WRITE_MEASURED_MIN_MS
+    ]
+    return median(speeds)

@@ -1,0 +1,169 @@
+"""Advice in lines of text and of markdown: what ``diagnose`` and ``barrierscope advise`` print. Decides nothing.
+
+Names come from a foreign engine: in markdown every character of theirs that could make markup, a link or a mention is
+escaped. Settings are never wrapped, so that they can be copied.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from backend.analysis import sentences as say
+from backend.contracts.advice import AdviceEvidenceOut, ExpectedOut, MeasuredOut, RecommendationOut, SilenceOut
+from backend.domain.advice import Metric
+
+_LABEL_WIDTH = 15
+_METRIC = {
+    Metric.DURATION: "end-to-end duration",
+    Metric.PERSISTED: "persisted in-flight data",
+    Metric.EXPIRED: "checkpoints that expire",
+    Metric.RESTORE: "longer restore",
+}
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#~$!])")
+_LIST_START = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")
+
+
+def escaped(text: str) -> str:
+    """``text`` on one line, showing as itself in CommonMark and in GitHub's dialect: no markup, link or mention."""
+    flat = " ".join(text.split()).replace("&", "&amp;")
+    flat = _MARKUP.sub(r"\\\1", flat)
+    flat = _LIST_START.sub(r"\1\\\2", flat)
+    return flat.replace("@", "&#64;").replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def metric_words(metric: Metric) -> str:
+    """What is predicted, in words."""
+    return _METRIC[metric]
+
+
+def quantity(value: float, unit: str | None) -> str:
+    """A number with its unit, for a person."""
+    match unit:
+        case "ms":
+            return say.duration(value)
+        case "bytes":
+            return say.size(value)
+        case "bytes/s":
+            return f"{say.size(value)}/s"
+        case "ratio":
+            return say.percent(value)
+        case "count":
+            return f"{value:.0f}"
+    return f"{value:g} {unit or ''}".strip()
+
+
+def expected_words(e: ExpectedOut) -> str:
+    """``4.8 s -> 228 ms (202 ms to 441 ms), predicted``."""
+    span = f"{quantity(e.predicted.low, e.unit)} to {quantity(e.predicted.high, e.unit)}"
+    before = ""
+    if e.before is not None:
+        least = "at least " if e.is_before_at_least else ""
+        before = f"{least}{quantity(e.before, e.unit)} -> "
+    return f"{before}{quantity(e.predicted.value, e.unit)} ({span}), predicted"
+
+
+def measured_words(m: MeasuredOut) -> str:
+    """``predicted 202 ms to 441 ms, measured 231 ms over 5 checkpoints: inside``."""
+    span = f"{quantity(m.predicted.low, m.unit)} to {quantity(m.predicted.high, m.unit)}"
+    inside = "inside" if m.is_inside else "outside"
+    return f"predicted {span}, measured {quantity(m.measured, m.unit)} over {m.checkpoint_count} checkpoints: {inside}"
+
+
+def evidence_words(row: AdviceEvidenceOut) -> str:
+    """The statement with its value, and where and when it was read."""
+    value = "" if row.value is None else f": {quantity(row.value, row.unit)}"
+    notes = []
+    if row.vertex is not None and row.metric != "verdict":
+        who = f", {say.subtasks(row.subtasks)}" if row.subtasks else ""
+        notes.append(f"{say.vertex(row.vertex)}{who}")
+    if row.checkpoint_ids:
+        notes.append(ids_words(row.checkpoint_ids))
+    if row.since is not None and row.until is not None:
+        notes.append(f"{row.since:%H:%M:%S} to {row.until:%H:%M:%S} UTC")
+    tail = f" ({'; '.join(notes)})" if notes else ""
+    return f"{row.statement}{value}{tail}; {row.metric}, {row.basis.value}"
+
+
+def ids_words(ids: Sequence[int]) -> str:
+    """``checkpoints 3-7, 9``."""
+    runs: list[list[int]] = []
+    for i in sorted(ids):
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    text = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return f"checkpoint{'' if len(ids) == 1 else 's'} {text}"
+
+
+def silence_words(silence: SilenceOut) -> str:
+    """Why nothing is advised on a topic."""
+    return f"nothing on {silence.topic.value.replace('-', ' ')}: {silence.reason} ({silence.rule})"
+
+
+def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
+    """Labels and texts of everything but the settings, in reading order."""
+    found = [("why", advice.reason)]
+    found += [(metric_words(e.metric), expected_words(e)) for e in advice.expected]
+    found += [("restart", "needed" if advice.how_to.needs_restart else "not needed, it changes while it runs")]
+    found += [("confidence", f"{advice.confidence.value}: {advice.confidence_reason}")]
+    found += [("needs", _precondition(p.text, is_met=p.is_met)) for p in advice.preconditions]
+    found += [("risk", text) for text in advice.risks]
+    found += [("will not cure", text) for text in advice.will_not_cure]
+    found += [("withdrawn if", text) for text in advice.withdrawn_if]
+    found += [("evidence", evidence_words(row)) for row in advice.evidence]
+    found += [(f"how, {metric_words(e.metric)}", e.method) for e in advice.expected]
+    return found
+
+
+def as_text(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut], *, width: int) -> list[str]:
+    """Advice on one job, at most ``width`` wide but for settings."""
+    lines: list[str] = []
+    for advice in recommendations:
+        lines += _wrapped(f"advice: {advice.headline} ({', '.join(advice.rules)})", "", width)
+        lines += ["", *_wrapped(f"in {advice.how_to.file}", "  ", width)]
+        lines += [f"  - {c.key}: {c.current}" for c in advice.changes if c.current is not None]
+        lines += [f"  + {c.key}: {c.proposed}" for c in advice.changes]
+        lines += ["", "  to undo it", *(f"    {line}" for line in advice.how_to.rollback_lines), ""]
+        for label, text in facts(advice):
+            lines += _labelled(label, text, width)
+        lines.append("")
+    for silence in silences:
+        lines += _wrapped(f"advice: {silence_words(silence)}", "", width)
+    return lines
+
+
+def as_markdown(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut]) -> list[str]:
+    """Advice on one job for a change ticket; headings of the fourth level."""
+    lines: list[str] = []
+    for advice in recommendations:
+        lines += [f"#### Advice: {escaped(advice.headline)}", "", escaped(advice.reason), ""]
+        lines += ["```diff"]
+        lines += [f"- {c.key}: {c.current}" for c in advice.changes if c.current is not None]
+        lines += [f"+ {c.key}: {c.proposed}" for c in advice.changes]
+        lines += ["```", "", f"In {escaped(advice.how_to.file)}. To undo it:", "", "```yaml"]
+        lines += [*advice.how_to.rollback_lines, "```", "", "| | |", "|---|---|"]
+        lines += [f"| {label[0].upper()}{label[1:]} | {escaped(text)} |" for label, text in facts(advice)[1:]]
+        lines.append(f"| Rules | {escaped(', '.join(advice.rules))} |")
+        lines.append("")
+    for silence in silences:
+        lines += [f"Advice: {escaped(silence_words(silence))}", ""]
+    return lines
+
+
+def _precondition(text: str, *, is_met: bool | None) -> str:
+    state = {True: "met", False: "NOT met", None: "check it: not readable from here"}[is_met]
+    return f"{text} ({state})"
+
+
+def _wrapped(text: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "  ") or [""]
+
+
+def _labelled(label: str, text: str, width: int) -> list[str]:
+    first = f"  {label.ljust(_LABEL_WIDTH)} "
+    if len(label) > _LABEL_WIDTH:
+        return [f"  {label}", *_wrapped(text, " " * (_LABEL_WIDTH + 3), width)]
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first)) or [first]

@@ -1,0 +1,59 @@
+"""AD-2: how often what is advised does what was predicted: jobs of the reference runtime, before and after.
+
+    python benchmarks/advice_calibration.py [SEEDS] [--demo]
+
+Prints every prediction beside what the same job and seed measured with the advised settings, and the share inside.
+Runs on virtual time: the figures do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from backend.runtime import config as settings
+from backend.runtime.demo import demo_path
+from backend.runtime.jobfile import JobSpec, load_job
+from tests.support.calibration import MEASURED, Compared, compared
+from tests.support.drawn_jobs import CAUSES
+
+_ALIGNED = {"execution.checkpointing.unaligned.enabled": "false"}
+_CAUSES = ("capacity", "skew", "straggler")
+_DEMO = ("backpressured", "hot-key", "middle-straggler")
+_RUN_S = 60.0
+_STRAGGLER_S = 110.0
+
+
+def _jobs(seeds: int) -> Iterator[tuple[str, JobSpec, float]]:
+    for cause in _CAUSES:
+        for seed in range(seeds):
+            spec = CAUSES[cause](random.Random(f"{cause}/{seed}")).spec
+            yield f"{cause}/{seed}", replace(spec, config=settings.change(spec.config, _ALIGNED)), _RUN_S
+    if "--demo" in sys.argv:
+        for name in _DEMO:
+            yield name, load_job(demo_path(name)), _STRAGGLER_S if name == "middle-straggler" else _RUN_S
+
+
+async def _main(seeds: int) -> None:
+    rows: list[Compared] = []
+    advised = asked = 0
+    for name, spec, run_s in _jobs(seeds):
+        found = await compared(spec, run_s=run_s)
+        asked += 1
+        advised += bool(found)
+        rows += found
+        for row in found:
+            print(f"{name}: {row}", flush=True)
+    print(f"advised {advised} of {asked} jobs")
+    for metric in MEASURED:
+        of = [row for row in rows if row.expected.metric is metric]
+        print(f"{metric.value}: {sum(row.is_inside for row in of)} of {len(of)} inside")
+
+
+asyncio.run(_main(int(next((a for a in sys.argv[1:] if a.isdigit()), "8"))))

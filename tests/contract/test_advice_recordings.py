@@ -1,0 +1,135 @@
+"""What ``diagnose`` advises on recordings of a real Flink 1.20.5: the cure where there is one, silence where not."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from collectors import diagnose
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, recording, served
+
+# What the same job, unaligned, really wrote (recording C2): its smallest and its largest checkpoint.
+PERSISTED_BYTES = (3_266_650, 3_578_441)
+UNALIGNED_MS = 36
+LAST = "slow-stage-2 -> sink: Writer"
+
+
+@pytest.fixture(autouse=True)
+def _readings_without_pauses(monkeypatch):
+    monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
+
+
+def advice_on(capsys, name, at_s=58.0):
+    with served(RecordedFlink(RECORDINGS / name, at_s)) as url:
+        assert diagnose.run(url, job=None, output_format="json") == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    return job["advice"]
+
+
+@cache
+def running(name):
+    return [35.0, 47.0, 58.0, recording(RECORDINGS / name).last_running_s]
+
+
+def of(recommendation, metric):
+    return next(e for e in recommendation["expected"] if e["metric"] == metric)
+
+
+@pytest.mark.parametrize(
+    ("name", "natural_ms"),
+    # All of E expires at 3 s.
+    [("B2", 4_000), ("E", 3_000)],
+)
+def test_checkpoints_that_wait_behind_queues_are_advised_to_overtake_them_at_any_moment(capsys, name, natural_ms):
+    for at_s in running(name):
+        advice = advice_on(capsys, name, at_s)
+        (found,) = advice["recommendations"]
+        where = f"{name} at {at_s} s"
+
+        proposed = found["proposed"]
+        assert proposed["mode"] in ("unaligned", "aligned-with-timeout"), where
+        assert (proposed["aligned_timeout_ms"] or 0) < natural_ms / 5, where
+        persisted = of(found, "persisted_bytes")["predicted"]
+        duration = of(found, "end_to_end_duration_ms")["predicted"]
+        assert persisted["low"] < PERSISTED_BYTES[0] < PERSISTED_BYTES[1] < persisted["high"], where
+        assert persisted["high"] < 2 * PERSISTED_BYTES[1], "an interval that holds everything says nothing"
+        natural = (proposed["aligned_timeout_ms"] or 0) + UNALIGNED_MS
+        assert duration["low"] <= natural <= duration["high"] < 1_000, where
+        assert not any(c["key"] == "execution.checkpointing.timeout" for c in found["changes"]), where
+        assert "raise the checkpoint timeout" not in json.dumps(found).lower(), where
+
+
+def test_the_prediction_for_unaligned_from_the_start_holds_for_what_that_job_really_did(capsys):
+    """C2 is B2 with unaligned checkpoints: its 16 took 25 to 82 ms."""
+    (found,) = advice_on(capsys, "B2")["recommendations"]
+    (at_once,) = [c for c in found["candidates"] if c["mode"] == "unaligned"]
+
+    assert at_once["duration_ms"]["low"] <= 25 < 82 <= at_once["duration_ms"]["high"]
+    assert at_once["persisted_bytes"]["low"] <= PERSISTED_BYTES[0]
+    assert PERSISTED_BYTES[1] <= at_once["persisted_bytes"]["high"]
+
+
+def test_failures_by_timeout_are_expected_to_end(capsys):
+    (found,) = advice_on(capsys, "E")["recommendations"]
+    expired, duration = of(found, "expired_ratio"), of(found, "end_to_end_duration_ms")
+
+    assert (expired["before"], expired["predicted"]["high"]) == (1.0, 0.0)
+    assert duration["is_before_at_least"]
+
+
+def test_it_says_everything_needed_to_judge_it(capsys):
+    (found,) = advice_on(capsys, "B2")["recommendations"]
+
+    assert found["how_to"]["lines"] == [
+        "execution.checkpointing.unaligned.enabled: true",
+        "execution.checkpointing.aligned-checkpoint-timeout: 200 ms",
+    ]
+    assert found["how_to"]["needs_restart"]
+    assert found["how_to"]["rollback_lines"]
+    assert any("lack of capacity at all 4 subtasks" in text for text in found["will_not_cure"])
+    assert found["risks"]
+    assert found["withdrawn_if"]
+    assert {p["is_met"] for p in found["preconditions"]} == {True, None}
+    held = next(r for r in found["evidence"] if r["metric"] == "backpressureRatio")
+    assert (held["subtasks"], held["value"] > 0.9) == ([0, 1, 2, 3], True)
+    assert all(row["basis"] in ("measured", "reconstructed", "predicted") for row in found["evidence"])
+    assert all(e["method"] and e["basis"] == "predicted" for e in found["expected"])
+
+
+@pytest.mark.parametrize("name", ["A", "H", "C2"])
+def test_where_checkpoints_are_well_nothing_is_said_of_the_mode(capsys, name):
+    for at_s in running(name)[::2]:
+        advice = advice_on(capsys, name, at_s)
+        assert advice["recommendations"] == [], f"{name} at {at_s} s"
+        assert {s["topic"] for s in advice["silences"]} == {"mode", "in-flight"}
+
+
+def test_a_failing_subtask_is_named_and_the_mode_left_alone(capsys):
+    for at_s in running("G"):
+        advice = advice_on(capsys, "G", at_s)
+        mode = next(s for s in advice["silences"] if s["topic"] == "mode")
+
+        assert advice["recommendations"] == []
+        assert (mode["vertex"], mode["subtasks"]) == (LAST, [0]), f"at {at_s} s"
+
+
+def test_on_fewer_than_five_checkpoints_it_is_silent_and_says_so(capsys):
+    advice = advice_on(capsys, "B2", recording(RECORDINGS / "B2").begins_s + 10)
+
+    assert advice["considered_count"] < 5
+    assert advice["recommendations"] == []
+    assert {s["rule"] for s in advice["silences"]} == {"AD-3"}
+
+
+@pytest.mark.parametrize("output_format", ["text", "markdown"])
+def test_a_person_reads_the_change_the_prediction_and_the_way_back(capsys, output_format):
+    with served(RecordedFlink(RECORDINGS / "B2", 58.0)) as url:
+        diagnose.run(url, job=None, output_format=output_format)
+    out = capsys.readouterr().out
+
+    assert "+ execution.checkpointing.aligned-checkpoint-timeout: 200 ms" in out
+    assert "- execution.checkpointing.unaligned.enabled: false" in out
+    assert "predicted" in out
+    assert "undo it" in out

@@ -1,0 +1,78 @@
+"""Whatever the numbers: advice is whole, its intervals are in order, and it never proposes what makes no sense."""
+
+from __future__ import annotations
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from backend.advisor import advise
+from backend.advisor.advice import Interval
+from backend.contracts.advice import AdviceOut
+from backend.contracts.advice_text import as_markdown, as_text
+from backend.domain.advice import Metric
+from backend.domain.observation import Engine
+from tests.property.test_analysis_verdict_properties import evidences
+from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
+from tests.support.paper_jobs import CHAIN, detail, failed, held_back, job
+
+DELAYS = st.lists(st.integers(0, 30_000), min_size=4, max_size=4)
+
+
+def is_ordered(interval: Interval) -> bool:
+    return 0.0 <= interval.low <= interval.value <= interval.high
+
+
+@settings(max_examples=40)
+@given(evidences(), st.sampled_from(list(Engine)), st.sampled_from([None, "1.13.2", "1.20.5", "2.3.0", "odd"]))
+def test_every_job_gets_one_answer_on_each_topic_and_nothing_breaks(evidence, engine, version):
+    advice = advise(evidence, engine=engine, version=version)
+
+    topics = [a.topic for a in (*advice.recommendations, *advice.silences)]
+    assert len(topics) == len(set(topics)) == 2
+    assert all(s.reason for s in advice.silences)
+
+
+@st.composite
+def runs(draw):
+    found = []
+    for n in range(1, draw(st.integers(5, 9))):
+        late = sorted(draw(st.lists(st.integers(0, 20_000), min_size=2, max_size=2)))
+        rows = dict(zip(CHAIN, ([5] * 4, [late[0]] * 4, [late[1] + i for i in draw(DELAYS)]), strict=True))
+        if draw(st.integers(0, 3)):
+            found.append(held_back(n, rows, alignment=draw(st.integers(0, 3_000))))
+        else:
+            details = [detail(v, first=[None if d > 3_000 else d for d in row]) for v, row in rows.items()]
+            found.append(failed(n, *details, after_ms=3_001))
+    return found
+
+
+@settings(max_examples=40)
+@given(runs(), st.integers(0, 3_000_000), st.sampled_from([0.5, 0.8, 1.0]))
+def test_predictions_are_ordered_and_what_is_proposed_can_be_read_back(run, queued, held):
+    advice = advise(job(run, readings(held, queued), config=EXACTLY_ONCE), engine=Engine.FLINK, version="1.20.5")
+    out = AdviceOut.model_validate(advice)
+    assert AdviceOut.model_validate_json(out.model_dump_json()) == out
+    assert as_markdown(out.recommendations, out.silences)
+    assert as_text(out.recommendations, out.silences, width=80)
+    for found in advice.recommendations:
+        note(found.headline)
+        assert found.evidence
+        assert found.changes
+        assert all(is_ordered(e.predicted) for e in found.expected), found.expected
+        ratio = next((e for e in found.expected if e.metric is Metric.EXPIRED), None)
+        assert ratio is None or ratio.predicted.high <= 1.0
+        timeout = found.proposed.aligned_timeout_ms or 0
+        assert timeout <= 2_500, "half of the interval"
+
+
+@settings(max_examples=15)
+@given(st.integers(5, 10), st.integers(1, 5_000_000))
+def test_more_queued_is_never_predicted_to_persist_less(count, queued):
+    def persisted(size):
+        advice = advise(
+            job(slow_run(count), readings(1.0, size), config=EXACTLY_ONCE), engine=Engine.FLINK, version=None
+        )
+        return [e.predicted.value for r in advice.recommendations for e in r.expected if e.metric is Metric.PERSISTED]
+
+    less, more = persisted(queued), persisted(queued * 2)
+    assert not less or not more or less[0] <= more[0]

@@ -1,0 +1,105 @@
+"""Jobs written down by hand for the advisor's rules: queues, pressure and durations as a test needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from backend.advisor import advise
+from backend.advisor.advice import Advice, Recommendation, Silence
+from backend.domain.advice import Topic
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig
+from backend.domain.observation import Engine
+from backend.domain.pressure import VertexPressure
+from tests.support.paper_jobs import ALIGNED, LAST, MIDDLE, SOURCE, detail, failed, held_back, job, reading
+
+FOUR = (0, 1, 2, 3)
+EXACTLY_ONCE = replace(ALIGNED, mode="exactly_once", max_concurrent=1)
+DELAYS = {SOURCE: [5] * 4, MIDDLE: [1_500] * 4, LAST: [4_800] * 4}
+
+
+def slow_run(count: int = 8, last_ms: int = 4_800, middle_ms: int = 1_500) -> list[Checkpoint]:
+    """Checkpoints whose barriers wait at both exchanges."""
+    delays = {SOURCE: [5] * 4, MIDDLE: [middle_ms] * 4, LAST: [last_ms] * 4}
+    return [held_back(n, delays) for n in range(1, count + 1)]
+
+
+def expired_run(count: int = 8, after_ms: int = 3_000) -> list[Checkpoint]:
+    """Checkpoints that expire before the barrier is through to the last vertex."""
+    rows = (detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_500] * 4), detail(LAST, first=[None] * 4))
+    return [failed(n, *rows, after_ms=after_ms) for n in range(1, count + 1)]
+
+
+def persisting(checkpoint: Checkpoint, subtask_bytes: int, async_ms: int = 5) -> Checkpoint:
+    """As if every subtask had written that much in-flight data."""
+    details = tuple(
+        replace(
+            d,
+            persisted_bytes=(subtask_bytes,) * 4,
+            checkpointed_size_bytes=(subtask_bytes,) * 4,
+            async_duration_ms=(async_ms,) * 4,
+            unaligned=(1,) * 4,
+        )
+        for d in checkpoint.details
+    )
+    total = subtask_bytes * 4 * len(details)
+    header = replace(checkpoint.header, is_unaligned=True, persisted_bytes=total, checkpointed_size_bytes=total)
+    return Checkpoint(header, details)
+
+
+def readings(
+    held: float = 1.0, queued_bytes: int = 400_000, *, busy: float = 1.0, rate_bytes_per_s: int = 250_000
+) -> list[VertexPressure]:
+    """Five readings two seconds apart: sources and the middle held back, the last vertex full."""
+    found = []
+    for n in range(5):
+        at_s = 52 + 2 * n
+        taken = rate_bytes_per_s * 2 * n
+        for vertex, full, back, queue in (
+            (SOURCE, 0.0, held, queued_bytes),
+            (MIDDLE, 0.0, held, queued_bytes),
+            (LAST, busy, 0.0, 0),
+        ):
+            one = reading(vertex, [full] * 4, [back] * 4, [500 * n] * 4, at_s=at_s)
+            found.append(
+                replace(
+                    one,
+                    observed_at=one.observed_at + timedelta(milliseconds=len(found)),
+                    queued_out_bytes=(queue,) * 4,
+                    queued_in_bytes=(0,) * 4,
+                    bytes_in_count=(taken,) * 4,
+                )
+            )
+    return found
+
+
+def advised(
+    checkpoints: Sequence[Checkpoint],
+    pressure: Sequence[VertexPressure] | None = None,
+    *,
+    config: CheckpointConfig | None = EXACTLY_ONCE,
+    engine: Engine = Engine.FLINK,
+    version: str | None = "1.20.5",
+    **more: object,
+) -> Advice:
+    """What is advised on it."""
+    known = readings() if pressure is None else pressure
+    evidence = job(checkpoints, known, config=config, **more)  # type: ignore[arg-type]
+    return advise(evidence, engine=engine, version=version)
+
+
+def on(topic: Topic, advice: Advice) -> Recommendation | Silence:
+    """The one answer on a topic."""
+    (answer,) = [a for a in (*advice.recommendations, *advice.silences) if a.topic is topic]
+    return answer
+
+
+def mode_of(advice: Advice) -> Recommendation | Silence:
+    """The answer on the mode."""
+    return on(Topic.MODE, advice)
+
+
+def in_flight_of(advice: Advice) -> Recommendation | Silence:
+    """The answer on in-flight data."""
+    return on(Topic.IN_FLIGHT, advice)

@@ -1,0 +1,28 @@
+"""The document on advice keeps in step with the rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from backend.advisor import thresholds
+
+DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "advice.md").read_text()
+CONSTANTS = {name: getattr(thresholds, name) for name in thresholds.__annotations__}
+ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", DOCUMENT, re.M))
+RULES = {"R-UC-1", "R-UC-2", *(f"R-AT-{n}" for n in range(1, 7)), "R-CAP-1"}
+
+
+def test_every_threshold_is_in_the_table_and_nothing_else_is():
+    assert ROWS.keys() == CONSTANTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(CONSTANTS))
+def test_the_table_has_the_value_that_the_rules_use(name):
+    assert float(ROWS[name]) == pytest.approx(CONSTANTS[name])
+
+
+def test_every_rule_has_its_row():
+    assert set(re.findall(r"^\| (R-[A-Z]+-\d+) \|", DOCUMENT, re.M)) == RULES

@@ -6,9 +6,10 @@
 #   make bench                                      ratios to a peer or a floor measured in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
+#   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench sim wheel wheel-test install install-spark install-dev
+.PHONY: help up test check bench sim wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -50,6 +51,9 @@ wheel: install-dev
 # What the editable install hides: modules missing from the wheel, files found only in a checkout.
 wheel-test: wheel
 	$(BIN)/python -m tests.packaging.run_against_wheel $(WHEEL_DIR)
+
+try-dockerfile: install-dev
+	$(BIN)/python -m tests.packaging.try_dockerfile $(ARGS)
 
 install: $(VENV)/.installed
 install-spark: $(VENV)/.installed-spark

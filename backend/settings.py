@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     allowed_targets: str = ""
     """Comma-separated hosts or networks that targets added through the API may have when not on loopback only."""
     heartbeat_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """File that ``collect`` and ``alert`` touch every 5 s while they are alive, for a probe that looks at its age."""
+    """File that every role which goes on touches each 5 s while it is alive, for a probe that looks at its age."""
     log_level: LogLevel = "info"
     """Least severe log line that is written."""
     xdg_data_home: Annotated[Path | None, Field(validation_alias="XDG_DATA_HOME")] = None

@@ -5,7 +5,10 @@ Not through the API: while that listens beyond loopback, it refuses an address o
 
 from __future__ import annotations
 
+import contextlib
+
 from backend.domain.clock import Clock
+from backend.domain.errors import ConflictError
 
 _NAME = "demo"
 # A job is its deployment and its name: with this label the demo jobs keep their history when their port changes.
@@ -32,6 +35,8 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
             if target.origin == "built-in" and target.url != root:
                 await targets.remove(target.id, at=clock.now())
         if root is not None and root not in {target.url for target in known}:
-            await targets.add(NewTarget(root, _NAME, "built-in", labels=_LABELS), at=clock.now())
+            # Of several replicas that start at once, one was first.
+            with contextlib.suppress(ConflictError):
+                await targets.add(NewTarget(root, _NAME, "built-in", labels=_LABELS), at=clock.now())
     finally:
         await engine.dispose()

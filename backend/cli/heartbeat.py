@@ -1,4 +1,4 @@
-"""A file that is touched while a role without a server is alive: its age tells a probe that the event loop turns.
+"""A file that is touched while a role is alive: its age tells a probe that the event loop turns.
 
 It says nothing of the store or of targets: a restart mends neither.
 """

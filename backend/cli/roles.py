@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,7 +88,8 @@ def api(
             create_dashboard=load_role("dashboard"),
             probe=load_role("probe"),
         )
-        asyncio.run(serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies)))
+        serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
+        asyncio.run(_beating(settings, serving))
 
 
 def runtime(
@@ -119,7 +120,7 @@ def runtime(
     if not is_loopback(host):
         app = TokenToChange(app, settings.token())
     with bind(host, port, option="--port") as server_socket:
-        asyncio.run(serve(app, server_socket, beside=driver.run()))
+        asyncio.run(_beating(settings, serve(app, server_socket, beside=driver.run())))
 
 
 def collect(
@@ -138,15 +139,14 @@ def collect(
 
     async def until_stopped() -> None:
         with stop_event() as stop:
-            async with beating(settings.heartbeat_file):
-                await run(
-                    database_url=url,
-                    poll_interval_s=interval_s,
-                    stop=stop,
-                    retention_max_age_days=settings.retention_max_age_days,
-                )
+            await run(
+                database_url=url,
+                poll_interval_s=interval_s,
+                stop=stop,
+                retention_max_age_days=settings.retention_max_age_days,
+            )
 
-    asyncio.run(until_stopped())
+    asyncio.run(_beating(settings, until_stopped()))
 
 
 def migrate(
@@ -228,6 +228,11 @@ def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) 
         )
         for spec in specs
     ]
+
+
+async def _beating(settings: Settings, role: Coroutine[Any, Any, None]) -> None:
+    async with beating(settings.heartbeat_file):
+        await role
 
 
 def _demo_names() -> Sequence[str]:

@@ -1,0 +1,232 @@
+{{/* Names and labels. helm.sh/chart is never in a selector, which cannot be changed later. */}}
+{{- define "barrierscope.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "barrierscope.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "barrierscope.name" .) .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "barrierscope.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* The helpers below take (dict "root" $ "component" "api"). */}}
+{{- define "barrierscope.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "barrierscope.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "barrierscope.labels" -}}
+{{ include "barrierscope.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "barrierscope.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "barrierscope.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* A digest wins over a tag. */}}
+{{- define "barrierscope.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+{{- end }}
+
+{{- define "barrierscope.runtimeUrl" -}}
+http://{{ include "barrierscope.fullname" . }}-runtime:{{ .Values.runtime.service.port }}/runtime/v1
+{{- end }}
+
+{{/* Where browsers find the pages: what was set, else what the ingress offers. */}}
+{{- define "barrierscope.publicUrl" -}}
+{{- if .Values.access.publicUrl -}}
+{{ .Values.access.publicUrl }}
+{{- else if and .Values.ingress.enabled .Values.ingress.hosts -}}
+{{ ternary "https" "http" (not (empty .Values.ingress.tls)) }}://{{ (first .Values.ingress.hosts).host }}
+{{- end }}
+{{- end }}
+
+{{/* The database: the whole URL from a secret, or its parts here and the password from the secret. libpq reads it. */}}
+{{- define "barrierscope.databaseEnv" -}}
+{{- $secret := required "database.existingSecret: name the secret that holds the database's URL or password" .Values.database.existingSecret }}
+{{- if .Values.database.host }}
+- name: BARRIERSCOPE_DATABASE_URL
+  value: {{ printf "postgresql://%s@%s:%v/%s?sslmode=%s" (urlquery .Values.database.user) .Values.database.host .Values.database.port (urlquery .Values.database.name) .Values.database.sslMode | quote }}
+- name: PGPASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ $secret }}
+      key: {{ .Values.database.passwordKey }}
+{{- else }}
+- name: BARRIERSCOPE_DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ $secret }}
+      key: {{ .Values.database.urlKey }}
+{{- end }}
+{{- end }}
+
+{{- define "barrierscope.tokenEnv" -}}
+- name: BARRIERSCOPE_API_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ required "access.existingSecret: name the secret that holds the API's token" .Values.access.existingSecret }}
+      key: {{ .Values.access.tokenKey }}
+{{- end }}
+
+{{- define "barrierscope.logEnv" -}}
+- name: BARRIERSCOPE_LOG_LEVEL
+  value: {{ .Values.logLevel }}
+{{- end }}
+
+{{/* What api and collector agree on: how old a checkpoint may be. */}}
+{{- define "barrierscope.retentionEnv" -}}
+- name: BARRIERSCOPE_RETENTION_MAX_AGE_DAYS
+  value: {{ .Values.retention.maxAgeDays | quote }}
+- name: BARRIERSCOPE_RETENTION_MAX_SIZE_MIB
+  value: {{ .Values.retention.maxSizeMib | int64 | quote }}
+{{- end }}
+
+{{- define "barrierscope.containerBasics" -}}
+image: {{ include "barrierscope.image" .root }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  {{- toYaml .root.Values.securityContext | nindent 2 }}
+{{- end }}
+
+{{/* One works under an advisory lock, the others wait; what is up to date already is left alone. */}}
+{{- define "barrierscope.migrate" -}}
+- name: migrate
+  {{- include "barrierscope.containerBasics" . | nindent 2 }}
+  args: ["migrate", "--wait", {{ .root.Values.migrations.wait | quote }}]
+  env:
+    {{- include "barrierscope.databaseEnv" .root | trim | nindent 4 }}
+    {{- include "barrierscope.logEnv" .root | nindent 4 }}
+    {{- if eq .component "api" }}
+    - name: BARRIERSCOPE_BUILT_IN_TARGET
+      value: {{ ternary (include "barrierscope.runtimeUrl" .root) "" .root.Values.runtime.enabled | quote }}
+    {{- end }}
+  {{- with .root.Values.migrations.resources }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  volumeMounts:
+    - name: tmp
+      mountPath: /tmp
+    {{- with (index .root.Values .component).extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+
+{{/* env, envFrom, resources and mounts of a component's own container; .env is what the component adds. */}}
+{{- define "barrierscope.containerRest" -}}
+{{- $values := index .root.Values .component -}}
+env:
+  {{- include "barrierscope.logEnv" .root | nindent 2 }}
+  {{- .env | trim | nindent 2 }}
+  {{- with $values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+  {{- with $values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{- define "barrierscope.podMetadata" -}}
+{{- $values := index .root.Values .component -}}
+{{- with $values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+labels:
+  {{- with $values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- include "barrierscope.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* Everything of a pod's spec but its containers. */}}
+{{- define "barrierscope.podSpec" -}}
+{{- $values := index .root.Values .component -}}
+serviceAccountName: {{ include "barrierscope.serviceAccountName" .root }}
+# Nothing here asks the cluster's API.
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumes:
+  # The only place that is written to; the root of the file system is read-only.
+  - name: tmp
+    emptyDir: {}
+  {{- with $values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* For roles without a server: the event loop touches a file each 5 s. Says nothing of the database or of targets. */}}
+{{- define "barrierscope.heartbeatProbes" -}}
+startupProbe:
+  exec: {command: [sh, -c, 'test -e "$BARRIERSCOPE_HEARTBEAT_FILE"']}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 60
+livenessProbe:
+  exec: {command: [sh, -c, 'test -n "$(find "$BARRIERSCOPE_HEARTBEAT_FILE" -mmin -1)"']}
+  periodSeconds: 30
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  exec: {command: [sh, -c, 'test -n "$(find "$BARRIERSCOPE_HEARTBEAT_FILE" -mmin -1)"']}
+  periodSeconds: 10
+  timeoutSeconds: 5
+{{- end }}
+
+{{- define "barrierscope.heartbeatEnv" -}}
+- name: BARRIERSCOPE_HEARTBEAT_FILE
+  value: /tmp/barrierscope-heartbeat
+{{- end }}

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from backend.domain.errors import FieldProblem, InvalidInputError
 
 PREFIX = "BARRIERSCOPE_"
+SECRET_PREFIX = PREFIX + "SECRET_"
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -82,6 +83,14 @@ class Settings(BaseSettings):
     """The oldest days are dropped while the store is larger than this."""
     allowed_targets: str = ""
     """Comma-separated hosts or networks that targets added through the API may have when not on loopback only."""
+    alert_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
+    """How often the alert rules are evaluated."""
+    alertmanager_urls: str = ""
+    """Comma-separated roots of Alertmanagers that every alert is sent to."""
+    allowed_receivers: str = ""
+    """Comma-separated hosts or networks that receivers added through the API may have when not on loopback only."""
+    secrets_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
+    """Folder of the files that the credential of a receiver may be in (``file:NAME``)."""
     heartbeat_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """File that every role which goes on touches each 5 s while it is alive, for a probe that looks at its age."""
     log_level: LogLevel = "info"
@@ -154,6 +163,22 @@ def _environment(name: str, problem: str, allowed: str | None) -> InvalidInputEr
 def names(text: str) -> tuple[str, ...]:
     """The parts of a comma-separated setting."""
     return tuple(part for part in (p.strip() for p in text.split(",")) if part)
+
+
+def secret_at(reference: str, folder: Path | None) -> str | None:
+    """The credential at a reference: ``env:BARRIERSCOPE_SECRET_...`` or ``file:NAME`` in ``folder``; None: none there.
+
+    Only these can be referred to: whoever may add a receiver must not read every variable and file through it.
+    """
+    kind, _, name = reference.partition(":")
+    if kind == "env" and name.startswith(SECRET_PREFIX):
+        return os.environ.get(name) or None
+    if kind == "file" and folder is not None and name and name == Path(name).name:
+        try:
+            return (folder / name).read_text(encoding="utf-8").strip() or None
+        except (OSError, ValueError):
+            return None
+    return None
 
 
 def child_environment(**values: str) -> dict[str, str]:

@@ -31,9 +31,11 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 from statistics import median
 
+from backend.domain.ids import VertexId
+
 _DAMPING_RATIO = 0.1
 # Two subtasks may be numbered alike at two vertices.
-SubtaskKey = tuple[str, int]
+SubtaskKey = tuple[VertexId, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def forecast(
         )
     rank = floor((1 - confidence_min_ratio) * (len(usable) + 1) + 1e-9)
     if rank < 1:
-        needed = ceil(1 / (1 - confidence_min_ratio)) - 1
+        needed = ceil(1 / (1 - confidence_min_ratio) - 1e-9) - 1
         return NoForecast(f"{len(usable)} past checkpoints, {needed} needed for this confidence")
     duration_ms = _predict(running, usable)
     ratios = sorted(_ratios(running, usable))

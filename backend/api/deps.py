@@ -9,11 +9,14 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Query, Request
 from pydantic import AwareDatetime
 
+from backend.services.alert_control import AlertControlService
+from backend.services.alerts import AlertService
 from backend.services.checkpoints import CheckpointKey, CheckpointService
 from backend.services.fleet import FleetService
 from backend.services.jobs import JobService, TimeRange
 from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
 from backend.services.progress import ProgressService
+from backend.services.receivers import ReceiverService
 from backend.services.status import StatusService
 from backend.services.targets import TargetService
 
@@ -33,6 +36,9 @@ class Services:
     jobs: JobService
     checkpoints: CheckpointService
     progress: ProgressService
+    alerts: AlertService
+    alert_control: AlertControlService
+    receivers: ReceiverService
 
 
 def _services(request: Request) -> Services:

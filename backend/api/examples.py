@@ -29,7 +29,9 @@ STATUS: Final = api.StatusOut(
     targets_total=2,
     targets_unhealthy=0,
     newest_observation_at=_AT,
-    roles={"api": "ok", "collect": "ok"},
+    alerts_firing_count=1,
+    alerts_severity="warning",
+    roles={"api": "ok", "collect": "ok", "alert": "ok"},
 )
 TARGET: Final = api.TargetOut(
     id=_TARGET,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import metadata
 
@@ -13,6 +14,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.types import ASGIApp
 
+from backend.alerting.payloads import Links
 from backend.api.access import Access, AccessRules
 from backend.api.app import AppDeps, create_app
 from backend.api.deps import Services
@@ -20,11 +22,15 @@ from backend.api.health import Health
 from backend.api.splitter import Splitter
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
+from backend.notify.sender import Secrets, Sender
+from backend.services.alert_control import AlertControlService
+from backend.services.alerts import AlertService
 from backend.services.checkpoints import CheckpointService
 from backend.services.evidence import EvidenceReader
 from backend.services.fleet import FleetService
 from backend.services.jobs import JobService
 from backend.services.progress import ProgressService
+from backend.services.receivers import ReceiverService
 from backend.services.status import StatusService
 from backend.services.targets import Probe, TargetRules, TargetService
 from backend.store.engine import create_store_engine
@@ -41,6 +47,15 @@ _log = structlog.get_logger(__name__)
 DashboardFactory = Callable[..., ASGIApp]
 
 
+@dataclass(frozen=True, slots=True)
+class AlertingOptions:
+    """``base_url``: root of the links in alerts. ``secrets``: the credential at a reference, None where none is."""
+
+    base_url: str = "http://127.0.0.1:8050"
+    receiver_rules: TargetRules = field(default_factory=lambda: TargetRules(is_everything_allowed=True))
+    secrets: Secrets = lambda reference: None
+
+
 def build(
     *,
     database_url: str,
@@ -54,6 +69,7 @@ def build(
     retention_max_size_mib: int,
     create_dashboard: DashboardFactory,
     probe: Probe,
+    alerting: AlertingOptions,
 ) -> ASGIApp:
     """The whole service as one ASGI application.
 
@@ -81,7 +97,7 @@ def build(
         finally:
             await engine.dispose()
 
-    services = build_services(engine, clock, rules, probe, version)
+    services = build_services(engine, clock, rules, probe, version, alerting)
     api = create_app(AppDeps(services, version, running))
     # In one process: no socket, and no gate, which the page's own request has passed.
     transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
@@ -90,11 +106,20 @@ def build(
     return Health(gate, SchemaCheck(engine).is_ready)
 
 
-def build_services(engine: AsyncEngine, clock: Clock, rules: TargetRules, probe: Probe, version: str) -> Services:
+def build_services(
+    engine: AsyncEngine,
+    clock: Clock,
+    rules: TargetRules,
+    probe: Probe,
+    version: str,
+    alerting: AlertingOptions | None = None,
+) -> Services:
     """Every service over one store."""
     evidence = EvidenceReader(clock)
     fleet = FleetService(engine, clock, evidence)
     checkpoints = CheckpointService(engine, clock, evidence)
+    options = alerting or AlertingOptions()
+    links = Links(options.base_url.rstrip("/"))
     return Services(
         status=StatusService(engine, clock, version),
         targets=TargetService(engine, clock, rules, probe),
@@ -102,6 +127,9 @@ def build_services(engine: AsyncEngine, clock: Clock, rules: TargetRules, probe:
         jobs=JobService(engine, clock, evidence, fleet),
         checkpoints=checkpoints,
         progress=ProgressService(engine, clock, checkpoints),
+        alerts=AlertService(engine, clock, links),
+        alert_control=AlertControlService(engine, clock),
+        receivers=ReceiverService(engine, clock, options.receiver_rules, Sender(options.secrets), links),
     )
 
 

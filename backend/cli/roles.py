@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ from backend.cli.listening import bind, is_loopback, serve, stop_event
 from backend.cli.options import ReportFormat, seconds
 from backend.cli.role_logging import log_to_stderr
 from backend.domain.errors import FieldProblem, HostError, InvalidInputError
-from backend.settings import Settings, load_settings, names
+from backend.settings import Settings, load_settings, names, secret_at
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -69,10 +70,11 @@ def api(
 ) -> None:
     """Serve the API and the pages."""
     settings = _ready_to_log()
-    url = _database_url(database_url, settings)
+    url = database_url_of(database_url, settings)
     host, port = host or settings.host, port or settings.port
     token = listening_token(host, settings)
     from backend.api import server
+    from backend.services.targets import TargetRules
 
     with bind(host, port, option="--port") as server_socket:
         app = server.build(
@@ -87,6 +89,11 @@ def api(
             retention_max_size_mib=settings.retention_max_size_mib,
             create_dashboard=load_role("dashboard"),
             probe=load_role("probe"),
+            alerting=server.AlertingOptions(
+                base_url=settings.public_url or f"http://127.0.0.1:{port}",
+                receiver_rules=TargetRules(is_loopback(host), names(settings.allowed_receivers)),
+                secrets=partial(secret_at, folder=settings.secrets_dir),
+            ),
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
         asyncio.run(_beating(settings, serving))
@@ -131,7 +138,7 @@ def collect(
 ) -> None:
     """Read every target that is registered, and store what was read."""
     settings = _ready_to_log()
-    url = _database_url(database_url, settings)
+    url = database_url_of(database_url, settings)
     interval_s = settings.poll_interval_s
     if poll_interval is not None:
         interval_s = seconds(poll_interval, option="--poll-interval", least=0.2, most=3600)
@@ -157,7 +164,7 @@ def migrate(
 ) -> None:
     """Bring the database to the schema of this version. Several may be started at once: one works, the others wait."""
     settings = _ready_to_log()
-    url = _database_url(database_url, settings)
+    url = database_url_of(database_url, settings)
     wait_s = 0.0 if wait is None else seconds(wait, option="--wait", most=3600)
     from backend.cli.waiting import until_the_store_answers
     from backend.store.migrate import upgrade
@@ -247,7 +254,13 @@ def _ready_to_log() -> Settings:
     return settings
 
 
-def _database_url(option: str | None, settings: Settings) -> str:
+def database_url_of(option: str | None, settings: Settings) -> str:
+    """The database: of the option, else of the environment.
+
+    Raises:
+        InvalidInputError: neither is set.
+
+    """
     if option is not None:
         return option
     if settings.database_url is None:

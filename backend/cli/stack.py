@@ -111,6 +111,7 @@ class Stack:
         self._migrate()
         self._supervisor.start(self._api_role())
         self._supervisor.start(self._collect_role())
+        self._supervisor.start(self._alert_role())
         with OwnApi(self._plan.url, self._plan.token) as api:
             self._await("api", api.is_ready)
             if (root := self._plan.runtime_url) is not None:
@@ -187,7 +188,7 @@ class Stack:
         self._say("PostgreSQL ended by itself, starting it again")
         self._database_url = postgres.start()
         # It listens on another port now.
-        for role in (self._api_role(), self._collect_role()):
+        for role in (self._api_role(), self._collect_role(), self._alert_role()):
             if self._supervisor.has(role.name):
                 self._supervisor.replace(role)
         self._say("PostgreSQL is ready")
@@ -201,6 +202,10 @@ class Stack:
     def _collect_role(self) -> Role:
         interval = f"{self._plan.poll_interval_s:g}"
         return self._role("collect", database_url=self._database_url, poll_interval_s=interval)
+
+    def _alert_role(self) -> Role:
+        base_url = self._plan.settings.public_url or self._plan.url
+        return self._role("alert", database_url=self._database_url, public_url=base_url)
 
     def _role(self, name: str, **settings: str) -> Role:
         # By the environment, which other users cannot read: the command line shows in every process list.

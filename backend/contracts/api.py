@@ -90,6 +90,9 @@ class StatusOut(Model):
     """Null while the store does not answer."""
     targets_unhealthy: int | None
     newest_observation_at: datetime | None
+    alerts_firing_count: int | None = None
+    """Alerts that fire now, the watchdog aside; null while the store does not answer."""
+    alerts_severity: Literal["critical", "warning"] | None = None
     roles: dict[str, str] = {}
 
 
@@ -235,6 +238,10 @@ class JobOut(Model):
     in_progress_checkpoint_id: int | None
     sparkline: list[SparkPointOut]
     observed_at: datetime | None
+    alerts_firing_count: int = 0
+    """Alerts of the job that fire now, silenced ones too."""
+    alerts_severity: Literal["critical", "warning"] | None = None
+    """The gravest of them."""
 
 
 class VertexOut(Model):

@@ -7,6 +7,7 @@
     - ConflictError              it clashes with what is there
     - PlanError                  a job graph or a configuration the runtime must refuse; names rule, vertex and fix
     - ProtocolViolationError     a task broke the checkpoint protocol (a bug, or a broken variant under test)
+    - LeadershipLostError        another evaluator has taken over; nothing was written
     - ApiRefusedError            our own API, asked by a client, said the request is wrong
   + UpstreamError              something outside us failed; retrying may help
     - TargetUnavailableError     a target did not answer, or not in time
@@ -99,6 +100,14 @@ class ProtocolViolationError(DomainError):
         self.rule = rule
         self.subtask = subtask
         super().__init__(f"{rule}{f' at {subtask}' if subtask else ''}: {message}")
+
+
+class LeadershipLostError(DomainError):
+    """Another process evaluates alerts now; what this one would have written, it did not."""
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+        super().__init__(f"{holder} no longer evaluates alerts: another has taken over")
 
 
 class TargetUnavailableError(UpstreamError):

@@ -21,6 +21,7 @@ from backend.domain.verdict import Health, VerdictKind
 from backend.services.evidence import EvidenceReader, JobCase
 from backend.services.paging import Key, decode_cursor, page_of
 from backend.services.presenting import mode_of, verdict_out
+from backend.store.alerts import OpenCount, open_counts
 from backend.store.checkpoint_statistics import DayStatistics, statistics_of
 from backend.store.checkpoints import CheckpointRecord, recent_of_runs
 from backend.store.engine import reading
@@ -96,7 +97,7 @@ class FleetService:
         """The row of one job, also where its target is watched no more."""
         now = self._clock.now()
         statistics = await self._read_statistics(connection, [case.record], now)
-        return _row(case, statistics, now)
+        return _with_alerts(_row(case, statistics, now), await open_counts(connection))
 
     async def _rows(self, connection: AsyncConnection, records: Sequence[JobRecord], now: datetime) -> list[api.JobOut]:
         cases = await self._evidence.cases(connection, records)
@@ -104,7 +105,8 @@ class FleetService:
         ids = frozenset(r.id for r in records)
         if kept is None or self._clock.monotonic_s() - kept.at_s > _STATISTICS_KEPT_S or not ids <= kept.job_ids:
             kept = self._statistics = await self._read_statistics(connection, records, now)
-        return [_row(case, kept, now) for case in cases]
+        alerts = await open_counts(connection)
+        return [_with_alerts(_row(case, kept, now), alerts) for case in cases]
 
     async def _read_statistics(
         self, connection: AsyncConnection, records: Sequence[JobRecord], now: datetime
@@ -114,6 +116,13 @@ class FleetService:
         recent = await recent_of_runs(connection, [r.run.id for r in records], limit=_SPARK_POINTS, since=since)
         sparks: dict[str, list[api.SparkPointOut]] = {r.id: _spark(recent[r.run.id]) for r in records}
         return _Statistics(self._clock.monotonic_s(), frozenset(r.id for r in records), by_job, sparks)
+
+
+def _with_alerts(row: api.JobOut, alerts: Mapping[str | None, OpenCount]) -> api.JobOut:
+    opened = alerts.get(row.id)
+    if opened is None:
+        return row
+    return row.model_copy(update={"alerts_firing_count": opened.count, "alerts_severity": opened.severity})
 
 
 def _spark(records: Sequence[CheckpointRecord]) -> list[api.SparkPointOut]:

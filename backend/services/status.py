@@ -10,6 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
+from backend.store.alert_lease import evaluator_record
+from backend.store.alerts import open_counts
 from backend.store.engine import reading
 from backend.store.targets import TargetRecord, TargetRepository
 
@@ -29,9 +31,14 @@ class StatusService:
         try:
             targets = await TargetRepository(self._engine).list_all()
             roles = await self._roles()
+            async with reading(self._engine) as connection:
+                firing = (await open_counts(connection)).get(None)
         except StoreUnavailableError:
             return self._out(None, {"api": "ok"})
-        return self._out(targets, roles)
+        counted = {"alerts_firing_count": firing.count if firing is not None else 0}
+        return self._out(targets, roles).model_copy(
+            update=counted | {"alerts_severity": firing.severity if firing is not None else None}
+        )
 
     def _out(self, targets: list[TargetRecord] | None, roles: Mapping[str, str]) -> api.StatusOut:
         successes = [t.last_success_at for t in targets or [] if t.last_success_at is not None]
@@ -50,4 +57,10 @@ class StatusService:
         query = text("SELECT bool_or(expires_at > now()) FROM target_leases")
         async with reading(self._engine) as connection:
             is_collecting = (await connection.execute(query)).scalar_one()
-        return {"api": "ok", "collect": "ok" if is_collecting else "silent"}
+        evaluator = await evaluator_record(self._engine)
+        is_evaluating = evaluator is not None and evaluator.is_held
+        return {
+            "api": "ok",
+            "collect": "ok" if is_collecting else "silent",
+            "alert": "ok" if is_evaluating else "silent",
+        }

@@ -58,12 +58,12 @@ class TargetRules:
     is_everything_allowed: bool
     allowed: tuple[str, ...] = ()
 
-    def check(self, host: str) -> None:
+    def check(self, host: str, *, what: str = "target") -> None:
         """Raise ``InvalidInputError`` where ``host`` may not be watched."""
         if self.is_everything_allowed or any(_fits(host, entry) for entry in self.allowed):
             return
-        allowed = ", ".join(self.allowed) or "none: BARRIERSCOPE_ALLOWED_TARGETS is empty"
-        raise InvalidInputError([FieldProblem("url", f"the host {host!r} is not allowed here", allowed)], what="target")
+        allowed = ", ".join(self.allowed) or f"none: BARRIERSCOPE_ALLOWED_{what.upper()}S is empty"
+        raise InvalidInputError([FieldProblem("url", f"the host {host!r} is not allowed here", allowed)], what=what)
 
 
 def _fits(host: str, entry: str) -> bool:
@@ -78,37 +78,37 @@ def _fits(host: str, entry: str) -> bool:
         return False
 
 
-def normalised_url(text: str) -> tuple[str, str]:
+def normalised_url(text: str, *, what: str = "target") -> tuple[str, str]:
     """The address as it is stored and compared, and its host.
 
     Raises:
-        InvalidInputError: it is no address of a target; what it may hold of credentials is not repeated.
+        InvalidInputError: it is no address of a ``what``; what it may hold of credentials is not repeated.
 
     """
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _refused("is no address") from None
+        raise _refused("is no address", what) from None
     scheme = parts.scheme.lower()
     if scheme not in _PORTS:
-        raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}")
+        raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}", what)
     if not host:
-        raise _refused("has no host")
+        raise _refused("has no host", what)
     if parts.username is not None or parts.password is not None:
-        raise _refused("holds credentials, which would be stored readable")
+        raise _refused("holds credentials, which would be stored readable", what)
     if parts.query or parts.fragment:
-        raise _refused("has a query or fragment")
+        raise _refused("has a query or fragment", what)
     if any(c.isspace() or not c.isprintable() for c in text.strip()):
-        raise _refused("holds a space or a control character")
+        raise _refused("holds a space or a control character", what)
     shown = f"[{host}]" if ":" in host else host
     where = shown if port is None or port == _PORTS[scheme] else f"{shown}:{port}"
     return urlunsplit((scheme, where, parts.path.rstrip("/"), "", "")), host
 
 
-def _refused(problem: str) -> InvalidInputError:
+def _refused(problem: str, what: str) -> InvalidInputError:
     allowed = "http:// or https:// with a host, without credentials, query and fragment"
-    return InvalidInputError([FieldProblem("url", problem, allowed)], what="target")
+    return InvalidInputError([FieldProblem("url", problem, allowed)], what=what)
 
 
 class TargetService:

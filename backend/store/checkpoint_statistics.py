@@ -9,6 +9,8 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.domain.ids import RunId
+
 
 @dataclass(frozen=True, slots=True)
 class DayStatistics:
@@ -40,3 +42,25 @@ async def statistics_of(
         p50, p99 = percentiles or (None, None)
         found[job_id] = DayStatistics(completed, failed, p50, p99, last)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class LastCompleted:
+    """The newest completed checkpoint of a job, savepoints too; ``at``: when it was complete, by the engine's clock."""
+
+    run_id: RunId
+    checkpoint_id: int
+    at: datetime
+
+
+async def last_completed_of(connection: AsyncConnection, job_ids: Sequence[str]) -> Mapping[str, LastCompleted]:
+    """The newest completed checkpoint of each job that has one."""
+    query = text(
+        "SELECT i.id, c.run_id, c.checkpoint_id, c.triggered_at + c.end_to_end_duration_ms * interval '1 ms'"
+        " FROM unnest(CAST(:jobs AS text[])) AS i(id) CROSS JOIN LATERAL"
+        " (SELECT run_id, checkpoint_id, triggered_at, coalesce(end_to_end_duration_ms, 0) AS end_to_end_duration_ms"
+        " FROM checkpoints WHERE job_id = i.id AND status = 'completed'"
+        " ORDER BY triggered_at DESC, checkpoint_id DESC LIMIT 1) c"
+    )
+    rows = (await connection.execute(query, {"jobs": list(job_ids)})).all()
+    return {job: LastCompleted(RunId(run), number, at) for job, run, number, at in rows}

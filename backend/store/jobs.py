@@ -162,6 +162,19 @@ async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> 
     return _shapes(ids, rows)
 
 
+async def config_since(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
+    """Since when each run has its newest settings, by our clock; nothing of one whose settings are not known.
+
+    The first ones known were in force before they were read: those count from the start of all times.
+    """
+    query = text(
+        "SELECT run_id, max(since) FROM run_versions WHERE run_id = ANY(:ids) AND kind = 'config'"
+        " GROUP BY run_id HAVING count(*) > 1"
+    )
+    rows = (await connection.execute(query, {"ids": list(run_ids)})).all()
+    return {row[0]: row[1] for row in rows}
+
+
 async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> RunShape:
     """Graph and settings in force at ``at``; the first ones known, for a time before these."""
     query = text(

@@ -35,7 +35,7 @@ class Databases:
     def migrated(self) -> Iterator[str]:
         """A database at the newest revision."""
         if not self._has_template:
-            self._run(f"CREATE DATABASE {_TEMPLATE}")
+            self.run(f"CREATE DATABASE {_TEMPLATE}")
             migrate.upgrade(self.url(_TEMPLATE))
             self._has_template = True
         with self._made(f"CREATE DATABASE {{name}} TEMPLATE {_TEMPLATE}") as url:
@@ -44,12 +44,12 @@ class Databases:
     @contextmanager
     def _made(self, statement: str) -> Iterator[str]:
         name = f"test_{next(self._numbers)}"
-        self._run(statement.format(name=name))
+        self.run(statement.format(name=name))
         try:
             yield self.url(name)
         finally:
-            self._run(f"DROP DATABASE {name} WITH (FORCE)")
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def _run(self, statement: str) -> None:
+    def run(self, statement: str) -> None:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement)  # type: ignore[arg-type]

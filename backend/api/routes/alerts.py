@@ -1,0 +1,140 @@
+"""Alerts, their rules, silences and receivers. Parse, call, serialise; decide nothing here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
+
+from backend.alerting.lifecycle import AlertState
+from backend.alerting.rules import RuleName, Severity
+from backend.api import alert_examples as examples
+from backend.api.deps import LIMIT, Cursor, Given, Limit
+from backend.api.examples import of, page_of
+from backend.contracts import alerts as wire
+from backend.contracts import api
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.services.alerts import WantedAlerts
+
+router = APIRouter(tags=["alerts"])
+
+_TEXT = r"^[^\x00]*$"
+AlertId = Annotated[str, Path(max_length=100, pattern=_TEXT, description="Id of an alert.")]
+RuleId = Annotated[
+    str, Path(max_length=100, pattern=_TEXT, description="Name of a rule.", examples=["CheckpointExpired"])
+]
+SilenceId = Annotated[str, Path(max_length=100, pattern=_TEXT, description="Id of a silence.")]
+ReceiverId = Annotated[str, Path(max_length=100, pattern=_TEXT, description="Id of a receiver.")]
+States = Annotated[list[AlertState] | None, Query(description="Of these states only; may be repeated.", max_length=4)]
+JobFilter = Annotated[str | None, Query(max_length=100, pattern=_TEXT, description="Of this job only.")]
+IfMatch = Annotated[
+    str | None, Header(max_length=100, description="The version read before, in quotes: 409 where it is another now.")
+]
+RulePatch = Annotated[wire.AlertRulePatch, Body(openapi_examples={"threshold": {"value": examples.RULE_PATCH}})]
+NewSilence = Annotated[wire.SilenceIn, Body(openapi_examples={"one job": {"value": examples.SILENCE_IN}})]
+NewReceiver = Annotated[wire.ReceiverIn, Body(openapi_examples={"alertmanager": {"value": examples.RECEIVER_IN}})]
+
+
+@router.get("/alerts", responses=page_of(examples.ALERT))
+async def list_alerts(
+    services: Given,
+    state: States = None,
+    rule: RuleName | None = None,
+    job: JobFilter = None,
+    severity: Severity | None = None,
+    cursor: Cursor = None,
+    limit: Limit = LIMIT,
+) -> api.Page[wire.AlertOut]:
+    """Alerts, newest first; without ``state``, those pending, firing and resolved."""
+    wanted = WantedAlerts(tuple(state or ()), rule, job, severity)
+    return await services.alerts.page(wanted, cursor=cursor, limit=limit)
+
+
+@router.get("/alerts/{alert}", responses=of(examples.ALERT_DETAIL))
+async def read_alert(alert: AlertId, services: Given) -> wire.AlertDetailOut:
+    """One alert: its states over time, the checkpoints it is about, what was sent to whom, its runbook."""
+    return await services.alerts.detail(alert)
+
+
+@router.get("/alert-rules", responses=page_of(examples.RULE))
+async def list_alert_rules(services: Given) -> api.Page[wire.AlertRuleOut]:
+    """Every rule with its thresholds in force."""
+    return await services.alert_control.rules()
+
+
+@router.get("/alert-rules/{rule}", responses=of(examples.RULE))
+async def read_alert_rule(rule: RuleId, services: Given, response: Response) -> wire.AlertRuleOut:
+    """One rule; its version is the ``ETag``."""
+    found = await services.alert_control.rule(rule)
+    response.headers["ETag"] = f'"{found.version}"'
+    return found
+
+
+@router.patch("/alert-rules/{rule}", responses=of(examples.RULE))
+async def change_alert_rule(
+    rule: RuleId, patch: RulePatch, services: Given, response: Response, if_match: IfMatch = None
+) -> wire.AlertRuleOut:
+    """Change thresholds and times of a rule, or switch it off and on. Absent fields stay as they are."""
+    found = await services.alert_control.change_rule(rule, patch, version=_version(if_match))
+    response.headers["ETag"] = f'"{found.version}"'
+    return found
+
+
+@router.get("/alert-rules/{rule}/runbook", responses=of(examples.RUNBOOK))
+async def read_runbook(rule: RuleId, services: Given) -> wire.RunbookOut:
+    """What to do when the rule fires."""
+    return services.alert_control.runbook(rule)
+
+
+@router.get("/silences", responses=page_of(examples.SILENCE))
+async def list_silences(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.SilenceOut]:
+    """Silences, also ended ones, the one that lasts longest first; each says how much it hides now."""
+    return await services.alert_control.silences(cursor=cursor, limit=limit)
+
+
+@router.post("/silences", status_code=201, responses=of(examples.SILENCE, status=201))
+async def add_silence(wanted: NewSilence, services: Given) -> wire.SilenceOut:
+    """Deliver nothing of the alerts that every matcher fits, until it ends. They are shown all the same."""
+    return await services.alert_control.add_silence(wanted)
+
+
+@router.delete("/silences/{silence}", status_code=204)
+async def end_silence(silence: SilenceId, services: Given) -> None:
+    """Let it end now. What it hid and still fires is delivered."""
+    await services.alert_control.end_silence(silence)
+
+
+@router.get("/receivers", responses=page_of(examples.RECEIVER))
+async def list_receivers(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.ReceiverOut]:
+    """Where alerts are sent, oldest first."""
+    return await services.receivers.page(cursor=cursor, limit=limit)
+
+
+@router.post("/receivers", status_code=201, responses=of(examples.RECEIVER, status=201))
+async def add_receiver(wanted: NewReceiver, services: Given, request: Request, response: Response) -> wire.ReceiverOut:
+    """Send alerts there from now on, also those that fire already. 409 where one is called so already."""
+    added = await services.receivers.add(wanted)
+    response.headers["Location"] = f"{request.url.path.rstrip('/')}/{added.id}"
+    return added
+
+
+@router.delete("/receivers/{receiver}", status_code=204)
+async def remove_receiver(receiver: ReceiverId, services: Given) -> None:
+    """Send it nothing any more. What it was sent stays in the log."""
+    await services.receivers.remove(receiver)
+
+
+@router.post("/receivers/{receiver}/test", responses=of(examples.RECEIVER_TEST))
+async def try_receiver(receiver: ReceiverId, services: Given) -> wire.ReceiverTestOut:
+    """Send it a test message, once, that is resolved as it arrives; ``result`` says what it answered."""
+    return await services.receivers.test(receiver)
+
+
+def _version(if_match: str | None) -> int | None:
+    if if_match is None or if_match.strip() == "*":
+        return None
+    text = if_match.strip().removeprefix("W/").strip('"')
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        problem = FieldProblem("if-match", "is no version of a rule", 'the ETag of the answer before, for example "3"')
+        raise InvalidInputError([problem], what="header")
+    return int(text)

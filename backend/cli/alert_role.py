@@ -1,0 +1,74 @@
+"""The role ``alert``, which evaluates the alert rules and delivers alerts: what it is composed of, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from backend.cli.heartbeat import beating
+from backend.cli.listening import stop_event
+from backend.cli.options import seconds
+from backend.cli.role_logging import log_to_stderr
+from backend.cli.roles import DatabaseUrl, database_url_of
+from backend.settings import Settings, load_settings, names, secret_at
+
+
+def alert(
+    database_url: DatabaseUrl = None,
+    interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How often the rules are evaluated [5s].")
+    ] = None,
+) -> None:
+    """Evaluate the alert rules, and deliver alerts. Several may run: one evaluates, the others stand by."""
+    settings = load_settings()
+    log_to_stderr(settings.log_level)
+    url = database_url_of(database_url, settings)
+    interval_s = settings.alert_interval_s
+    if interval is not None:
+        interval_s = seconds(interval, option="--interval", least=0.2, most=3600)
+    asyncio.run(_until_stopped(url, interval_s, settings))
+
+
+async def _until_stopped(url: str, interval_s: float, settings: Settings) -> None:
+    from backend.alerting.payloads import Links
+    from backend.notify.sender import Sender
+    from backend.services.alert_delivery import AlertDelivery
+    from backend.services.alert_evaluation import AlertEvaluator
+    from backend.services.alert_running import AlertRunner, RunOptions
+    from backend.services.alert_signals import SignalReader
+    from backend.services.evidence import EvidenceReader
+    from backend.services.receivers import watch_configured
+    from backend.store.engine import create_store_engine
+    from backend.store.wall_clock import WallClock
+
+    clock, engine = WallClock(), create_store_engine(url)
+    sender = Sender(partial(secret_at, folder=settings.secrets_dir))
+    try:
+        runner = AlertRunner(
+            engine,
+            clock,
+            AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock))),
+            AlertDelivery(
+                engine,
+                clock,
+                sender,
+                Links((settings.public_url or settings.api_url).rstrip("/")),
+                random=random.random,
+            ),
+            holder=f"{socket.gethostname()}:{os.getpid()}",
+            options=RunOptions(interval_s=interval_s, delivery_interval_s=min(1.0, interval_s)),
+        )
+        configured = names(settings.alertmanager_urls)
+        with stop_event() as stop:
+            async with beating(settings.heartbeat_file):
+                await watch_configured(engine, clock, configured)
+                await runner.run(stop)
+    finally:
+        await sender.aclose()
+        await engine.dispose()

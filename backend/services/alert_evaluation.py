@@ -1,0 +1,85 @@
+"""One evaluation as a transaction: read every signal, decide, write states, history and what is due, under the fence.
+
+What cannot be read is no all-clear: where the store is away nothing is decided, and nothing changes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from backend.alerting.evaluation import Outcome, evaluate
+from backend.alerting.lifecycle import AlertState
+from backend.domain.clock import Clock
+from backend.services.alert_delivery import RESOLUTION_KEPT
+from backend.services.alert_signals import SignalReader, Signals
+from backend.store.alert_lease import Term, fence, note_evaluation
+from backend.store.alert_rules import rules_in_force
+from backend.store.alerts import open_alerts, save_alert
+from backend.store.deliveries import enqueue, note_held
+from backend.store.engine import reading, writing
+from backend.store.silences import silences_at
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """What one evaluation did."""
+
+    subjects_count: int
+    firing_count: int
+    fired: tuple[str, ...]
+    resolved: tuple[str, ...]
+    due_count: int
+
+
+class AlertEvaluator:
+    """Evaluates, again and again; what it knows lies in the store."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, signals: SignalReader) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._signals = signals
+
+    async def evaluate(self, term: Term) -> EvaluationReport:
+        """Evaluate every rule once.
+
+        Raises:
+            LeadershipLostError: another evaluates now; nothing was written.
+            StoreUnavailableError: PostgreSQL is away; nothing was decided.
+
+        """
+        began_s = time.perf_counter()
+        async with reading(self._engine) as connection:
+            signals = await self._signals.read(connection)
+        async with writing(self._engine) as connection:
+            await fence(connection, term)
+            report = await self._decide(connection, signals)
+            ms = round((time.perf_counter() - began_s) * 1000)
+            await note_evaluation(connection, term, at=self._clock.now(), evaluation_ms=ms, problem=None)
+        return report
+
+    async def _decide(self, connection: AsyncConnection, signals: Signals) -> EvaluationReport:
+        now = self._clock.now()
+        rules = await rules_in_force(connection)
+        opened = await open_alerts(connection)
+        outcomes = evaluate(rules, signals.signals, opened, signals.target_labels, now)
+        for outcome in outcomes:
+            await save_alert(connection, outcome.alert, outcome.events)
+        silences = await silences_at(connection, now)
+        firing = [o.alert for o in outcomes if o.alert.state is AlertState.FIRING]
+        silenced = [a.id for a in firing if any(s.hides(a.identity.labels, now) for s in silences)]
+        await note_held(connection, silenced=silenced)
+        due = await enqueue(connection, silenced=silenced, now=now, since=now - RESOLUTION_KEPT)
+        return EvaluationReport(
+            subjects_count=len(signals.signals),
+            firing_count=len(firing),
+            fired=_entered(outcomes, AlertState.FIRING),
+            resolved=_entered(outcomes, AlertState.RESOLVED),
+            due_count=due,
+        )
+
+
+def _entered(outcomes: list[Outcome], state: AlertState) -> tuple[str, ...]:
+    return tuple(o.alert.reading.reason for o in outcomes if any(e.after is state for e in o.events))

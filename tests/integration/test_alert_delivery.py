@@ -1,0 +1,360 @@
+"""From a checkpoint in the store to a page at a receiver: once an episode, whatever dies or is away in between."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from backend.alerting.labels import Matcher
+from backend.alerting.lifecycle import AlertState
+from backend.domain.errors import LeadershipLostError, StoreUnavailableError
+from backend.services.alert_delivery import DeliveryOptions
+from backend.store.alert_lease import Term, take_term
+from backend.store.engine import writing
+from backend.store.silences import Silence, add_silence, end_silence
+from tests.support.alerting import BASE_URL, Alerting, receiver_at, rows
+from tests.support.observations import completed, failed, job, observation
+from tests.support.receiving import receiving
+
+pytestmark = pytest.mark.anyio
+
+
+class _Killed(BaseException):
+    """The process ends here; nothing catches it."""
+
+
+@pytest.fixture
+def webhook():
+    with receiving() as box:
+        yield box
+
+
+@pytest.fixture
+def watching(writer, target, clock):
+    """Writes what a poll saw at the clock's time: checkpoints of these outcomes."""
+
+    async def write(*outcomes):
+        listed = [failed(i) if o == "expired" else completed(i) for i, o in enumerate(outcomes, start=1)]
+        seen = job(listed)
+        await writer.write(observation(target, seen, at=clock.at))
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+async def _only_expiry(engine):
+    """Other rules would page beside it; they have tests of their own."""
+    async with writing(engine) as connection:
+        await connection.execute(
+            text(
+                "INSERT INTO alert_rules SELECT name, false, 0, 0, '{}', 1, now() FROM unnest(ARRAY["
+                "'ConsecutiveFailures', 'NoCompletedCheckpoint', 'CheckpointWillTimeOut', 'CheckpointStuck',"
+                " 'CollectorStale']) AS name"
+            )
+        )
+
+
+async def _episodes(engine):
+    return await rows(engine, "SELECT id, state FROM alerts WHERE rule = 'CheckpointExpired' ORDER BY began_at")
+
+
+async def test_an_expired_checkpoint_pages_once_and_its_end_once(engine, clock, watching, webhook):
+    await receiver_at(engine, clock, webhook.url)
+    alerting = Alerting(engine, clock)
+    for outcomes in (["completed", "expired"], ["completed", "expired", "expired"]):
+        await watching(*outcomes)
+        for _ in range(3):
+            await alerting.round(seconds=2)
+        # A restart neither forgets nor repeats.
+        alerting = Alerting(engine, clock)
+    await watching("completed", "expired", "expired", *["completed"] * 3)
+    for _ in range(3):
+        await alerting.round(seconds=2)
+
+    ((episode, state),) = await _episodes(engine)
+    assert state == AlertState.RESOLVED
+    assert webhook.pages() == [(f"{episode}-firing", "firing"), (f"{episode}-resolved", "resolved")]
+    first = webhook.taken[0].body
+    assert (first["version"], first["receiver"], first["alerts"][0]["endsAt"]) == (
+        "4",
+        "on-call",
+        "0001-01-01T00:00:00Z",
+    )
+    annotations = first["alerts"][0]["annotations"]
+    job_id = first["commonLabels"]["job_id"]
+    assert annotations["link"].startswith(f"{BASE_URL}/ui/jobs/{job_id}/runs/r")
+    assert annotations["link"].endswith("/checkpoints/2")
+    assert annotations["link"] in annotations["description"]
+    assert annotations["runbook_url"] == f"{BASE_URL}/ui/runbooks/CheckpointExpired"
+    for name in ("job", "vertex", "subtasks", "hosts", "phase"):
+        assert annotations[name], name
+    assert webhook.taken[1].body["alerts"][0]["endsAt"] > "2026-"
+
+
+@pytest.mark.parametrize("seed", range(5), ids=lambda seed: f"seed-{seed}")
+async def test_whenever_it_is_killed_each_page_arrives_and_no_decision_is_paged_twice(
+    seed, engine, clock, watching, webhook
+):
+    rnd = random.Random(seed)
+    await receiver_at(engine, clock, webhook.url)
+    deaths = []
+
+    def failpoint(name):
+        if len(deaths) < 3 and rnd.random() < 0.5:
+            deaths.append(name)
+            raise _Killed
+
+    def reborn():
+        return Alerting(engine, clock, holder=f"life {len(deaths)}", failpoint=failpoint)
+
+    alerting = reborn()
+    for outcomes in (["expired"], ["expired", "expired"], ["expired", "expired", *["completed"] * 3]):
+        await watching(*outcomes)
+        for _ in range(5):
+            try:
+                if rnd.random() < 0.2 and len(deaths) < 3:
+                    # Between the decision and its delivery.
+                    clock.at += timedelta(seconds=2)
+                    await alerting.runner.evaluate_once()
+                    deaths.append("decided")
+                    raise _Killed
+                await alerting.round(seconds=2)
+            except* _Killed:
+                alerting = reborn()
+                # The lease of the dead one runs out, as do its claims.
+                async with engine.begin() as connection:
+                    await connection.execute(text("UPDATE alert_evaluator SET expires_at = now() - interval '1 s'"))
+                clock.at += timedelta(seconds=61)
+                await watching(*outcomes)
+
+    ((episode, state),) = await _episodes(engine)
+    told = f"seed={seed} deaths={deaths} pages={webhook.pages()}"
+    assert state == AlertState.RESOLVED, told
+    keys = [key for key, _ in webhook.pages()]
+    assert list(dict.fromkeys(keys)) == [f"{episode}-firing", f"{episode}-resolved"], told
+    # Only who died after the receiver had answered, and before that was written, says it again: with the same key.
+    assert len(keys) <= 2 + deaths.count("sent"), told
+    assert {row[0] for row in await rows(engine, "SELECT state FROM deliveries")} == {"delivered"}, told
+
+
+async def test_a_receiver_that_is_down_then_broken_then_slow_loses_nothing_and_the_log_shows_it(
+    engine, clock, watching, webhook
+):
+    with receiving() as other:
+        port = int(other.url.split(":")[2].split("/")[0])
+        dead_url = other.url
+    await receiver_at(engine, clock, dead_url, name="down")
+    await receiver_at(engine, clock, webhook.url, name="well")
+    await watching("expired")
+    alerting = Alerting(engine, clock, timeout_s=0.5)
+    await alerting.round()
+    assert len(webhook.taken) == 1, "one that is down must not hold up another"
+
+    with receiving(port) as late:
+        late.status, late.answer = 500, b"<b>no\x00\x1b[31m disk</b>"
+        for _ in range(4):
+            await alerting.round(seconds=10)
+            await watching("expired")
+        assert late.posts
+        late.status, before = 200, len(late.posts)
+        late.released.clear()
+        await alerting.round(seconds=60)
+        assert len(late.posts) == before + 1
+        late.released.set()
+        await watching("expired")
+        await alerting.round(seconds=120)
+
+    log = await rows(
+        engine,
+        "SELECT a.number, a.is_ok, a.result FROM delivery_attempts a JOIN deliveries d ON d.id = a.delivery_id"
+        " JOIN receivers r ON r.id = d.receiver_id WHERE r.name = 'down' ORDER BY 1",
+    )
+    assert log[0] == (1, False, "cannot connect")
+    assert [n for n, _, _ in log] == list(range(1, len(log) + 1))
+    assert (2, False, "HTTP 500: <b>no [31m disk</b>") in log
+    assert log[-2][2] == "no answer within 0.5 s"
+    assert log[-1][1:] == (True, "HTTP 200")
+    ((state, attempts),) = await rows(
+        engine,
+        "SELECT d.state, attempt_count FROM deliveries d JOIN receivers r ON r.id = d.receiver_id WHERE name = 'down'",
+    )
+    assert (state, attempts) == ("delivered", len(log))
+
+
+async def test_failed_attempts_come_ever_less_often(engine, clock, watching, webhook):
+    webhook.status = 503
+    await receiver_at(engine, clock, webhook.url)
+    await watching("expired")
+    alerting, pauses = Alerting(engine, clock), []
+    await alerting.round()
+    for _ in range(10):
+        ((due_at,),) = await rows(engine, "SELECT next_attempt_at FROM deliveries")
+        pauses.append(round((due_at - clock.at).total_seconds()))
+        clock.at = due_at
+        await alerting.runner.evaluate_once()
+        await alerting.runner.deliver_once()
+
+    assert len(webhook.posts) == 11
+    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+async def test_who_lost_the_lead_writes_nothing(engine, clock, watching, webhook):
+    await receiver_at(engine, clock, webhook.url)
+    await watching("expired")
+    stale, other = Alerting(engine, clock, holder="stale"), Alerting(engine, clock, holder="other")
+    await stale.runner.evaluate_once()
+    term = await take_term(engine, holder="stale", ttl_s=10)
+    assert term is not None
+    assert await take_term(engine, holder="other", ttl_s=10) is None
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE alert_evaluator SET expires_at = now() - interval '1 s'"))
+    await other.runner.evaluate_once()
+    assert await take_term(engine, holder="other", ttl_s=10) == Term("other", term.number + 1)
+
+    before = await rows(engine, "SELECT * FROM alerts ORDER BY id")
+    await watching("expired", *["completed"] * 3)
+    with pytest.raises(LeadershipLostError):
+        await stale.evaluator.evaluate(term)
+    with pytest.raises(LeadershipLostError):
+        await stale.delivery.deliver_due(term)
+    with pytest.raises(LeadershipLostError):
+        await stale.delivery.resend(term)
+    assert await rows(engine, "SELECT * FROM alerts ORDER BY id") == before
+    assert webhook.posts == []
+
+
+async def test_data_that_is_missing_resolves_nothing(engine, clock, watching, webhook, writer, target):
+    await receiver_at(engine, clock, webhook.url)
+    await watching("expired")
+    alerting = Alerting(engine, clock)
+    await alerting.round()
+
+    await writer.report_failure(target, kind="unreachable", reason="cannot connect", at=clock.at)
+    for _ in range(6):
+        await alerting.round(seconds=60)
+
+    ((_, state),) = await _episodes(engine)
+    assert state == AlertState.FIRING
+    assert [s for _, s in webhook.pages()] == ["firing", "firing"], "of the checkpoint, and of the target"
+    found = await rows(engine, "SELECT reading, reason FROM alerts WHERE rule = 'CheckpointExpired'")
+    assert found == [("unknown", "its target is unreachable (cannot connect)")]
+
+
+async def test_while_postgres_is_away_nothing_resolves_and_alertmanager_is_told_on(
+    engine, clock, watching, databases, database
+):
+    with receiving() as manager:
+        await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind="alertmanager")
+        await watching("expired")
+        alerting = Alerting(engine, clock)
+        await alerting.round()
+        await alerting.runner.deliver_once()
+        before = await _episodes(engine)
+        name = database.rpartition("/")[2]
+        databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        databases.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        told = len(manager.posts)
+        try:
+            for _ in range(4):
+                clock.at += timedelta(seconds=61)
+                with pytest.raises(StoreUnavailableError):
+                    await alerting.runner.evaluate_once()
+                with pytest.raises(StoreUnavailableError):
+                    await alerting.runner.deliver_once()
+        finally:
+            databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        assert len(manager.posts) == told + 4
+        ends = [p.body[0]["endsAt"] for p in manager.posts[told:]]
+        assert all(a["endsAt"] > clock.at.isoformat() for a in manager.posts[-1].body), ends
+        assert await _episodes(engine) == before
+
+
+async def test_alertmanager_is_told_again_before_it_would_resolve(engine, clock, watching):
+    with receiving() as manager:
+        await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind="alertmanager")
+        alerting = Alerting(engine, clock, options=DeliveryOptions(resend_s=60))
+        for _ in range(20):
+            await watching("expired")
+            await alerting.round(seconds=20)
+
+        told = [p.body for p in manager.posts if any(a["labels"]["alertname"] == "CheckpointExpired" for a in p.body)]
+        assert {p.path for p in manager.posts} == {"/api/v2/alerts"}
+        assert 6 <= len(told) <= 8, "each minute, for 400 s"
+        assert len({a["startsAt"] for body in told for a in body if "job" in a["labels"]}) == 1
+        ((count,),) = await rows(
+            engine, "SELECT sent_count FROM deliveries d JOIN alerts a ON a.id = alert_id WHERE rule <> 'Watchdog'"
+        )
+        assert count == len(told)
+
+
+async def _silence(engine, clock, *, seconds):
+    at = clock.now()
+    matchers = (Matcher("alertname", "CheckpointExpired"), Matcher("job", "other", is_equal=False))
+    silence = Silence("s1", matchers, at, at + timedelta(seconds=seconds), "planned", "maria", at)
+    async with writing(engine) as connection:
+        await add_silence(connection, silence)
+
+
+async def test_a_silenced_alert_is_kept_and_delivered_when_the_silence_ends_and_it_still_fires(
+    engine, clock, watching, webhook
+):
+    await receiver_at(engine, clock, webhook.url)
+    await _silence(engine, clock, seconds=30)
+    alerting = Alerting(engine, clock)
+    for _ in range(5):
+        await watching("expired")
+        await alerting.round(seconds=5)
+    assert [s for _, s in await _episodes(engine)] == [AlertState.FIRING]
+    assert webhook.posts == []
+
+    for _ in range(3):
+        await watching("expired")
+        await alerting.round(seconds=5)
+    assert [s for _, s in webhook.pages()] == ["firing"]
+
+
+async def test_what_was_silenced_until_it_was_over_is_never_delivered(engine, clock, watching, webhook):
+    webhook.status = 500
+    await receiver_at(engine, clock, webhook.url)
+    await _silence(engine, clock, seconds=600)
+    alerting = Alerting(engine, clock)
+    await watching("expired")
+    await alerting.round()
+    await watching("expired", *["completed"] * 3)
+    for _ in range(3):
+        await alerting.round()
+
+    assert [s for _, s in await _episodes(engine)] == [AlertState.RESOLVED]
+    async with writing(engine) as connection:
+        await end_silence(connection, "s1", at=clock.now())
+    await alerting.round()
+    assert webhook.posts == []
+
+
+async def test_a_redirect_is_not_followed_and_a_credential_goes_into_the_header_only(
+    engine, clock, watching, webhook, caplog
+):
+    receiver = await receiver_at(engine, clock, webhook.url)
+    async with engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE receivers SET credential = 'env:BARRIERSCOPE_SECRET_X' WHERE id = :id"), {"id": receiver.id}
+        )
+    webhook.status, webhook.location = 302, webhook.url.replace("/hook", "/elsewhere")
+    await watching("expired")
+    without = Alerting(engine, clock)
+    await without.round()
+    assert webhook.posts == [], "without its credential nothing is sent"
+
+    alerting = Alerting(engine, clock, secrets=lambda reference: {"env:BARRIERSCOPE_SECRET_X": "hunter2"}[reference])
+    await alerting.round(seconds=70)
+
+    (post,) = webhook.posts
+    assert (post.path, post.headers["Authorization"]) == ("/hook", "Bearer hunter2")
+    ((stored,),) = await rows(engine, "SELECT string_agg(result, ' | ' ORDER BY number) FROM delivery_attempts")
+    assert stored == (
+        "there is no credential at env:BARRIERSCOPE_SECRET_X | HTTP 302: a redirect, which is not followed"
+    )
+    assert "hunter2" not in caplog.text

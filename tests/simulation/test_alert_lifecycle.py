@@ -1,0 +1,108 @@
+"""Goal: no sequence of readings makes an alert page twice for one episode, forget one, or resolve for want of data.
+
+Method: one seed draws the rule's times, a sequence of readings with gaps between them, and restarts in between, at
+which all that was not stored is lost. A checker follows every step and the whole.
+To replay one run: pytest tests/simulation/test_alert_lifecycle.py -k "seed-17"
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.alerting.labels import fingerprint
+from backend.alerting.lifecycle import AlertState, Identity, LinkedCheckpoint, Reading, ReadingKind, Timing, step
+from backend.domain.ids import RunId
+from tests.support.observations import NOW
+
+LABELS = {"alertname": "CheckpointExpired", "job": "orders"}
+IDENTITY = Identity("CheckpointExpired", "warning", fingerprint(LABELS), LABELS)
+KINDS = (ReadingKind.ACTIVE, ReadingKind.CLEAR, ReadingKind.UNKNOWN, ReadingKind.GONE)
+
+
+def _readings(rnd):
+    """Kinds come in runs, as they do; *gone* is rare."""
+    kind = ReadingKind.CLEAR
+    for number in range(rnd.randrange(5, 80)):
+        if rnd.random() < 0.4:
+            kind = rnd.choices(KINDS, weights=(5, 4, 3, 1))[0]
+        linked = (LinkedCheckpoint(RunId("r1"), number),) if kind is ReadingKind.ACTIVE else ()
+        yield Reading(kind, f"{kind} {number}", checkpoints=linked), rnd.choice((1, 5, 5, 5, 30, 600))
+
+
+@pytest.mark.parametrize("seed", range(120), ids=lambda seed: f"seed-{seed}")
+def test_every_sequence_of_readings_keeps_the_promises(seed):
+    rnd = random.Random(seed)
+    timing = Timing(rnd.choice((0, 0, 7, 60)), rnd.choice((0, 0, 10, 90)))
+    now, alert, pages, seen = NOW, None, [], set()
+    active_since = clear_since = None
+
+    for reading, pause_s in _readings(rnd):
+        now += timedelta(seconds=pause_s)
+        before = alert
+        after, events = step(alert, IDENTITY, reading, timing, now)
+        where = f"seed={seed} at {now}: {before and before.state} on {reading.kind} -> {after and after.state}"
+
+        if reading.kind is ReadingKind.UNKNOWN:
+            assert not events, f"missing data decided something: {where}"
+            clear_since = None
+        if reading.kind is ReadingKind.ACTIVE:
+            active_since, clear_since = active_since or now, None
+        if reading.kind in (ReadingKind.CLEAR, ReadingKind.GONE):
+            clear_since = clear_since or now
+
+        for event in events:
+            assert event.at == now, where
+            if event.after is AlertState.FIRING:
+                assert reading.kind is ReadingKind.ACTIVE, where
+                assert now - active_since >= timedelta(seconds=timing.for_s), f"too early: {where}"
+                pages.append((after.id, "firing"))
+            if event.after is AlertState.RESOLVED:
+                waited = now - clear_since
+                is_gone = reading.kind is ReadingKind.GONE
+                assert is_gone or waited >= timedelta(seconds=timing.keep_firing_for_s), f"too early: {where}"
+                pages.append((after.id, "resolved"))
+        if after is not None and before is not None:
+            assert (after.id, after.began_at) == (before.id, before.began_at), where
+        if after is not None and not after.state.is_open:
+            assert after.ended_at == now, where
+            assert after.ended_reason, where
+            seen.add(after.id)
+            after, active_since = None, None
+        if after is None and reading.kind is not ReadingKind.ACTIVE:
+            active_since = None
+        assert after is None or after.id not in seen, f"an ended episode came back: {where}"
+        # A restart keeps what was stored, and nothing else.
+        alert = after if after is None or rnd.random() < 0.7 else replace(after)
+
+    assert len(pages) == len(set(pages)), f"paged twice for one episode: seed={seed} {pages}"
+    order = {}
+    for episode, what in pages:
+        order.setdefault(episode, []).append(what)
+    assert all(w in (["firing"], ["firing", "resolved"]) for w in order.values()), f"seed={seed} {order}"
+
+
+@pytest.mark.parametrize("seed", range(20), ids=lambda seed: f"seed-{seed}")
+def test_a_condition_that_lasts_fires_and_one_that_is_over_resolves(seed):
+    rnd = random.Random(seed)
+    timing = Timing(rnd.choice((0, 7, 60)), rnd.choice((0, 10, 90)))
+    now, alert, states = NOW, None, []
+    for kind in [ReadingKind.ACTIVE] * 40 + [ReadingKind.CLEAR] * 40:
+        now += timedelta(seconds=rnd.choice((2, 5, 9)))
+        alert, events = step(alert, IDENTITY, Reading(kind, "r"), timing, now)
+        states += [e.after for e in events]
+        alert = alert if alert is not None and alert.state.is_open else None
+
+    assert states[-2:] == [AlertState.FIRING, AlertState.RESOLVED], f"seed={seed} {states}"
+    assert alert is None, f"seed={seed}"
+
+
+def test_a_clock_that_goes_back_takes_no_time_back():
+    alert, _ = step(None, IDENTITY, Reading(ReadingKind.ACTIVE, "r"), Timing(60), NOW)
+
+    after, events = step(alert, IDENTITY, Reading(ReadingKind.ACTIVE, "r"), Timing(60), NOW - timedelta(hours=1))
+
+    assert (after.evaluated_at, events) == (NOW, ())

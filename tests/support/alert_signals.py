@@ -1,0 +1,78 @@
+"""Signals for the alert rules: one small job and target, all well unless told otherwise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from backend.alerting.prediction import Past
+from backend.alerting.signals import EndedCheckpoint, JobSignal, Place, TargetSignal
+from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.ids import JobId, RunId, TargetId
+from backend.domain.observation import JobState
+from backend.domain.verdict import Phase
+from tests.support.observations import NOW
+
+RUN = RunId("r1")
+PLACE = Place("enrich", (1, 3), ("host-7",), Phase.ALIGNMENT, "Barriers queue before it.")
+CONFIG = CheckpointConfig(interval_ms=10_000, timeout_ms=60_000, tolerable_failed_count=2)
+
+
+def ended(number: int, outcome: str = "completed") -> EndedCheckpoint:
+    """A checkpoint triggered ten seconds after the one before; ``outcome`` is completed or a failure reason."""
+    is_failure = outcome != "completed"
+    return EndedCheckpoint(
+        run_id=RUN,
+        checkpoint_id=number,
+        triggered_at=NOW - timedelta(seconds=10 * (100 - number)),
+        status=CheckpointStatus.FAILED if is_failure else CheckpointStatus.COMPLETED,
+        reason=FailureReason(outcome) if is_failure else None,
+        is_failure=is_failure,
+        duration_ms=60_000 if is_failure else 900,
+    )
+
+
+def job_signal(*outcomes: str, **changes: object) -> JobSignal:
+    """A watched, running job whose newest checkpoints ended so."""
+    rows = tuple(ended(i, o) for i, o in enumerate(outcomes, start=1))
+    values: dict = {
+        "job_id": JobId("j1"),
+        "name": "orders",
+        "target_id": TargetId("t1"),
+        "target_name": "production",
+        "run_id": RUN,
+        "run_started_at": NOW - timedelta(hours=2),
+        "state": JobState.RUNNING,
+        "now_engine": NOW,
+        "config": CONFIG,
+        "ended": rows,
+        "triggers": tuple(r.triggered_at for r in rows),
+        "last_completed_at": NOW - timedelta(seconds=10),
+        "last_completed": (RUN, 1),
+        "place": PLACE,
+    }
+    return JobSignal(**(values | changes))
+
+
+def target_signal(**changes: object) -> TargetSignal:
+    """A target that answered a moment ago."""
+    values: dict = {
+        "target_id": TargetId("t1"),
+        "name": "production",
+        "url": "http://flink:8081",
+        "state": "ok",
+        "now": NOW,
+        "added_at": NOW - timedelta(days=1),
+        "since": NOW - timedelta(hours=1),
+        "last_attempt_at": NOW - timedelta(seconds=1),
+        "last_success_at": NOW - timedelta(seconds=1),
+        "poll_interval_s": 2.0,
+        "job_names": ("orders",),
+    }
+    return TargetSignal(**(values | changes))
+
+
+def linear_past(duration_ms: int, subtasks: int = 10, *, acknowledged: int | None = None) -> Past:
+    """A past checkpoint whose acknowledgements came evenly; those beyond ``acknowledged`` never came."""
+    count = subtasks if acknowledged is None else acknowledged
+    return Past(tuple(duration_ms * (i + 1) // subtasks for i in range(count)), subtasks, duration_ms)

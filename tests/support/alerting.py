@@ -1,0 +1,68 @@
+"""The alert role in pieces, over a real store and with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.alerting.payloads import Links
+from backend.notify.sender import Sender
+from backend.services.alert_delivery import AlertDelivery, DeliveryOptions, no_failpoint
+from backend.services.alert_evaluation import AlertEvaluator
+from backend.services.alert_running import AlertRunner
+from backend.services.alert_signals import SignalReader
+from backend.services.evidence import EvidenceReader
+from backend.services.receivers import new_receiver
+from backend.store.engine import writing
+from backend.store.receivers import Receiver, ReceiverKind, add_receiver
+from tests.support.observations import SteppingClock
+
+BASE_URL = "https://barrierscope.example"
+
+
+class Alerting:
+    """One life of the role: a new one of these over the same store is a restart."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        clock: SteppingClock,
+        *,
+        holder: str = "one",
+        secrets: Callable[[str], str | None] = lambda reference: None,
+        failpoint: Callable[[str], None] = no_failpoint,
+        options: DeliveryOptions | None = None,
+        timeout_s: float = 5.0,
+    ) -> None:
+        self.engine, self.clock = engine, clock
+        self.sender = Sender(secrets, timeout_s=timeout_s)
+        self.evaluator = AlertEvaluator(engine, clock, SignalReader(engine, clock, EvidenceReader(clock)))
+        self.delivery = AlertDelivery(
+            engine, clock, self.sender, Links(BASE_URL), options=options, random=lambda: 1.0, failpoint=failpoint
+        )
+        self.runner = AlertRunner(engine, clock, self.evaluator, self.delivery, holder=holder)
+
+    async def round(self, *, seconds: float = 5.0) -> None:
+        """Time passes, then the rules are evaluated once and what is due is delivered."""
+        self.clock.at += timedelta(seconds=seconds)
+        await self.runner.evaluate_once()
+        await self.runner.deliver_once()
+
+
+async def receiver_at(
+    engine: AsyncEngine, clock: SteppingClock, url: str, *, kind: ReceiverKind = "webhook", name: str = "on-call"
+) -> Receiver:
+    """A receiver in the store."""
+    receiver = new_receiver(name, kind, url, None, "api", clock.now())
+    async with writing(engine) as connection:
+        await add_receiver(connection, receiver)
+    return receiver
+
+
+async def rows(engine: AsyncEngine, query: str) -> list[tuple]:
+    """What a query finds."""
+    async with engine.connect() as connection:
+        return [tuple(row) for row in await connection.execute(text(query))]

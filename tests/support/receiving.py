@@ -1,0 +1,86 @@
+"""A receiver of alerts on a port of its own: real HTTP, answers as it is told, and remembers what it took."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Post:
+    """One request that arrived in full."""
+
+    path: str
+    headers: dict[str, str]
+    body: Any
+    status: int
+
+
+@dataclass
+class Receiving:
+    """``status`` is answered to each request; ``hold`` set: no answer until it is released."""
+
+    url: str = ""
+    status: int = 200
+    location: str | None = None
+    answer: bytes = b""
+    posts: list[Post] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.released.set()
+
+    @property
+    def taken(self) -> list[Post]:
+        """What was answered with success."""
+        return [p for p in self.posts if 200 <= p.status < 300]
+
+    def pages(self) -> list[tuple[str, str]]:
+        """(key of the message, its status) of what was taken, in the order of arrival."""
+        return [(p.headers["Idempotency-Key"], p.body["status"]) for p in self.taken]
+
+
+@contextmanager
+def receiving(port: int = 0) -> Iterator[Receiving]:
+    """A receiver that runs as long as the block."""
+    box = Receiving()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            box.posts.append(Post(self.path, dict(self.headers), json.loads(content), box.status))
+            box.released.wait(30)
+            try:
+                self.send_response(box.status)
+                if box.location is not None:
+                    self.send_header("Location", box.location)
+                self.send_header("Content-Length", str(len(box.answer)))
+                self.end_headers()
+                self.wfile.write(box.answer)
+            except OSError:
+                # Whoever asked has gone.
+                return
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on standard error."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        allow_reuse_address = True
+
+    server = Server(("127.0.0.1", port), Handler)
+    box.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield box
+    finally:
+        box.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(10)

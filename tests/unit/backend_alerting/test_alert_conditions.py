@@ -1,0 +1,219 @@
+"""Each rule says when it is active, and where; data that is old decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.alerting.conditions import health_window_ms, read
+from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
+from backend.alerting.prediction import Running
+from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
+from backend.alerting.signals import OpenSignal, Place, ServiceSignal
+from backend.analysis.progress import Judged, Judgement
+from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.observation import JobState
+from tests.support.alert_signals import CONFIG, RUN, job_signal, linear_past, target_signal
+from tests.support.observations import NOW
+
+JOB_RULES = [r for r in RULES if r.subject is Subject.JOB]
+
+
+def _rule(name, **thresholds):
+    settings = shipped(rule_of(name))
+    return replace(settings, thresholds=dict(settings.thresholds) | thresholds)
+
+
+def _open(
+    elapsed_ms, acknowledged, *, last_ms=None, state=Judged.PROGRESSING, past=(), waiting=None, timeout_ms=60_000
+):
+    return OpenSignal(
+        run_id=RUN,
+        checkpoint_id=50,
+        triggered_at=NOW - timedelta(milliseconds=elapsed_ms),
+        running=Running(elapsed_ms, acknowledged, 10, last_ms, timeout_ms),
+        past=tuple(past),
+        judgement=Judgement(state, "no acknowledgement for 40 s", 900.0),
+        silent_ms=elapsed_ms - (last_ms or 0),
+        waiting=waiting or Place(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kind"),
+    [
+        (["completed"] * 5, ReadingKind.CLEAR),
+        ([], ReadingKind.CLEAR),
+        (["completed", "expired"], ReadingKind.ACTIVE),
+        (["expired", "completed", "completed"], ReadingKind.ACTIVE),
+        (["expired", "completed", "completed", "completed"], ReadingKind.CLEAR),
+        (["declined", "declined", "declined"], ReadingKind.CLEAR),
+    ],
+)
+def test_an_expired_checkpoint_counts_while_it_is_among_the_newest_three(outcomes, kind):
+    assert read(_rule("CheckpointExpired"), job_signal(*outcomes)).kind is kind
+
+
+def test_thresholds_of_a_rule_are_what_is_in_force():
+    signal = job_signal("expired", "completed", "expired")
+
+    assert read(_rule("CheckpointExpired", expired_min_count=3), signal).kind is ReadingKind.CLEAR
+    assert read(_rule("CheckpointExpired", expired_min_count=2), signal).kind is ReadingKind.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kind"),
+    [
+        (["expired", "declined"], ReadingKind.CLEAR),
+        (["completed", "expired", "declined", "expired"], ReadingKind.ACTIVE),
+        (["expired", "declined", "expired", "completed"], ReadingKind.CLEAR),
+    ],
+)
+def test_three_failures_in_a_row_until_one_completes(outcomes, kind):
+    assert read(_rule("ConsecutiveFailures"), job_signal(*outcomes)).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("config", "window_s"),
+    [
+        (CONFIG, 60 * 4),
+        (replace(CONFIG, interval_ms=300_000), 300 * 4),
+        # Unlimited tolerance does not mean unlimited patience.
+        (replace(CONFIG, tolerable_failed_count=2**31 - 1), 60 * 5),
+        (replace(CONFIG, tolerable_failed_count=None), 60 * 2),
+        (replace(CONFIG, timeout_ms=None), None),
+        (None, None),
+    ],
+)
+def test_the_health_window_follows_interval_timeout_and_tolerance(config, window_s):
+    window_ms = health_window_ms(job_signal(config=config))
+
+    assert window_ms == (None if window_s is None else window_s * 1000)
+
+
+def test_checkpoints_triggered_further_apart_than_asked_widen_the_window():
+    triggers = tuple(NOW - timedelta(minutes=5 * i) for i in range(6, 0, -1))
+
+    assert health_window_ms(job_signal(triggers=triggers)) == 300_000 * 4
+
+
+@pytest.mark.parametrize(
+    ("completed_s", "started_s", "kind"),
+    [(239, 9000, ReadingKind.CLEAR), (241, 9000, ReadingKind.ACTIVE), (9000, 100, ReadingKind.CLEAR)],
+)
+def test_no_completed_checkpoint_within_the_window_unless_the_run_is_younger(completed_s, started_s, kind):
+    signal = job_signal(
+        last_completed_at=NOW - timedelta(seconds=completed_s), run_started_at=NOW - timedelta(seconds=started_s)
+    )
+
+    assert read(_rule("NoCompletedCheckpoint"), signal).kind is kind
+
+
+def test_a_job_that_never_completed_one_is_judged_from_its_start():
+    signal = job_signal("expired", last_completed_at=None, last_completed=None)
+
+    reading = read(_rule("NoCompletedCheckpoint"), signal)
+
+    assert reading.kind is ReadingKind.ACTIVE
+    assert reading.checkpoints == (LinkedCheckpoint(RUN, 1),)
+
+
+def test_unknown_settings_are_no_all_clear():
+    signal = job_signal(config=CheckpointConfig(), last_completed_at=NOW - timedelta(days=1))
+
+    assert read(_rule("NoCompletedCheckpoint"), signal).kind is ReadingKind.UNKNOWN
+
+
+def test_it_will_time_out_says_what_is_predicted_how_sure_and_from_what():
+    past = [linear_past(d) for d in (4000, 4200, 4400, 4100, 4300)]
+    opened = _open(30_000, 2, last_ms=20_000, past=past, waiting=Place("sink", (4,), ("host-2",)))
+
+    reading = read(_rule("CheckpointWillTimeOut"), job_signal("completed", opened=opened, place=Place()))
+
+    assert reading.kind is ReadingKind.ACTIVE
+    text = reading.annotations["description"]
+    assert "checkpoint 50 will time out (1 min)" in text
+    assert "with 83% confidence, from 5 past checkpoints" in text
+    assert "2 of 10 acknowledged after 30.0 s" in text
+    # The verdict names nobody: whom the checkpoint waits for is named instead.
+    assert "sink subtask 4 on host-2" in text
+
+
+def test_nothing_foretold_is_an_all_clear_only_after_a_completed_one():
+    few = _open(30_000, 2, last_ms=20_000, past=[linear_past(4000)] * 2)
+
+    assert read(_rule("CheckpointWillTimeOut"), job_signal("expired", opened=few)).kind is ReadingKind.UNKNOWN
+    assert read(_rule("CheckpointWillTimeOut"), job_signal("completed", opened=few)).kind is ReadingKind.CLEAR
+    assert read(_rule("CheckpointWillTimeOut"), job_signal("expired")).kind is ReadingKind.UNKNOWN
+
+
+def test_stuck_is_what_the_judgement_calls_so_after_a_while():
+    stuck = _open(40_000, 2, last_ms=0, state=Judged.STUCK)
+    soon = _open(9_000, 2, last_ms=0, state=Judged.STUCK)
+
+    assert read(_rule("CheckpointStuck"), job_signal(opened=stuck)).kind is ReadingKind.ACTIVE
+    assert read(_rule("CheckpointStuck"), job_signal(opened=soon)).kind is ReadingKind.CLEAR
+    assert read(_rule("CheckpointStuck"), job_signal()).kind is ReadingKind.CLEAR
+
+
+@pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
+def test_old_data_decides_nothing_and_an_ended_job_ends_its_alerts(rule):
+    worst = {"last_completed_at": NOW - timedelta(days=1)}
+    signal = job_signal("expired", "expired", "expired", **worst)
+
+    assert read(shipped(rule), replace(signal, stale_reason="it was last read 90 s ago")).kind is ReadingKind.UNKNOWN
+    assert read(shipped(rule), replace(signal, state=JobState.ENDED)).kind is ReadingKind.GONE
+    assert read(shipped(rule), replace(signal, is_watched=False)).kind is ReadingKind.GONE
+    assert read(replace(shipped(rule), is_enabled=False), signal).kind is ReadingKind.GONE
+
+
+@pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
+def test_every_text_names_job_vertex_subtasks_host_phase_and_a_checkpoint(rule):
+    opened = _open(40_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
+    signal = job_signal("expired", "expired", "expired", opened=opened, last_completed_at=NOW - timedelta(days=1))
+
+    reading = read(shipped(rule), signal)
+
+    assert reading.kind is ReadingKind.ACTIVE
+    for words in ("orders", "enrich subtasks 1 and 3", "host-7", "phase alignment", "Barriers queue before it."):
+        assert words in reading.annotations["description"]
+    assert reading.annotations["summary"].startswith("orders: ")
+    assert reading.checkpoints
+
+
+@pytest.mark.parametrize(
+    ("changes", "unreachable", "stale"),
+    [
+        ({}, ReadingKind.CLEAR, ReadingKind.CLEAR),
+        ({"state": "unreachable", "reason": "cannot connect"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
+        ({"state": "malformed"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
+        ({"state": "pending", "last_attempt_at": None}, ReadingKind.UNKNOWN, ReadingKind.ACTIVE),
+        ({"last_attempt_at": NOW - timedelta(seconds=61)}, ReadingKind.CLEAR, ReadingKind.ACTIVE),
+        # Read once an hour, as somebody wished.
+        (
+            {"last_attempt_at": NOW - timedelta(minutes=50), "poll_interval_s": 3600.0},
+            ReadingKind.CLEAR,
+            ReadingKind.CLEAR,
+        ),
+    ],
+)
+def test_a_target_that_does_not_answer_and_one_that_nobody_asks(changes, unreachable, stale):
+    signal = target_signal(**changes)
+
+    assert read(_rule("TargetUnreachable"), signal).kind is unreachable
+    assert read(_rule("CollectorStale"), signal).kind is stale
+
+
+def test_a_targets_alert_names_the_jobs_that_are_not_watched():
+    signal = target_signal(state="unreachable", reason="cannot connect", job_names=tuple("abcdefg"))
+
+    text = read(_rule("TargetUnreachable"), signal).annotations["description"]
+
+    assert "production does not answer for 60 min" in text
+    assert "cannot connect. Not watched meanwhile: a, b, c, d, e and 2 more." in text
+
+
+def test_the_watchdog_always_fires():
+    assert read(shipped(rule_of(RuleName.WATCHDOG)), ServiceSignal(NOW)).kind is ReadingKind.ACTIVE

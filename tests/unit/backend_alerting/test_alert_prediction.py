@@ -1,0 +1,115 @@
+"""Whether the running checkpoint will time out: from its own past, with a bound, and silent with too little of it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from backend.alerting.prediction import Forecast, NoForecast, Past, Running, forecast
+from backend.domain.ids import VertexId
+from tests.support.alert_signals import linear_past
+
+SINK = VertexId("sink")
+
+
+def _forecast(running, past, *, confidence=0.8, least=5):
+    return forecast(running, past, confidence_min_ratio=confidence, past_min_count=least)
+
+
+def _past(*durations_ms):
+    return [linear_past(d) for d in durations_ms]
+
+
+def test_one_that_goes_as_past_ones_is_predicted_to_take_as_long():
+    past = _past(4000, 4100, 4200, 4300, 4400)
+
+    told = _forecast(Running(2100, 5, 10, 2100), past)
+
+    assert isinstance(told, Forecast)
+    assert told.duration_ms == pytest.approx(4200, rel=0.02)
+    assert 3900 < told.duration_least_ms <= told.duration_ms
+    assert (told.past_count, told.confidence_ratio) == (5, pytest.approx(5 / 6))
+
+
+def test_one_that_is_three_times_slower_so_far_is_predicted_to_take_three_times_as_long():
+    told = _forecast(Running(6300, 5, 10, 6300), _past(4000, 4100, 4200, 4300, 4400))
+
+    assert isinstance(told, Forecast)
+    assert told.duration_ms == pytest.approx(12_600, rel=0.15)
+
+
+def test_waiting_for_the_next_acknowledgement_tells_as_much_as_a_late_one():
+    past = _past(4000, 4100, 4200, 4300, 4400)
+    at_once = _forecast(Running(500, 1, 10, 420), past)
+    long_after = _forecast(Running(9000, 1, 10, 420), past)
+
+    assert isinstance(at_once, Forecast)
+    assert isinstance(long_after, Forecast)
+    assert at_once.duration_ms < 5000
+    assert long_after.duration_least_ms > 20_000
+
+
+def test_late_first_barriers_tell_before_any_acknowledgement():
+    keys = [(SINK, i) for i in range(3)]
+    past = [
+        Past(p.acks_ms, p.subtask_count, p.end_ms, dict.fromkeys(keys, 500 + i))
+        for i, p in enumerate(_past(4000, 4100, 4200, 4300, 4400))
+    ]
+    running = Running(350, 0, 10, None, None, dict.fromkeys(keys, 5000))
+
+    told = _forecast(running, past)
+
+    assert isinstance(told, Forecast)
+    assert told.duration_least_ms > 20_000
+
+
+def test_expired_ones_count_as_of_their_timeout_and_not_as_if_they_had_never_been():
+    expired = [linear_past(10_000, acknowledged=4) for _ in range(6)]
+
+    told = _forecast(Running(4100, 4, 10, 4000), [*expired, *_past(9000)])
+
+    assert isinstance(told, Forecast)
+    assert told.duration_least_ms == pytest.approx(10_000, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("past", "confidence", "words"),
+    [
+        ([], 0.8, "0 past checkpoints of 10 subtasks, 5 needed"),
+        (_past(1, 2, 3, 4), 0.8, "4 past checkpoints of 10 subtasks, 5 needed"),
+        ([linear_past(4000, 8) for _ in range(9)], 0.8, "0 past checkpoints of 10 subtasks"),
+        (_past(4000, 4100, 4200, 4300, 4400), 0.9, "5 past checkpoints, 9 needed for this confidence"),
+    ],
+)
+def test_with_too_little_past_it_is_silent_and_says_why(past, confidence, words):
+    told = _forecast(Running(2100, 5, 10, 2100), past, confidence=confidence)
+
+    assert isinstance(told, NoForecast)
+    assert words in told.reason
+
+
+def test_the_bound_holds_as_often_as_it_says():
+    """Jobs whose checkpoints vary at random: the real duration is under the bound at most as often as promised."""
+    rnd, misses, total = random.Random(7), 0, 0
+    for _ in range(400):
+        pace = rnd.uniform(500, 20_000)
+        curves = [_drawn(rnd, pace) for _ in range(11)]
+        *past, real = curves
+        count = rnd.randrange(0, 9)
+        last_ms = real.acks_ms[count - 1] if count else None
+        elapsed_ms = (last_ms or 0) + 1
+        told = _forecast(Running(elapsed_ms, count, 10, last_ms), past)
+        assert isinstance(told, Forecast)
+        misses += real.end_ms < told.duration_least_ms
+        total += 1
+
+    # Ten past ones: the bound is the second smallest of ten ratios, 2 / 11.
+    assert misses / total < 2 / 11 + 0.05, f"seed=7: {misses} of {total}"
+    assert misses > 0, "a bound that never fails says nothing"
+
+
+def _drawn(rnd, pace_ms):
+    scale = pace_ms * rnd.lognormvariate(0, 0.25)
+    acks = sorted(round(scale * (i + 1) / 10 * rnd.lognormvariate(0, 0.1)) for i in range(10))
+    return Past(tuple(acks), 10, max(1, acks[-1]))

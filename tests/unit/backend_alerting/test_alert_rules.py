@@ -1,0 +1,99 @@
+"""Rules ship with sane values and a runbook; a bad change is refused with its field; no silence can hide all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.alerting.labels import Matcher, check_matchers, fingerprint, fits_all
+from backend.alerting.rules import RULES, RuleChange, RuleName, changed, rule_of, shipped
+from backend.domain.errors import InvalidInputError
+
+ROOT = Path(__file__).resolve().parents[3]
+LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=5)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_every_rule_ships_within_its_own_bounds_and_has_a_runbook_that_names_its_thresholds(rule):
+    values = shipped(rule)
+    assert changed(values, RuleChange(thresholds=dict(values.thresholds))).thresholds == values.thresholds
+
+    text = (ROOT / rule.runbook).read_text(encoding="utf-8")
+    assert text.startswith(f"# {rule.name}\n")
+    assert {"## When it fires", "## What to do"} <= set(text.splitlines())
+    assert [t.name for t in rule.thresholds if f"`{t.name}`" not in text] == []
+
+
+def test_every_rule_is_there_once_and_found_by_name():
+    assert [r.name for r in RULES] == list(RuleName)
+    assert rule_of("CheckpointStuck") is not None
+    assert rule_of("nonsense") is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "field"),
+    [
+        ("CheckpointExpired", RuleChange(thresholds={"window_count": 0}), "thresholds.window_count"),
+        ("CheckpointExpired", RuleChange(thresholds={"window_count": 2.5}), "thresholds.window_count"),
+        ("CheckpointExpired", RuleChange(thresholds={"nonsense": 1}), "thresholds.nonsense"),
+        (
+            "CheckpointWillTimeOut",
+            RuleChange(thresholds={"confidence_min_ratio": 1.0}),
+            "thresholds.confidence_min_ratio",
+        ),
+        ("CheckpointStuck", RuleChange(for_s=-1), "for_s"),
+        ("CheckpointStuck", RuleChange(keep_firing_for_s=float("nan")), "keep_firing_for_s"),
+        ("CheckpointStuck", RuleChange(thresholds={"silence_min_s": float("nan")}), "thresholds.silence_min_s"),
+        ("Watchdog", RuleChange(is_enabled=False), "is_enabled"),
+    ],
+)
+def test_a_bad_change_names_the_field_and_what_is_allowed(rule, change, field):
+    with pytest.raises(InvalidInputError) as refused:
+        changed(shipped(rule_of(rule)), change)
+
+    (problem,) = refused.value.problems
+    assert problem.field == field
+    assert problem.allowed
+
+
+def test_a_change_changes_what_it_holds_and_counts():
+    before = shipped(rule_of("CheckpointExpired"))
+
+    after = changed(before, RuleChange(for_s=30, thresholds={"window_count": 5}))
+
+    assert (after.for_s, after["window_count"], after["expired_min_count"]) == (30, 5, 1)
+    assert (after.is_enabled, after.version) == (True, 1)
+
+
+@given(LABELS, LABELS)
+def test_a_fingerprint_differs_where_labels_do_and_not_by_their_order(one, other):
+    assert fingerprint(one) == fingerprint(dict(reversed(list(one.items()))))
+    assert (fingerprint(one) == fingerprint(other)) is (one == other)
+
+
+@given(st.lists(st.builds(Matcher, st.sampled_from("ab"), st.sampled_from(["", "x"]), st.booleans()), max_size=4))
+def test_no_accepted_silence_hides_an_alert_without_labels(matchers):
+    try:
+        check_matchers(matchers)
+    except InvalidInputError:
+        return
+    assert not fits_all(matchers, {})
+
+
+@pytest.mark.parametrize(
+    ("matchers", "field"),
+    [
+        ([], "matchers"),
+        ([Matcher("job name", "x")], "matchers[0].name"),
+        ([Matcher("job", "x" * 2000)], "matchers[0].value"),
+        ([Matcher("job", "x", is_equal=False)], "matchers"),
+    ],
+)
+def test_bad_matchers_name_their_field(matchers, field):
+    with pytest.raises(InvalidInputError) as refused:
+        check_matchers(matchers)
+
+    assert [p.field for p in refused.value.problems] == [field]

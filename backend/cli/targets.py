@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from backend.contracts.api import Model, Page, TargetOut
 
     M = TypeVar("M", bound=Model)
+    Item = TypeVar("Item", bound=Model)
 
 # A connection test waits for the target's own timeout before it answers.
 _TIMEOUT_S = 30.0
@@ -55,7 +56,7 @@ def add(
     from backend.contracts.api import TargetIn, TargetOut
 
     body = TargetIn.model_construct(url=url, name=name, labels=pairs(label or [], option="--label"))
-    with _Client(api) as client:
+    with Client(api) as client:
         added = client.post("/api/v1/targets", body, TargetOut)
     if output_format is OutputFormat.JSON:
         typer.echo(added.model_dump_json(indent=2))
@@ -66,7 +67,7 @@ def add(
 @app.command(name="list", epilog="Example: barrierscope targets list --format json")
 def list_targets(api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
     """List what is watched, and how each target fares."""
-    with _Client(api) as client:
+    with Client(api) as client:
         targets = list(client.targets())
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps([t.model_dump(mode="json") for t in targets], indent=2))
@@ -82,7 +83,7 @@ def try_target(url: Url, api: Api = None, output_format: Format = OutputFormat.T
     """Ask a target once, from where the API runs; nothing is stored. Exit code 1 if it does not answer well."""
     from backend.contracts.api import TargetIn, TargetTestOut
 
-    with _Client(api) as client:
+    with Client(api) as client:
         answer = client.post("/api/v1/targets/test", TargetIn.model_construct(url=url, labels={}), TargetTestOut)
     if output_format is OutputFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))
@@ -102,7 +103,7 @@ def remove(
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
     """Stop watching a target. Its history stays until retention drops it."""
-    with _Client(api) as client:
+    with Client(api) as client:
         found = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
         if not found:
             raise UnknownEntityError(kind="target", id=target)
@@ -124,7 +125,7 @@ def _line(target: TargetOut) -> str:
     return f"{target.id}  {target.name}  {target.url} {version}  {state}{cost}"
 
 
-class _Client:
+class Client:
     """The API, with its problems translated into errors of ours."""
 
     def __init__(self, api: str | None) -> None:
@@ -141,7 +142,7 @@ class _Client:
         except httpx.InvalidURL as error:
             raise ApiUnavailableError(f"--api {api!r} is no URL ({error}); for example http://127.0.0.1:8050") from None
 
-    def __enter__(self) -> _Client:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,31 +152,36 @@ class _Client:
         """Every target, page by page."""
         from backend.contracts.api import Page, TargetOut
 
-        cursor: str | None = None
-        while True:
-            query = {"limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
-            page: Page[TargetOut] = self._parse(self._send("GET", "/api/v1/targets", query=query), Page[TargetOut])
-            yield from page.items
-            cursor = page.next
-            if cursor is None:
-                return
+        yield from self.pages(f"/api/v1/targets?limit={_PAGE}", Page[TargetOut])
 
-    def post(self, path: str, body: Model, answer: type[M]) -> M:
+    def pages(self, path: str, kind: type[Page[Item]], *, most: int | None = None) -> Iterator[Item]:
+        """The items of a list at ``path`` (with a query), page by page; ``most`` of them."""
+        cursor, count = "", 0
+        while True:
+            page = self._parse(self._send("GET", f"{path}{cursor}"), kind)
+            for found in page.items:
+                yield found
+                count += 1
+                if count == most:
+                    return
+            if page.next is None:
+                return
+            cursor = f"&cursor={page.next}"
+
+    def post(self, path: str, body: Model | None, answer: type[M]) -> M:
         """POST ``body`` and parse the answer."""
-        return self._parse(self._send("POST", path, content=body.model_dump_json()), answer)
+        return self._parse(self._send("POST", path, content=None if body is None else body.model_dump_json()), answer)
 
     def delete(self, path: str) -> None:
         """DELETE ``path``."""
         self._send("DELETE", path)
 
-    def _send(
-        self, method: str, path: str, *, query: dict[str, str] | None = None, content: str | None = None
-    ) -> httpx.Response:
+    def _send(self, method: str, path: str, *, content: str | None = None) -> httpx.Response:
         import httpx
 
         headers = {"Content-Type": "application/json"} if content is not None else {}
         try:
-            response = self._http.request(method, path, params=query, content=content, headers=headers)
+            response = self._http.request(method, path, content=content, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             fix = "is `barrierscope up` running? (--api says where)"
             raise ApiUnavailableError(f"the API at {self._root} does not answer ({error}); {fix}") from None

@@ -27,13 +27,13 @@ def _paths(command, path=()):
 
 
 _PATHS = list(_paths(typer.main.get_command(app)))
-_GROUPS = {(), ("targets",)}
+_GROUPS = {(), ("targets",), ("receivers",)}
 
 
 def test_every_subcommand_that_is_promised_is_there():
     assert {p[0] for p in _PATHS if p} == {
         *("up", "diagnose", "simulate", "targets", "version"),
-        *("api", "runtime", "collect", "migrate"),
+        *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate"),
     }
     assert {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2} == {"add", "list", "test", "remove"}
 
@@ -60,6 +60,9 @@ _PRINTS_DATA = [
     ("diagnose",),
     ("simulate",),
     *[("targets", n) for n in ("add", "list", "test", "remove")],
+    ("alerts",),
+    ("alerts", "silence"),
+    *[("receivers", n) for n in ("add", "list", "test")],
 ]
 
 
@@ -92,6 +95,11 @@ _REFUSED = [
     (["api"], "BARRIERSCOPE_DATABASE_URL"),
     (["up", "--host", "0.0.0.0"], "export BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32)"),
     (["collect"], "BARRIERSCOPE_DATABASE_URL"),
+    (["alert"], "BARRIERSCOPE_DATABASE_URL"),
+    (["alert", "--database-url", "postgresql://x", "--interval", "soon"], "--interval: 'soon' is not a duration"),
+    (["alerts", "silence", "job", "--for", "2h", "--reason", "planned"], "LABEL=VALUE: 'job' is no pair"),
+    (["alerts", "silence", "job=a", "--for", "2", "--reason", "planned"], "--for: '2' is not a duration"),
+    (["receivers", "add", "http://x", "--name", "a", "--kind", "pigeon"], "pigeon"),
     (["migrate", "--database-url", "postgresql://x", "--wait", "soon"], "--wait: 'soon' is not a duration"),
     (["migrate"], "BARRIERSCOPE_DATABASE_URL"),
     (["runtime", "--job", "no-such-job"], "one of backpressured"),

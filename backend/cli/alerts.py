@@ -1,0 +1,198 @@
+"""``barrierscope alerts`` and ``barrierscope receivers``: what fires, silences, where alerts are sent (by the API)."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backend.cli.options import OutputFormat, help_without_command, pairs, seconds
+from backend.cli.targets import Api, Client, Format
+from backend.domain.errors import UnknownEntityError
+
+if TYPE_CHECKING:
+    from backend.contracts.alerts import AlertOut
+
+_SHOWN_MAX = 200
+
+
+class Kind(StrEnum):
+    """What a receiver understands."""
+
+    ALERTMANAGER = "alertmanager"
+    WEBHOOK = "webhook"
+
+
+app = typer.Typer(
+    help="What fires, what is pending, what was resolved; silences (through the running API).",
+    epilog="Example: barrierscope alerts --format json",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+receivers = typer.Typer(
+    help="Where alerts are sent: add, list, test, remove (through the running API).",
+    epilog="Example: barrierscope receivers add http://alertmanager:9093 --name on-call",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _alerts(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    if context.invoked_subcommand is not None:
+        return
+    from backend.contracts.alerts import AlertOut
+    from backend.contracts.api import Page
+
+    states = "" if every else "&state=pending&state=firing"
+    with Client(api) as client:
+        found = list(client.pages(f"/api/v1/alerts?limit={_SHOWN_MAX}{states}", Page[AlertOut], most=_SHOWN_MAX))
+    if output_format is OutputFormat.JSON:
+        typer.echo(json.dumps([a.model_dump(mode="json") for a in found], indent=2))
+        return
+    if all(a.severity == "none" for a in found):
+        typer.echo("nothing is pending or firing" if not every else "no alert yet")
+    for alert in found:
+        if alert.severity != "none":
+            typer.echo(_line(alert))
+
+
+@app.command(epilog='Example: barrierscope alerts silence job=orders --for 2h --reason "planned migration"')
+def silence(
+    matchers: Annotated[list[str], typer.Argument(metavar="LABEL=VALUE", help="Labels an alert must have; all fit.")],
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 30min, 2h, 1d.")],
+    reason: Annotated[str, typer.Option(help="Why; shown to everybody.")],
+    author: Annotated[str | None, typer.Option(help="Who says so. [you]")] = None,
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    """Deliver nothing of these alerts for a while. They are evaluated and shown all the same."""
+    from backend.contracts.alerts import MatcherOut, SilenceIn, SilenceOut
+    from backend.store.wall_clock import WallClock
+
+    ends_at = WallClock().now() + timedelta(seconds=seconds(duration, option="--for", least=1.0))
+    labels = pairs(matchers, option="LABEL=VALUE")
+    body = SilenceIn.model_construct(
+        matchers=[MatcherOut.model_construct(name=k, value=v) for k, v in labels.items()],
+        starts_at=None,
+        ends_at=ends_at,
+        reason=reason,
+        author=author or getpass.getuser(),
+    )
+    with Client(api) as client:
+        added = client.post("/api/v1/silences", body, SilenceOut)
+    if output_format is OutputFormat.JSON:
+        typer.echo(added.model_dump_json(indent=2))
+    else:
+        until = added.ends_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        typer.echo(f"{added.id}: hides {added.hidden_count} alerts now, until {until}")
+
+
+@app.command(epilog="Example: barrierscope alerts unsilence s2c9d8e7f6a5b4c31")
+def unsilence(silence_id: Annotated[str, typer.Argument(metavar="SILENCE", help="Its id.")], api: Api = None) -> None:
+    """Let a silence end now."""
+    with Client(api) as client:
+        client.delete(f"/api/v1/silences/{silence_id}")
+    typer.echo(f"{silence_id} has ended")
+
+
+@receivers.callback()
+def _receivers(context: typer.Context) -> None:
+    help_without_command(context)
+
+
+@receivers.command(epilog="Example: barrierscope receivers add http://pager/hook --kind webhook --name pager")
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Root of an Alertmanager, or the address of a webhook.")],
+    name: Annotated[str, typer.Option(help="How it is called in the delivery log.")],
+    kind: Annotated[Kind, typer.Option(help="alertmanager or webhook")] = Kind.ALERTMANAGER,
+    credential: Annotated[
+        str | None,
+        typer.Option(metavar="REFERENCE", help="Where its bearer token is: env:BARRIERSCOPE_SECRET_X or file:NAME."),
+    ] = None,
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    """Send alerts there from now on."""
+    from backend.contracts.alerts import ReceiverIn, ReceiverOut
+
+    body = ReceiverIn.model_construct(name=name, kind=kind.value, url=url, credential=credential)
+    with Client(api) as client:
+        added = client.post("/api/v1/receivers", body, ReceiverOut)
+    if output_format is OutputFormat.JSON:
+        typer.echo(added.model_dump_json(indent=2))
+    else:
+        typer.echo(f"alerts are sent to {added.name} ({added.url}) as {added.id}")
+
+
+@receivers.command(name="list", epilog="Example: barrierscope receivers list --format json")
+def list_receivers(api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
+    """List where alerts are sent, and how much is still due to each."""
+    from backend.contracts.alerts import ReceiverOut
+    from backend.contracts.api import Page
+
+    with Client(api) as client:
+        found = list(client.pages("/api/v1/receivers?limit=200", Page[ReceiverOut]))
+    if output_format is OutputFormat.JSON:
+        typer.echo(json.dumps([r.model_dump(mode="json") for r in found], indent=2))
+        return
+    if not found:
+        typer.echo("alerts are sent nowhere; barrierscope receivers add URL --name NAME")
+    for receiver in found:
+        typer.echo(f"{receiver.id}  {receiver.name}  {receiver.kind} {receiver.url}  {receiver.due_count} due")
+
+
+@receivers.command(name="test", epilog="Example: barrierscope receivers test on-call")
+def try_receiver(
+    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="Its id or name.")],
+    api: Api = None,
+    output_format: Format = OutputFormat.TEXT,
+) -> None:
+    """Send a test message that is resolved as it arrives. Exit code 1 if it is not taken."""
+    from backend.contracts.alerts import ReceiverTestOut
+
+    with Client(api) as client:
+        answer = client.post(f"/api/v1/receivers/{_id_of(client, receiver)}/test", None, ReceiverTestOut)
+    if output_format is OutputFormat.JSON:
+        typer.echo(answer.model_dump_json(indent=2))
+    else:
+        typer.echo(f"{receiver}: {answer.result}, {answer.duration_ms} ms")
+    if not answer.is_ok:
+        raise typer.Exit(1)
+
+
+@receivers.command(epilog="Example: barrierscope receivers remove on-call")
+def remove(
+    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="Its id or name.")], api: Api = None
+) -> None:
+    """Send it nothing any more. What it was sent stays in the log."""
+    with Client(api) as client:
+        client.delete(f"/api/v1/receivers/{_id_of(client, receiver)}")
+    typer.echo(f"nothing more is sent to {receiver}")
+
+
+def _id_of(client: Client, receiver: str) -> str:
+    from backend.contracts.alerts import ReceiverOut
+    from backend.contracts.api import Page
+
+    for found in client.pages("/api/v1/receivers?limit=200", Page[ReceiverOut]):
+        if receiver in (found.id, found.name):
+            return found.id
+    raise UnknownEntityError(kind="receiver", id=receiver)
+
+
+def _line(alert: AlertOut) -> str:
+    since = alert.fired_at or alert.began_at
+    marks: Sequence[str] = [m for m, is_so in (("silenced", alert.silenced_by), ("unknown", alert.is_unknown)) if is_so]
+    state = f"{alert.state}{' (' + ', '.join(marks) + ')' if marks else ''}"
+    return f"{since:%Y-%m-%d %H:%M:%S}  {state}  {alert.severity}  {alert.rule}  {alert.summary}  {alert.permalink}"

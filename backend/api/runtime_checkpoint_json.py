@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from backend.api.runtime_view import Ack, CheckpointView, JobView
 from backend.api.runtime_wire import Json, Object, quantile
+from backend.contracts.flink import TYPE_CHECKPOINT, TYPE_SAVEPOINT, TYPE_UNALIGNED
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
 # Tolerable failures are a Java int there; unlimited is its largest.
@@ -39,7 +40,7 @@ def checkpoints(view: JobView) -> Object:
         },
         "latest": {
             "completed": None if view.latest_completed is None else checkpoint_entry(view, view.latest_completed),
-            "savepoint": None,
+            "savepoint": None if view.latest_savepoint is None else checkpoint_entry(view, view.latest_savepoint),
             "failed": None if view.latest_failed is None else checkpoint_entry(view, view.latest_failed),
             "restored": _restored(view),
         },
@@ -116,11 +117,11 @@ def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Obj
         "className": checkpoint.state.lower(),
         "id": checkpoint.id,
         "status": checkpoint.state,
-        "is_savepoint": False,
-        "savepointFormat": None,
+        "is_savepoint": checkpoint.is_savepoint,
+        "savepointFormat": checkpoint.savepoint_format,
         "trigger_timestamp": view.epoch_ms(checkpoint.triggered_at_us),
         **_ack_figures(view, checkpoint, acks),
-        "checkpoint_type": "UNALIGNED_CHECKPOINT" if checkpoint.is_unaligned else "CHECKPOINT",
+        "checkpoint_type": _type(checkpoint),
         "tasks": tasks,
     }
     if checkpoint.state == "COMPLETED":
@@ -130,6 +131,12 @@ def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Obj
         entry["end_to_end_duration"] = failed - view.epoch_ms(checkpoint.triggered_at_us)
         entry |= {"failure_timestamp": failed, "failure_message": checkpoint.failure_message}
     return entry
+
+
+def _type(checkpoint: CheckpointView) -> str:
+    if checkpoint.is_savepoint:
+        return TYPE_SAVEPOINT
+    return TYPE_UNALIGNED if checkpoint.is_unaligned else TYPE_CHECKPOINT
 
 
 def _task(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:

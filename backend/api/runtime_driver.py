@@ -10,12 +10,13 @@ With a warm-up the origin lies that long in the past: the first seconds are made
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from backend.api.runtime_view import JobView
+from backend.api.runtime_view import JobView, SavepointView
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import UnknownEntityError
 
@@ -26,6 +27,7 @@ _SLICE_MAX_US = 250_000
 _REST_S = 0.025
 # A view older than this is made anew; many requests of one poll share one.
 _VIEW_AGE_MAX_S = 0.2
+_SAVEPOINTS_KEPT = 1000
 
 
 class LiveEngine(Protocol):
@@ -66,6 +68,14 @@ class LiveEngine(Protocol):
         """
         ...
 
+    def trigger_savepoint(self, form: str) -> int:
+        """Ask for a savepoint at the present virtual time; returns the number of the request."""
+        ...
+
+    def savepoint(self, number: int, job_id: str) -> SavepointView | None:
+        """How far a requested savepoint has come, or None where it is not (or no longer) known."""
+        ...
+
 
 @dataclass(slots=True)
 class LiveJob:
@@ -79,6 +89,8 @@ class LiveJob:
     slice_us: int = 20_000
     view: JobView | None = None
     viewed_s: float = 0.0
+    savepoints: dict[str, int] = field(default_factory=dict)
+    """Numbers of requested savepoints by the id that who asked was given."""
 
 
 class RuntimeDriver:
@@ -155,6 +167,33 @@ class RuntimeDriver:
         job.engine.change_settings(changes)
         job.view = None
         return job.engine.settings()
+
+    def trigger_savepoint(self, job_id: str, form: str, trigger_id: str | None) -> str:
+        """Ask for a savepoint; returns the id to ask after it with. One id triggers once."""
+        job = self.job(job_id)
+        if trigger_id is not None and trigger_id in job.savepoints:
+            return trigger_id
+        number = job.engine.trigger_savepoint(form)
+        job.view = None
+        given = trigger_id or hashlib.blake2b(f"{job_id}/savepoint/{number}".encode(), digest_size=16).hexdigest()
+        job.savepoints[given] = number
+        while len(job.savepoints) > _SAVEPOINTS_KEPT:
+            del job.savepoints[next(iter(job.savepoints))]
+        return given
+
+    def savepoint(self, job_id: str, trigger_id: str) -> SavepointView:
+        """How far a requested savepoint has come.
+
+        Raises:
+            UnknownEntityError: there is no such job or request.
+
+        """
+        job = self.job(job_id)
+        number = job.savepoints.get(trigger_id)
+        found = None if number is None else job.engine.savepoint(number, job_id)
+        if found is None:
+            raise UnknownEntityError(kind="savepoint", id=trigger_id)
+        return found
 
     def _view(self, job: LiveJob) -> JobView:
         now_s = self._monotonic_s()

@@ -22,6 +22,7 @@ from backend.api.runtime_view import (
     GateView,
     InputView,
     JobView,
+    SavepointView,
     SubtaskView,
     VertexView,
 )
@@ -36,6 +37,7 @@ from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointRecord, TaskKey
 from backend.runtime.measures import CheckpointState as State
 from backend.runtime.remote_channel import RemoteChannel
+from backend.runtime.requests import SavepointFormat
 from backend.runtime.task import Task
 
 _UNLIMITED_FAILURES = 2**31 - 1
@@ -103,10 +105,28 @@ class RuntimeEngine:
         """
         self._engine.set_config(changes)
 
+    def trigger_savepoint(self, form: str) -> int:
+        """Ask for a savepoint now; returns the number of the request."""
+        return self._engine.request_savepoint(SavepointFormat(form)).number
+
+    def savepoint(self, number: int, job_id: str) -> SavepointView | None:
+        """How far a requested savepoint has come; None where it is not (or no longer) known."""
+        asked = self._engine.coordinator.savepoint_requests.get(number)
+        if asked is None:
+            return None
+        is_complete = asked.ended_at_us is not None and asked.reason is None
+        return SavepointView(
+            requested_at_us=asked.requested_at_us,
+            ended_at_us=asked.ended_at_us,
+            location=f"runtime:/{job_id}/savepoint-{asked.checkpoint_id}" if is_complete else None,
+            failure_message=asked.message,
+        )
+
     def view(self, *, job_id: str, origin_epoch_ms: int, lag_ms: int) -> JobView:
         """What the REST shows now."""
         engine, coordinator = self._engine, self._engine.coordinator
         latest, failed = coordinator.latest_completed, coordinator.latest_failed
+        savepoint = coordinator.latest_savepoint
         return JobView(
             id=job_id,
             name=engine.spec.name,
@@ -127,6 +147,7 @@ class RuntimeEngine:
             history=tuple(self._checkpoint(r, job_id) for r in coordinator.history),
             latest_completed=None if latest is None else self._checkpoint(latest, job_id),
             latest_failed=None if failed is None else self._checkpoint(failed, job_id),
+            latest_savepoint=None if savepoint is None else self._checkpoint(savepoint, job_id),
             restored_id=engine.restored_id,
             restored_at_us=engine.restored_at_us,
             completed=tuple(_figures(r, origin_epoch_ms) for r in coordinator.all_completed),
@@ -195,9 +216,14 @@ class RuntimeEngine:
             acks=acks,
             failed_at_us=record.failed_at_us,
             failure_message=record.message,
-            external_path=f"runtime:/{job_id}/chk-{record.id}" if record.state is State.COMPLETED else None,
+            external_path=_location(record, job_id) if record.state is State.COMPLETED else None,
             is_discarded=record.is_discarded,
+            savepoint_format=None if record.savepoint is None else record.savepoint.format.value,
         )
+
+
+def _location(record: CheckpointRecord, job_id: str) -> str:
+    return f"runtime:/{job_id}/{'savepoint' if record.is_savepoint else 'chk'}-{record.id}"
 
 
 def _ack(record: CheckpointRecord, key: TaskKey) -> Ack | None:

@@ -1,10 +1,12 @@
 """The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths, its shapes, and two paths of its own.
 
-It reads and changes nothing itself: the driver holds the jobs, ``runtime_job_json``, ``runtime_checkpoint_json`` and
+It decides nothing itself: the driver holds the jobs, ``runtime_job_json``, ``runtime_checkpoint_json`` and
 ``runtime_metrics`` hold the shapes. Errors are Flink's ``{"errors": [...]}``, without stack traces. Its own paths:
 
 * GET  ``/jobs/:id/checkpoints/:cid/barriers``   what a real Flink does not tell: each barrier on each channel
 * GET, PATCH ``/jobs/:id/settings``              the settings that may change while the job runs
+
+Two things may be asked to change: settings, and, as at Flink, a savepoint may be triggered.
 
 Listening is on loopback; a foreign ``Host`` or ``Origin`` is refused (DNS rebinding, cross-site requests).
 """
@@ -25,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from backend.api import runtime_checkpoint_json as checkpoint_json
 from backend.api import runtime_job_json as job_json
 from backend.api import runtime_metrics as metrics
+from backend.api import runtime_savepoint_json as savepoint_json
 from backend.api.runtime_driver import RuntimeDriver
 from backend.api.runtime_view import CheckpointView, JobView, VertexView
 from backend.api.runtime_wire import Json, Object
@@ -91,6 +94,8 @@ class _Rest:
             Route(job + "/exceptions", self._of_job(job_json.exceptions)),
             Route(job + "/metrics", self.job_metrics),
             Route(job + "/settings", self.settings, methods=["GET", "PATCH"]),
+            Route(job + "/savepoints", self.trigger_savepoint, methods=["POST"]),
+            Route(job + "/savepoints/{trigger}", self.savepoint),
             Route(checkpoint, self._of_job(checkpoint_json.checkpoints)),
             Route(checkpoint + "/config", self._of_job(checkpoint_json.checkpoint_config)),
             Route(detail, self.checkpoint_details),
@@ -160,6 +165,18 @@ class _Rest:
             return _json(dict(self._driver.change_settings(job.id, await _changes(request))))
         return _json(dict(self._driver.job(job.id).engine.settings()))
 
+    async def trigger_savepoint(self, request: Request) -> Response:
+        """POST ``/jobs/:id/savepoints``: ask for a savepoint."""
+        job = self._job(request)
+        wanted = savepoint_json.wanted(await _body(request))
+        trigger_id = self._driver.trigger_savepoint(job.id, wanted.form, wanted.trigger_id)
+        return _json({"request-id": trigger_id}, 202)
+
+    async def savepoint(self, request: Request) -> Response:
+        """``/jobs/:id/savepoints/:triggerid``: how far it has come."""
+        job = self._job(request)
+        return _json(savepoint_json.status(self._driver.savepoint(job.id, _hexadecimal(request, "trigger"))))
+
     def _job(self, request: Request) -> JobView:
         return self._driver.view(_hexadecimal(request, "job"))
 
@@ -178,12 +195,17 @@ class _Rest:
         return job, checkpoint
 
 
-async def _changes(request: Request) -> Mapping[str, str]:
+async def _body(request: Request) -> bytes:
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _BODY_MAX_BYTES:
             raise HTTPException(413, f"the body is larger than {_BODY_MAX_BYTES} bytes")
+    return body
+
+
+async def _changes(request: Request) -> Mapping[str, str]:
+    body = await _body(request)
     allowed = 'an object of settings, such as {"execution.checkpointing.interval": "10s"}'
     try:
         document = orjson.loads(body)

@@ -41,6 +41,23 @@ class CheckpointView:
     failure_message: str | None = None
     external_path: str | None = None
     is_discarded: bool = False
+    savepoint_format: str | None = None
+    """None of a checkpoint; of a savepoint what it was asked to be written as."""
+
+    @property
+    def is_savepoint(self) -> bool:
+        """Whether a user asked for it."""
+        return self.savepoint_format is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointView:
+    """A requested savepoint: under way while ``ended_at_us`` is None, complete while it has a location."""
+
+    requested_at_us: int
+    ended_at_us: int | None
+    location: str | None
+    failure_message: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +186,7 @@ class JobView:
     """Newest first."""
     latest_completed: CheckpointView | None
     latest_failed: CheckpointView | None
+    latest_savepoint: CheckpointView | None
     restored_id: int | None
     restored_at_us: int | None
     completed: tuple[CompletedFigures, ...]

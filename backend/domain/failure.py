@@ -73,6 +73,8 @@ _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("not all required tasks are currently running", FailureReason.NOT_ALL_TASKS_RUNNING),
     ("the minimum time between checkpoints", FailureReason.MIN_PAUSE),
     ("the maximum number of queued checkpoint requests", FailureReason.TOO_MANY_REQUESTS),
+    # The one of the two that tells of input and output is counted (FP-2), the other is not.
+    ("an exception occurred while triggering the checkpoint. io-problem detected", FailureReason.IO_FAILURE),
     ("an exception occurred while triggering the checkpoint", FailureReason.TRIGGER_FAILURE),
     ("trigger checkpoint failure", FailureReason.TRIGGER_FAILURE),
     ("an exception occurred while receiving", FailureReason.IO_FAILURE),

@@ -328,6 +328,7 @@ class TaskCheckpointing:
             barrier.restored_alignment,
             barrier.is_capped,
             task.lamport,
+            barrier.snapshot_type,
         )
         for output in task.outputs:
             for position in range(len(output.targets)):

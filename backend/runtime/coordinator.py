@@ -1,37 +1,41 @@
 """The checkpoint coordinator: trigger, collect, complete, subsume, expire, and when failures fail the job (2.2).
 
 Completed checkpoints are durable: they, the statistics and the next id outlive a failure of the job; pending ones do
-not. Only aligned and unaligned periodic checkpoints are built so far; savepoints are not.
+not. A savepoint is a checkpoint that a user asked for: it is kept apart, a restart does not use it, and nothing is
+committed for it (CO-8).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.failure import FailureReason
 from backend.runtime.config import UNLIMITED
-from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.environment import AckMessage, DeclineMessage, Environment
+from backend.runtime.failure_policy import MESSAGES, FailurePolicy
 from backend.runtime.graph import Graph
 from backend.runtime.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
 from backend.runtime.metadata import INLINE_BELOW_BYTES, StoredCheckpoint, write_checkpoint
 from backend.runtime.prng import Stream
+from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat
 from backend.runtime.scheduler import EventClass
 from backend.runtime.task import Task, TaskStatus
 
-MESSAGES: Mapping[FailureReason, str] = {
-    FailureReason.EXPIRED: "Checkpoint expired before completing.",
-    FailureReason.DECLINED: "Checkpoint was declined.",
-    FailureReason.DECLINED_SUBSUMED: "Checkpoint was canceled because a barrier from newer checkpoint was received.",
-    FailureReason.DECLINED_ON_CANCELLATION: "Task received cancellation from one of its inputs.",
-    FailureReason.INFLIGHT_LIMIT_EXCEEDED: "In-flight data limit exceeded.",
-    FailureReason.ASYNC_FAILURE: "Asynchronous task checkpoint failed.",
-    FailureReason.SUBSUMED: "Checkpoint has been subsumed.",
-    FailureReason.COORDINATOR_SUSPENDED: "Checkpoint Coordinator is suspending.",
-}
+_SAVEPOINT_REQUESTS_KEPT = 1000
+
+
+class AckOutcome(StrEnum):
+    """What became of an acknowledgement (CO-6)."""
+
+    SUCCESS = "success"
+    DUPLICATE = "duplicate"
+    UNKNOWN_TASK = "unknown-task"
+    DISCARDED = "discarded"
 
 
 @dataclass(slots=True)
@@ -71,11 +75,18 @@ class Coordinator:
         self._next_id = 1
         self._epoch = 0
         self._tick_number = 0
-        self._is_waiting_for_slot = False
+        self._queue = RequestQueue()
+        self._starting: Request | None = None
+        self._request_number = 0
         self._last_completion_us: int | None = None
-        self._consecutive_failures = 0
+        self._policy = FailurePolicy()
         self._delays = Stream(env.seed, "first trigger")
         self.completed: list[Completed] = []
+        self.savepoints: dict[int, Completed] = {}
+        """By checkpoint id; the runtime drops none (SV-2)."""
+        self.savepoint_requests: dict[int, Savepoint] = {}
+        self.latest_savepoint: CheckpointRecord | None = None
+        self.ack_outcomes: Counter[AckOutcome] = Counter()
         self.history: deque[CheckpointRecord] = deque()
         self.latest_completed: CheckpointRecord | None = None
         self.latest_failed: CheckpointRecord | None = None
@@ -105,10 +116,13 @@ class Coordinator:
         """The job failed: what is pending is lost (CO-13)."""
         self._epoch += 1
         self._tick_number += 1
-        self._is_waiting_for_slot = False
+        starting = [] if self._starting is None else [self._starting]
+        for request in [*starting, *self._queue.clear()]:
+            self._refused(request, FailureReason.COORDINATOR_SUSPENDED)
+        self._starting = None
         for checkpoint_id in sorted(self._pending):
             self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_told=False)
-        self._consecutive_failures = 0
+        self._policy.succeeded()
 
     @property
     def in_progress_count(self) -> int:
@@ -143,19 +157,61 @@ class Coordinator:
         self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._tick_number)
 
     def _tick(self, number: int) -> None:
-        if number != self._tick_number:
-            return
-        config = self._env.config
-        if len(self._pending) >= config.max_concurrent:
-            self._is_waiting_for_slot = True
-            self._schedule_tick(config.effective_interval_us)
-            return
-        pause_us = self._pause_left_us()
-        if pause_us > 0:
-            self._schedule_tick(pause_us)
-            return
-        self._schedule_tick(config.effective_interval_us)
-        self._trigger()
+        if number == self._tick_number:
+            self._schedule_tick(self._env.config.effective_interval_us)
+            self._ask(None, is_forced=False)
+
+    def request_savepoint(self, form: SavepointFormat) -> Savepoint:
+        """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3)."""
+        savepoint = Savepoint(self._request_number + 1, form, self._env.now)
+        kept = self.savepoint_requests
+        kept[savepoint.number] = savepoint
+        while len(kept) > _SAVEPOINT_REQUESTS_KEPT:
+            # The oldest that is over; as many as the queue takes may be under way, and one more of each kind.
+            over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
+            if over is None:
+                break
+            del kept[over]
+        self._ask(savepoint, is_forced=not self._env.config.is_unaligned)
+        return savepoint
+
+    def _ask(self, savepoint: Savepoint | None, *, is_forced: bool) -> None:
+        self._request_number += 1
+        request = Request(is_forced, self._env.now, self._request_number, savepoint)
+        dropped = self._queue.add(request)
+        if dropped is not None:
+            self._refused(dropped, FailureReason.TOO_MANY_REQUESTS)
+        self._start_queued(self._epoch)
+
+    def _refused(self, request: Request, reason: FailureReason) -> None:
+        """A request that never became a checkpoint: no statistics know of it, who asked does."""
+        if request.savepoint is not None:
+            request.savepoint.ended_at_us = self._env.now
+            request.savepoint.reason = reason
+            request.savepoint.message = MESSAGES[reason]
+
+    def _start_queued(self, epoch: int) -> None:
+        while epoch == self._epoch and (request := self._next_request()) is not None:
+            self._starting = request
+            self._trigger(request)
+
+    def _next_request(self) -> Request | None:
+        """CO-3, CO-4: whose turn it is, if it may start now."""
+        first = self._queue.first
+        if first is None:
+            return None
+        has_slot = len(self._pending) < self._env.config.max_concurrent
+        if first.is_periodic:
+            pause_us = self._pause_left_us()
+            if has_slot and pause_us > 0:
+                # MIN_TIME_BETWEEN_CHECKPOINTS: the request is gone, the timer asks again when the pause is over.
+                self._queue.pop()
+                self._schedule_tick(pause_us)
+                return None
+        elif any(p.barrier.needs_channel_state for p in self._pending.values()):
+            # CC-3: a savepoint waits for an unaligned checkpoint, also for one from before a change of settings.
+            return None
+        return self._queue.pop() if has_slot or first.is_forced else None
 
     def _pause_left_us(self) -> int:
         """CO-4: counted from the last completion."""
@@ -165,45 +221,51 @@ class Coordinator:
 
     def _slot_freed(self) -> None:
         """CO-3: a request that waited starts at once; where the pause forbids, when it is over (CO-4)."""
-        if not self._is_waiting_for_slot or len(self._pending) >= self._env.config.max_concurrent:
-            return
-        self._is_waiting_for_slot = False
-        pause_us = self._pause_left_us()
-        if pause_us > 0:
-            self._schedule_tick(pause_us)
-        else:
-            self._env.scheduler.after(0, EventClass.TIMER, self._start_waiting, self._epoch)
+        if len(self._queue):
+            self._env.scheduler.after(0, EventClass.TIMER, self._start_queued, self._epoch)
 
-    def _start_waiting(self, epoch: int) -> None:
-        if epoch == self._epoch and len(self._pending) < self._env.config.max_concurrent:
-            self._trigger()
-
-    def _trigger(self) -> None:
+    def _trigger(self, request: Request) -> None:
         faults, now = self._env.faults, self._env.now
         if any(task.status is not TaskStatus.RUNNING for task in self._tasks):
             # NOT_ALL_REQUIRED_TASKS_RUNNING: counted, and never listed (flink-baseline.md, quirks).
             self.total_count += 1
             self.failed_count += 1
+            self._refused(request, FailureReason.NOT_ALL_TASKS_RUNNING)
+            self._starting = None
             return
         faults.passed("coordinator.before-id")
         checkpoint_id = self._next_id
         self._next_id += 1
         faults.passed("coordinator.after-id")
-        barrier = self._barrier(checkpoint_id, now)
-        record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks))
-        self._pending[checkpoint_id] = _Pending(record, set(self._by_key), {}, barrier)
-        self.total_count += 1
-        self.history.appendleft(record)
-        while len(self.history) > self._env.config.history_size:
-            self.history.pop()
-        self._env.log.open(checkpoint_id, now)
-        self._env.scheduler.after(self._env.config.timeout_us, EventClass.TIMER, self._expire, checkpoint_id)
+        savepoint = request.savepoint
+        barrier = self._barrier(checkpoint_id, now) if savepoint is None else _savepoint_barrier(checkpoint_id, now)
+        record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), savepoint=savepoint)
+        if savepoint is not None:
+            savepoint.checkpoint_id = checkpoint_id
+        self._open(record)
+        self._starting = None
+        if self._is_failing("coordinator.location"):
+            self._fail(checkpoint_id, FailureReason.IO_FAILURE)
+            return
         faults.passed("coordinator.before-first-rpc")
         for task in self._tasks:
             if task.source is not None:
                 self._env.send("rpc.trigger", _to_mailbox, (task, barrier))
                 faults.passed("coordinator.between-rpcs")
         faults.passed("coordinator.after-last-rpc")
+
+    def _open(self, record: CheckpointRecord) -> None:
+        self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier)
+        self.total_count += 1
+        self.history.appendleft(record)
+        while len(self.history) > self._env.config.history_size:
+            self.history.pop()
+        self._env.log.open(record.id, record.triggered_at_us)
+        self._env.scheduler.after(self._env.config.timeout_us, EventClass.TIMER, self._expire, record.id)
+
+    def _is_failing(self, point: str) -> bool:
+        fault = self._env.faults.message(point)
+        return fault is not None and fault.action == "error"
 
     def _barrier(self, checkpoint_id: int, now_us: int) -> Barrier:
         """OPT-2."""
@@ -223,8 +285,12 @@ class Coordinator:
         self._env.faults.passed("coordinator.on-ack")
         pending = self._pending.get(message.checkpoint_id)
         task = self._by_key.get(message.task)
-        if pending is None or task is None or task.attempt != message.attempt or message.task not in pending.waiting:
+        outcome = _outcome(message, pending, task)
+        self.ack_outcomes[outcome] += 1
+        if outcome is not AckOutcome.SUCCESS:
             return
+        assert pending is not None
+        assert task is not None
         pending.waiting.discard(message.task)
         pending.snapshots[message.task] = message.snapshot
         pending.record.acks[message.task] = Ack(self._env.now, message.measured)
@@ -246,30 +312,45 @@ class Coordinator:
             self._fail(message.checkpoint_id, message.reason)
 
     def _complete(self, pending: _Pending) -> None:
-        """CO-7: metadata, store, subsume, notify."""
+        """CO-7: metadata, store, subsume, notify. A savepoint is stored apart, and that is all (CO-8)."""
         faults = self._env.faults
         record = pending.record
         faults.passed("coordinator.before-metadata")
+        if self._is_failing("coordinator.metadata"):
+            self._fail(record.id, FailureReason.FINALIZE_FAILURE)
+            return
         completed = Completed(record, dict(pending.snapshots))
         faults.passed("coordinator.after-metadata")
-        self.completed.append(completed)
         record.state = CheckpointState.COMPLETED
         del self._pending[record.id]
-        while len(self.completed) > self._env.config.num_retained:
-            self.completed.pop(0).record.is_discarded = True
-        self.completed_count += 1
-        self.latest_completed = record
-        self.all_completed.append(record)
-        self._last_completion_us = self._env.now
-        self._consecutive_failures = 0
-        faults.passed("coordinator.after-store")
-        for older in sorted(k for k in self._pending if k < record.id):
-            self._fail(older, FailureReason.SUBSUMED)
-        for task in self._tasks:
-            self._env.send("rpc.notify", _notify, (task, record.id))
-            faults.passed("coordinator.between-notifies")
+        self._count_completed(record)
+        if record.savepoint is not None:
+            self.savepoints[record.id] = completed
+            self.latest_savepoint = record
+            record.savepoint.ended_at_us = self._env.now
+            faults.passed("coordinator.after-store")
+        else:
+            self._store(completed)
+            faults.passed("coordinator.after-store")
+            for older in sorted(k for k, p in self._pending.items() if k < record.id and not p.record.is_savepoint):
+                self._fail(older, FailureReason.SUBSUMED)
+            for task in self._tasks:
+                self._env.send("rpc.notify", _notify, (task, record.id))
+                faults.passed("coordinator.between-notifies")
         self._terminal(record)
         self._slot_freed()
+
+    def _count_completed(self, record: CheckpointRecord) -> None:
+        self.completed_count += 1
+        self.all_completed.append(record)
+        self._last_completion_us = self._env.now
+        self._policy.succeeded()
+
+    def _store(self, completed: Completed) -> None:
+        self.completed.append(completed)
+        self.latest_completed = completed.record
+        while len(self.completed) > self._env.config.num_retained:
+            self.completed.pop(0).record.is_discarded = True
 
     # --- failing --------------------------------------------------------------------------------------------------
 
@@ -288,6 +369,9 @@ class Coordinator:
         record.message = MESSAGES.get(reason, "Checkpoint was declined.")
         self.failed_count += 1
         self.latest_failed = record
+        if record.savepoint is not None:
+            record.savepoint.ended_at_us = self._env.now
+            record.savepoint.reason, record.savepoint.message = reason, record.message
         self._terminal(record)
         if not is_told:
             return
@@ -295,17 +379,27 @@ class Coordinator:
         for task in self._tasks:
             self._env.send("rpc.abort", _abort, (task, checkpoint_id, newest.record.id if newest else 0))
         tolerable = self._env.config.tolerable_failures
-        if reason.is_counted and tolerable != UNLIMITED:
-            self._consecutive_failures += 1
-            if self._consecutive_failures > tolerable:
-                self._consecutive_failures = 0
-                self._on_job_failure(reason)
-                return
+        if self._policy.failed(reason, is_savepoint=record.is_savepoint, tolerable=tolerable):
+            self._on_job_failure(reason)
+            return
         self._slot_freed()
 
     def _terminal(self, record: CheckpointRecord) -> None:
         if self.on_terminal is not None:
             self.on_terminal(record)
+
+
+def _savepoint_barrier(checkpoint_id: int, now_us: int) -> Barrier:
+    """OPT-2, SV-1: aligned for good, whatever the checkpoints are."""
+    return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, snapshot_type=SnapshotType.SAVEPOINT)
+
+
+def _outcome(message: AckMessage, pending: _Pending | None, task: Task | None) -> AckOutcome:
+    if task is None or task.attempt != message.attempt:
+        return AckOutcome.UNKNOWN_TASK
+    if pending is None:
+        return AckOutcome.DISCARDED
+    return AckOutcome.SUCCESS if message.task in pending.waiting else AckOutcome.DUPLICATE
 
 
 def _to_mailbox(message: tuple[Task, Barrier]) -> None:

@@ -99,6 +99,13 @@ class Alignment(Enum):
     FORCED_ALIGNED = "forced-aligned"
 
 
+class SnapshotType(Enum):
+    """What the snapshots behind a barrier are for (OPT-1)."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+
+
 @dataclass(frozen=True, slots=True)
 class Barrier:
     """A checkpoint barrier with its options (OPT-1). ``aligned_timeout_us`` is None where it cannot time out.
@@ -114,6 +121,7 @@ class Barrier:
     restored_alignment: Alignment | None = None
     is_capped: bool = False
     lamport: int = 0
+    snapshot_type: SnapshotType = SnapshotType.CHECKPOINT
 
     @property
     def is_timeoutable(self) -> bool:

@@ -52,7 +52,8 @@ RECOVERY_POINTS = (
     "recovery.before-new-data",
 )
 MESSAGE_POINTS = ("rpc.trigger", "rpc.ack", "rpc.notify", "rpc.abort")
-STORE_POINTS = ("store.write",)
+STORE_POINTS = ("store.write", "coordinator.location", "coordinator.metadata")
+"""With the action ``error`` a write fails: of a snapshot, of a checkpoint's place, of its metadata."""
 POINTS = (
     *COORDINATOR_POINTS,
     *TASK_POINTS,

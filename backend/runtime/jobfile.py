@@ -25,11 +25,20 @@ from backend.runtime.graph import (
     VertexKind,
     VertexSpec,
 )
+from backend.runtime.requests import SavepointFormat
 from backend.runtime.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
 
 _FILE_BYTES_MAX = 1 << 20
 _SUBTASKS_MAX = 4096
 _HOUR_US = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointSpec:
+    """A savepoint that the job file asks for at a virtual time."""
+
+    at_us: int
+    format: SavepointFormat = SavepointFormat.CANONICAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,7 @@ class JobSpec:
     graph: Graph
     store: StoreSpec = field(default_factory=StoreSpec)
     faults: tuple[FaultSpec, ...] = ()
+    savepoints: tuple[SavepointSpec, ...] = ()
 
     def with_config(self, changes: Mapping[str, object]) -> JobSpec:
         """The same job with some settings replaced.
@@ -94,13 +104,14 @@ def load_job_toml(text: str) -> JobSpec:
 def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     """Read a job from a parsed document; errors as ``load_job``."""
     reader = _Reader()
-    root = reader.table(document, "", {"name", "seed", "config", "vertex", "edge", "store", "fault"})
+    root = reader.table(document, "", {"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint"})
     name = root.text("name", "", most=200)
     seed = root.whole("seed", 0, 0, 2**63 - 1)
     vertices = [_vertex(reader, row, f"vertex[{i}]") for i, row in enumerate(root.rows("vertex"))]
     edges = [_edge(reader, row, f"edge[{i}]") for i, row in enumerate(root.rows("edge"))]
     store = _store(reader.table(root.mapping("store"), "store", {"latency", "bytes_per_s"}))
     faults = tuple(_fault(reader, row, f"fault[{i}]") for i, row in enumerate(root.rows("fault")))
+    savepoints = tuple(_savepoint(reader, row, f"savepoint[{i}]") for i, row in enumerate(root.rows("savepoint")))
     if not name:
         reader.problem("name", "is missing", "text")
     if not vertices:
@@ -111,7 +122,7 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     reader.raise_problems()
     graph = plans.ordered(vertices, edges)
     plans.validate(graph, config)
-    return JobSpec(name, seed, config, graph, store, faults)
+    return JobSpec(name, seed, config, graph, store, faults, savepoints)
 
 
 def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
@@ -332,4 +343,14 @@ def _fault(reader: _Reader, value: object, where: str) -> FaultSpec:
         at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
         action=row.word("action", "crash", ACTIONS),
         delay_us=row.scaled("delay", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000),
+    )
+
+
+def _savepoint(reader: _Reader, value: object, where: str) -> SavepointSpec:
+    row = reader.table(value, where, {"at", "format"})
+    if not row.has("at"):
+        reader.problem(f"{where}.at", "is missing", DURATION_WORDS)
+    return SavepointSpec(
+        at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
+        format=SavepointFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
     )

@@ -18,15 +18,17 @@ from backend.runtime.buffers import OutputPool
 from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.config import RuntimeConfig
-from backend.runtime.coordinator import MESSAGES, Coordinator
+from backend.runtime.coordinator import Coordinator
 from backend.runtime.debloating import Debloating
 from backend.runtime.environment import Environment
+from backend.runtime.failure_policy import MESSAGES
 from backend.runtime.faults import Faults, InducedFailure
 from backend.runtime.graph import route
-from backend.runtime.jobfile import JobSpec
+from backend.runtime.jobfile import JobSpec, SavepointSpec
 from backend.runtime.metadata import StoredCheckpoint, read_checkpoint, restored_graph, restored_snapshots
 from backend.runtime.provenance import Provenance
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
+from backend.runtime.requests import Savepoint, SavepointFormat
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.storage import Ledger, SnapshotStore
 from backend.runtime.task import Output, Task, TaskStatus
@@ -93,6 +95,8 @@ class Engine:
         if self._start_from is not None:
             self.coordinator.continue_after(self._start_from.id)
         scheduler.at(0, EventClass.RPC, self._deploy)
+        for savepoint in spec.savepoints:
+            scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
         scheduler.at(config.metric_period_us, EventClass.TIMER, self._sample)
 
     # --- what callers do ------------------------------------------------------------------------------------------
@@ -135,6 +139,16 @@ class Engine:
         self.scheduler.fold(text)
         self.env.config = changed
         self.debloating.reconfigured()
+
+    def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
+        """Ask for a savepoint now; the answer changes as it goes on."""
+        self.scheduler.fold(f"savepoint {form}")
+        return self.coordinator.request_savepoint(form)
+
+    def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
+        """What another job can begin from; None where there is no such savepoint."""
+        kept = self.coordinator.savepoints.get(checkpoint_id)
+        return None if kept is None else kept.stored(self.env.graph)
 
     def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
         """Barrier events of a checkpoint; None where it is not kept."""
@@ -244,6 +258,9 @@ class Engine:
             exclusive=config.exclusive_buffers,
             floating=floating,
         )
+
+    def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:
+        self.coordinator.request_savepoint(savepoint.format)
 
     # --- failing --------------------------------------------------------------------------------------------------
 

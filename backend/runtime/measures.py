@@ -8,7 +8,8 @@ from enum import Enum
 
 from backend.domain.failure import FailureReason
 from backend.runtime.channel import ChannelKey
-from backend.runtime.elements import Barrier
+from backend.runtime.elements import Barrier, SnapshotType
+from backend.runtime.requests import Savepoint
 from backend.runtime.state import OperatorSnapshot
 
 TaskKey = tuple[int, int]
@@ -84,6 +85,13 @@ class CheckpointRecord:
     reason: FailureReason | None = None
     message: str | None = None
     is_discarded: bool = False
+    savepoint: Savepoint | None = None
+    """Whose request it is; None of a periodic checkpoint."""
+
+    @property
+    def is_savepoint(self) -> bool:
+        """Whether a user asked for it and owns it (SV-2)."""
+        return self.barrier.snapshot_type is SnapshotType.SAVEPOINT
 
     @property
     def latest_ack_us(self) -> int | None:

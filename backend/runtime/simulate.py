@@ -76,7 +76,7 @@ def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any
 
 
 def _summary(terminal: list[CheckpointRecord]) -> dict[str, Any]:
-    completed = [r for r in terminal if r.failed_at_us is None]
+    completed = [r for r in terminal if r.failed_at_us is None and not r.is_savepoint]
     durations = sorted(r.end_to_end_us or 0 for r in completed)
     persisted = sorted(r.persisted_bytes for r in completed)
     return {
@@ -98,6 +98,7 @@ def _checkpoint(engine: Engine, record: CheckpointRecord) -> dict[str, Any]:
     last = max(record.acks.items(), key=lambda item: (item[1].at_us, item[0]), default=None)
     return {
         "id": record.id,
+        "type": record.barrier.snapshot_type.value,
         "status": record.state.value,
         "triggered_at_us": record.triggered_at_us,
         "end_to_end_us": record.end_to_end_us,

@@ -79,7 +79,9 @@ def drawn_job(seed: int) -> JobSpec:
         {"from": "map", "to": "keyed", "partitioner": "hash"},
     ]
     store = {"latency": one_of("1 ms", "5 ms", "80 ms"), "bytes_per_s": "10 mb"}
+    savepoints = _drawn_savepoints(seed)
     document = {"name": "drawn", "seed": seed, "config": settings, "vertex": vertices, "edge": edges, "store": store}
+    document["savepoint"] = savepoints
     points = points_of(protocol)
     plan = [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(30)) for _ in range(draws.below(5))]
     plan += [
@@ -112,9 +114,14 @@ def _drawn_options(seed: int) -> dict[str, object]:
     }
 
 
+def _drawn_savepoints(seed: int) -> list[dict[str, str]]:
+    draws = Stream(seed, "drawn savepoints")
+    return [{"at": f"{20 + draws.below(1_500)} ms"} for _ in range(draws.below(6))]
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_no_setting_loses_doubles_or_stops_anything(part: int) -> None:
-    restores = 0
+    restores = savepoints = 0
     for seed in range(part, _SEEDS, 4):
         engine = Engine(drawn_job(seed), keeps_rows=True)
         engine.run_until(_RELAXED_FROM_US)
@@ -125,5 +132,7 @@ def test_no_setting_loses_doubles_or_stops_anything(part: int) -> None:
         problems = exactly_once_violations(engine.ledger.rows, _RECORDS)
         assert not problems, f"seed {seed}: {problems}"
         restores += engine.coordinator.restored_count
+        savepoints += len(engine.coordinator.savepoints)
         assert engine.coordinator.completed_count > 0, f"seed {seed}"
     assert restores > 5
+    assert savepoints > 5

@@ -1,0 +1,144 @@
+"""Savepoints over the live runtime's REST, in Flink's shapes, and what the collector and the diagnosis make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.runtime_driver import LiveJob, RuntimeDriver
+from backend.api.runtime_engine import build_live_engine, job_run_id
+from backend.api.runtime_rest import PREFIX, create_runtime_app
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec
+from tests.support.runtime_jobs import small_job
+
+_ORIGIN_MS = 1_760_000_000_000
+
+
+class _Runtime:
+    """One live job on a clock of the test's, and its REST."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.now_s = 0.0
+        self.job = LiveJob(job_run_id(spec.name, _ORIGIN_MS), build_live_engine(spec), _ORIGIN_MS, 0.0)
+        self._driver = RuntimeDriver([self.job], lambda: self.now_s)
+        app = create_runtime_app(self._driver, version="0.1.0")
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:8081{PREFIX}", timeout=10
+        )
+        self.root = f"/jobs/{self.job.id}"
+
+    def advance_to(self, at_s: float) -> None:
+        self.now_s = at_s
+        while self._driver.advance(self.job):
+            pass
+        self.job.view = None
+
+    async def get(self, path: str) -> Any:
+        answer = await self.client.get(self.root + path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def trigger(self, **body: object) -> str:
+        answer = await self.client.post(f"{self.root}/savepoints", json=body)
+        assert answer.status_code == 202, answer.text
+        assert list(answer.json()) == ["request-id"]
+        return str(answer.json()["request-id"])
+
+
+@pytest.mark.anyio
+async def test_a_savepoint_is_triggered_asked_after_and_listed_as_one() -> None:
+    runtime = _Runtime(small_job("unaligned", records=None, config={"web.checkpoints.history": 100}))
+    runtime.advance_to(0.5)
+    request_id = await runtime.trigger(formatType="NATIVE")
+    assert await runtime.get(f"/savepoints/{request_id}") == {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    runtime.advance_to(2.5)
+    answer = await runtime.get(f"/savepoints/{request_id}")
+    assert answer["status"] == {"id": "COMPLETED"}
+    assert answer["request-to-end-ms"] > 0
+    checkpoints = await runtime.get("/checkpoints")
+    latest = checkpoints["latest"]
+    savepoint = latest["savepoint"]
+    assert answer["operation"] == {"location": savepoint["external_path"]}
+    assert (savepoint["is_savepoint"], savepoint["savepointFormat"]) == (True, "NATIVE")
+    assert savepoint["checkpoint_type"] == "SAVEPOINT"
+    assert savepoint["persisted_data"] == 0
+    assert savepoint["discarded"] is False
+    assert latest["completed"]["id"] != savepoint["id"]
+    assert latest["completed"]["is_savepoint"] is False
+    detail = await runtime.get(f"/checkpoints/details/{savepoint['id']}")
+    assert detail["is_savepoint"] is True
+    assert detail["num_acknowledged_subtasks"] == detail["num_subtasks"] == 6
+
+
+@pytest.mark.anyio
+async def test_one_trigger_id_triggers_once_and_an_empty_body_will_do() -> None:
+    runtime = _Runtime(small_job("aligned", records=None))
+    runtime.advance_to(0.5)
+    own = "0123456789abcdef" * 2
+    assert await runtime.trigger(triggerId=own) == own
+    assert await runtime.trigger(triggerId=own) == own
+    bare = await runtime.client.post(f"{runtime.root}/savepoints")
+    assert bare.status_code == 202
+    runtime.advance_to(3.0)
+    view = runtime.job.engine.view(job_id=runtime.job.id, origin_epoch_ms=_ORIGIN_MS, lag_ms=0)
+    assert view.latest_savepoint is not None
+    assert view.latest_savepoint.savepoint_format == "CANONICAL"
+    assert len(runtime.job.savepoints) == 2
+    for request_id in (own, bare.json()["request-id"]):
+        assert (await runtime.get(f"/savepoints/{request_id}"))["operation"]["location"].startswith("runtime:/")
+
+
+@pytest.mark.anyio
+async def test_a_failed_savepoint_says_why_and_shows_no_stack() -> None:
+    plan = (FaultSpec("coordinator.metadata", at_us=500_000, action="error"),)
+    runtime = _Runtime(small_job("aligned", records=None, plan=plan).with_config({
+        "execution.checkpointing.interval": "1 h",
+    }))  # fmt: skip
+    runtime.advance_to(0.6)
+    request_id = await runtime.trigger()
+    runtime.advance_to(3.0)
+    answer = await runtime.get(f"/savepoints/{request_id}")
+    cause = answer["operation"]["failure-cause"]
+    assert answer["status"] == {"id": "COMPLETED"}
+    assert cause["class"].endswith("CheckpointException")
+    assert cause["stack-trace"].endswith("Failure to finalize checkpoint.")
+    assert "Traceback" not in str(answer)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"{", "body"),
+        (b"[]", "body"),
+        (b'{"formatType": "ZIP"}', "formatType"),
+        (b'{"formatType": 5}', "formatType"),
+        (b'{"target-directory": "/somewhere"}', "target-directory"),
+        (b'{"cancel-job": true}', "cancel-job"),
+        (b'{"triggerId": "../x"}', "triggerId"),
+        (b'{"what": 1}', "what"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_and_nothing_is_triggered(body: bytes, field: str) -> None:
+    runtime = _Runtime(small_job("aligned", records=None))
+    answer = await runtime.client.post(f"{runtime.root}/savepoints", content=body)
+    assert answer.status_code == 400, answer.text
+    assert [p["field"] for p in answer.json()["problems"]] == [field]
+    assert runtime.job.savepoints == {}
+
+
+@pytest.mark.anyio
+async def test_unknown_requests_are_not_found_and_other_sites_may_trigger_nothing() -> None:
+    runtime = _Runtime(small_job("aligned", records=None))
+    assert (await runtime.client.get(f"{runtime.root}/savepoints/{'0' * 32}")).status_code == 404
+    assert (await runtime.client.get(f"{runtime.root}/savepoints/xyz")).status_code == 400
+    assert (await runtime.client.post(f"/jobs/{'0' * 32}/savepoints")).status_code == 404
+    assert (await runtime.client.get(f"{runtime.root}/savepoints")).status_code == 405
+    headers = {"origin": "http://evil.example"}
+    answer = await runtime.client.post(f"{runtime.root}/savepoints", headers=headers)
+    assert answer.status_code == 403
+    assert (await runtime.client.post(f"{runtime.root}/savepoints", content=b" " * 70_000)).status_code == 413
+    assert runtime.job.savepoints == {}

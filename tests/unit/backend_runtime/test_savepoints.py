@@ -1,0 +1,321 @@
+"""Requests and savepoints: whose turn it is, what a savepoint may and may not do, and what its failure counts.
+
+The job is that of the coordinator's rules: two subtasks, and checkpoints that take as long as the store does.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.errors import InvalidInputError
+from backend.domain.failure import FailureReason
+from backend.runtime.coordinator import AckOutcome
+from backend.runtime.elements import Alignment, SnapshotType
+from backend.runtime.failure_policy import FailurePolicy
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointState
+from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat
+from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job
+
+_CP = "execution.checkpointing."
+
+
+def _job(*, store_ms: int = 10, plan: tuple[FaultSpec, ...] = (), **settings: str | int | bool) -> JobSpec:
+    config: dict[str, object] = {
+        f"{_CP}interval": "100 ms",
+        f"{_CP}tolerable-failed-checkpoints": "unlimited",
+        "runtime.cost.rpc-latency": "1 us",
+        "runtime.cost.barrier": "0 us",
+        "runtime.cost.sync": "0 us",
+        "restart-strategy.fixed-delay.delay": "30 ms",
+        "web.checkpoints.history": 100,
+    }
+    config |= {f"{_CP}{name.replace('_', '-')}": value for name, value in settings.items()}
+    document = {
+        "name": "two",
+        "seed": 1,
+        "config": config,
+        "vertex": [
+            {"id": "source", "kind": "source", "rate": 200, "cost_us": 1},
+            {"id": "sink", "kind": "sink", "cost_us": 1},
+        ],
+        "edge": [{"from": "source", "to": "sink", "partitioner": "forward"}],
+        "store": {"latency": f"{store_ms} ms", "bytes_per_s": 1_000_000_000_000},
+    }
+    return load_job_document(document).with_faults(plan)
+
+
+def _request(number: int, *, savepoint: bool, forced: bool = False) -> Request:
+    asked = Savepoint(number, SavepointFormat.CANONICAL, number) if savepoint else None
+    return Request(forced, number, number, asked)
+
+
+def test_savepoints_come_first_then_forced_ones_then_by_time() -> None:
+    queue = RequestQueue()
+    for request in (
+        _request(1, savepoint=False),
+        _request(2, savepoint=True),
+        _request(3, savepoint=True, forced=True),
+        _request(4, savepoint=True),
+    ):
+        assert queue.add(request) is None
+    assert [queue.pop().number for _ in range(4)] == [3, 2, 4, 1]
+
+
+def test_a_second_periodic_request_asks_for_the_same() -> None:
+    queue = RequestQueue()
+    queue.add(_request(1, savepoint=False))
+    dropped = queue.add(_request(2, savepoint=False))
+    assert dropped is not None
+    assert dropped.number == 2
+    assert len(queue) == 1
+
+
+def test_a_full_queue_lets_go_of_the_periodic_request_and_then_takes_no_more() -> None:
+    queue = RequestQueue(limit=3)
+    for number in (1, 2):
+        queue.add(_request(number, savepoint=True))
+    queue.add(_request(3, savepoint=False))
+    dropped = queue.add(_request(4, savepoint=True))
+    assert dropped is not None
+    assert dropped.is_periodic
+    again = queue.add(_request(5, savepoint=True))
+    assert again is not None
+    assert again.number == 5
+    assert queue.add(_request(6, savepoint=False)) is not None
+    assert [queue.pop().number for _ in range(3)] == [1, 2, 4]
+
+
+def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_only_slot() -> None:
+    engine = Engine(_job(store_ms=80))
+    engine.run_until(150_000)
+    while not engine.coordinator.in_progress_count:
+        engine.run_until(engine.now_us + 1_000)
+    asked_us = engine.now_us
+    savepoint = engine.request_savepoint()
+    assert engine.coordinator.in_progress_count == 2
+    engine.run_until(engine.now_us + 150_000)
+    assert savepoint.reason is None
+    # The store writes one thing at a time; otherwise nothing waited.
+    assert asked_us + 80_000 <= (savepoint.ended_at_us or 0) <= asked_us + 100_000
+    record = next(r for r in engine.coordinator.history if r.id == savepoint.checkpoint_id)
+    assert record.triggered_at_us == asked_us
+
+
+def test_with_unaligned_checkpoints_a_savepoint_waits_for_the_slot_and_goes_first() -> None:
+    engine = Engine(_unaligned(store_ms=130))
+    engine.run_until(250_000)
+    while not engine.coordinator.in_progress_count:
+        engine.run_until(engine.now_us + 1_000)
+    (pending,) = [r for r in engine.coordinator.history if r.state is CheckpointState.IN_PROGRESS]
+    savepoint = engine.request_savepoint(SavepointFormat.NATIVE)
+    assert engine.coordinator.in_progress_count == 1
+    engine.run_until(pending.triggered_at_us + 700_000)
+    done = next(r for r in engine.coordinator.history if r.id == savepoint.checkpoint_id)
+    assert done.id == pending.id + 1
+    assert pending.latest_ack_us is not None
+    assert done.triggered_at_us == pending.latest_ack_us
+    assert (done.barrier.alignment, done.barrier.snapshot_type) == (Alignment.ALIGNED, SnapshotType.SAVEPOINT)
+    assert done.barrier.aligned_timeout_us is None
+    assert savepoint.request_to_end_us == (savepoint.ended_at_us or 0) - savepoint.requested_at_us > 130_000
+
+
+def _unaligned(*, store_ms: int) -> JobSpec:
+    return _job(store_ms=store_ms).with_config({f"{_CP}unaligned.enabled": True})
+
+
+def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point() -> None:
+    # Checkpoint acknowledgements come very late, those of the savepoint at once: it is complete first.
+    late = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=400_000) for _ in range(2))
+    spec = _job(plan=late, max_concurrent_checkpoints=1)
+    engine = Engine(spec, keeps_rows=True)
+    while not engine.coordinator.in_progress_count:
+        engine.run_until(engine.now_us + 1_000)
+    engine.run_until(engine.now_us + 20_000)
+    savepoint = engine.request_savepoint()
+    engine.run_until(engine.now_us + 50_000)
+    assert savepoint.ended_at_us is not None
+    assert savepoint.reason is None
+    assert engine.coordinator.in_progress_count == 1, "the older checkpoint is still pending"
+    assert engine.coordinator.newest is None
+    assert engine.coordinator.latest_completed is None
+    assert engine.coordinator.latest_savepoint is not None
+    assert list(engine.coordinator.savepoints) == [savepoint.checkpoint_id]
+    assert engine.ledger.committed_count == 0, "nothing is committed for a savepoint"
+    engine.run_until(engine.now_us + 500_000)
+    assert engine.coordinator.newest is not None
+    assert engine.ledger.committed_count > 0
+
+
+def test_a_newer_checkpoint_does_not_subsume_a_pending_savepoint() -> None:
+    late = (FaultSpec("rpc.ack", at_us=350_000, action="delay", delay_us=600_000),)
+    engine = Engine(_job(plan=late, max_concurrent_checkpoints=3))
+    engine.run_until(350_000)
+    assert not engine.coordinator.in_progress_count
+    savepoint = engine.request_savepoint()
+    engine.run_until(engine.now_us + 500_000)
+    newest = engine.coordinator.newest
+    assert newest is not None
+    assert newest.record.id > (savepoint.checkpoint_id or 0)
+    assert savepoint.ended_at_us is None
+    engine.run_until(engine.now_us + 300_000)
+    assert savepoint.ended_at_us is not None
+    assert savepoint.reason is None
+
+
+def test_a_restart_uses_the_newest_checkpoint_and_not_a_newer_savepoint() -> None:
+    spec = _job(plan=(FaultSpec("source.after-emit", at_us=405_000),))
+    engine = Engine(spec)
+    engine.run_until(395_000)
+    savepoint = engine.request_savepoint()
+    engine.run_until(404_000)
+    engine.run_until(600_000)
+    assert engine.restart_count == 1
+    assert engine.restored_id is not None
+    assert engine.restored_id < (savepoint.checkpoint_id or 0)
+
+
+def test_a_requested_savepoint_is_told_why_it_failed() -> None:
+    engine = Engine(_job(plan=(FaultSpec("rpc.ack", hit=3, at_us=300_000, action="drop"),), timeout="200 ms"))
+    engine.run_until(300_000)
+    savepoint = engine.request_savepoint()
+    restarting = Engine(_job(plan=(FaultSpec("source.after-emit", at_us=300_000),)))
+    restarting.run_until(306_000)
+    refused = restarting.request_savepoint()
+    engine.run_until(900_000)
+    assert (refused.reason, refused.checkpoint_id) == (FailureReason.NOT_ALL_TASKS_RUNNING, None)
+    assert savepoint.ended_at_us is not None
+
+
+def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
+    engine = Engine(_job(store_ms=500, plan=(FaultSpec("source.after-emit", at_us=400_000),)))
+    engine.run_until(380_000)
+    running = engine.request_savepoint()
+    engine.run_until(500_000)
+    assert running.reason is FailureReason.COORDINATOR_SUSPENDED
+    waiting_job = Engine(
+        _unaligned(store_ms=500).with_faults((FaultSpec("source.after-emit", at_us=400_000),)),
+    )
+    waiting_job.run_until(380_000)
+    waiting = waiting_job.request_savepoint()
+    assert waiting.checkpoint_id is None
+    waiting_job.run_until(500_000)
+    assert (waiting.reason, waiting.checkpoint_id) == (FailureReason.COORDINATOR_SUSPENDED, None)
+
+
+@pytest.mark.parametrize(
+    ("point", "reason", "words"),
+    [
+        ("coordinator.metadata", FailureReason.FINALIZE_FAILURE, "Failure to finalize checkpoint."),
+        (
+            "coordinator.location",
+            FailureReason.IO_FAILURE,
+            "An Exception occurred while triggering the checkpoint. IO-problem detected.",
+        ),
+    ],
+)
+def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
+    point: str, reason: FailureReason, words: str
+) -> None:
+    engine = Engine(_job(plan=(FaultSpec(point, hit=2, action="error"),)))
+    engine.run_until(500_000)
+    failed = engine.coordinator.latest_failed
+    assert failed is not None
+    assert (failed.id, failed.reason, failed.message) == (2, reason, words)
+    assert engine.restart_count == 0
+    assert engine.coordinator.completed_count >= 3
+    strict = Engine(_job(plan=(FaultSpec(point, hit=2, action="error"),), tolerable_failed_checkpoints=0))
+    strict.run_until(500_000)
+    assert strict.restart_count == 1
+    # The same failure of a savepoint is the coordinator's own, and no sign of a sick job (FP-6).
+    asked = Engine(_job(plan=(FaultSpec(point, at_us=350_000, action="error"),), tolerable_failed_checkpoints=0))
+    asked.run_until(350_000)
+    while asked.coordinator.in_progress_count:
+        asked.run_until(asked.now_us + 1_000)
+    savepoint = asked.request_savepoint()
+    asked.run_until(asked.now_us + 20_000)
+    assert (savepoint.reason, savepoint.message) == (reason, words)
+    asked.run_until(800_000)
+    assert asked.restart_count == 0
+
+
+def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not() -> None:
+    policy = FailurePolicy()
+    for reason in (FailureReason.EXPIRED, FailureReason.FINALIZE_FAILURE, FailureReason.IO_FAILURE):
+        assert not policy.failed(reason, is_savepoint=True, tolerable=0)
+        assert policy.failed(reason, is_savepoint=False, tolerable=0)
+    for reason in (FailureReason.DECLINED, FailureReason.ASYNC_FAILURE):
+        assert policy.failed(reason, is_savepoint=True, tolerable=0)
+    assert not policy.failed(FailureReason.SUBSUMED, is_savepoint=False, tolerable=0)
+
+
+def test_each_acknowledgement_is_told_apart() -> None:
+    twice = tuple(FaultSpec("rpc.ack", hit=1, action="duplicate") for _ in range(4))
+    late = (FaultSpec("rpc.ack", hit=2, action="delay", delay_us=300_000),)
+    engine = Engine(_job(plan=(*twice, *late), timeout="150 ms"))
+    engine.run_until(1_000_000)
+    outcomes = engine.coordinator.ack_outcomes
+    assert outcomes[AckOutcome.SUCCESS] >= 10
+    assert outcomes[AckOutcome.DUPLICATE] + outcomes[AckOutcome.DISCARDED] >= 4
+    assert outcomes[AckOutcome.DISCARDED] >= 1
+    crashed = Engine(
+        _job(
+            plan=(
+                FaultSpec("rpc.ack", hit=5, action="delay", delay_us=300_000),
+                FaultSpec("source.after-emit", at_us=400_000),
+            )
+        )
+    )
+    crashed.run_until(1_000_000)
+    assert crashed.coordinator.ack_outcomes[AckOutcome.UNKNOWN_TASK] == 1
+
+
+def test_more_requests_than_the_queue_holds_are_refused() -> None:
+    engine = Engine(_unaligned(store_ms=5_000))
+    engine.run_until(200_000)
+    asked = [engine.request_savepoint() for _ in range(1_002)]
+    refused = [s for s in asked if s.reason is FailureReason.TOO_MANY_REQUESTS]
+    assert refused == asked[-2:]
+
+
+def test_a_job_file_asks_for_savepoints_at_times() -> None:
+    document = {
+        "name": "asks",
+        "vertex": [{"id": "s", "kind": "source", "rate": 10}],
+        "savepoint": [{"at": "1 s"}, {"at": "1500 ms", "format": "native"}],
+    }
+    engine = Engine(load_job_document(document))
+    engine.run_until(2_000_000)
+    asked = list(engine.coordinator.savepoint_requests.values())
+    assert [(s.requested_at_us, s.format.value) for s in asked] == [(1_000_000, "CANONICAL"), (1_500_000, "NATIVE")]
+    assert [s.reason for s in asked] == [None, None]
+    for wrong in ({}, {"at": "soon"}, {"at": "1 s", "format": "zip"}, {"at": "1 s", "where": "/"}):
+        with pytest.raises(InvalidInputError):
+            load_job_document({**document, "savepoint": [wrong]})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_job_started_from_a_savepoint_goes_on_where_it_was_taken(protocol: str) -> None:
+    records = 3 * RECORDS
+    spec = small_job(protocol, seed=3, task_managers=2, records=records)
+    first = Engine(spec, keeps_rows=True)
+    first.run_until(450_000)
+    # No later checkpoint commits what comes behind the savepoint.
+    first.set_config({f"{_CP}interval": "1 h"})
+    first.run_until(700_000)
+    savepoint = first.request_savepoint()
+    while savepoint.ended_at_us is None:
+        first.run_until(first.now_us + 1_000)
+    assert savepoint.checkpoint_id is not None
+    assert 0 < first.ledger.committed_count < records
+    start = first.savepoint(savepoint.checkpoint_id)
+    assert start is not None
+    assert not start.snapshots.has_channel_state, "a savepoint is aligned, whatever the checkpoints are"
+    second = Engine(spec, keeps_rows=True, starts_from=start)
+    while second.ledger.committed_count < records and second.now_us < 30_000_000:
+        second.run_until(second.now_us + 100_000)
+    assert exactly_once_violations(second.ledger.rows, records) == []
+    assert min(r.id for r in second.coordinator.history) > savepoint.checkpoint_id
+    assert first.savepoint(99_999) is None

@@ -1,13 +1,10 @@
-"""What one subtask does for checkpoints: carries out the protocol's commands, takes snapshots, acknowledges (2.3).
+"""What one subtask does for checkpoints: hears of barriers, carries out the protocol's commands, gives up (2.3, TE-1).
 
-Order of one snapshot, atomic towards records (TE-1 to TE-8): forward the barrier, close what needs closing, take the
-operators' state last to first, then write it without holding the subtask up. It acknowledges when the state is written,
-the input side is complete, and every barrier on the output side is gone or has overtaken (AT-7).
+The protocol decides; here its commands are done to the gate's channels, and ``snapshots`` takes the snapshot itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 
 from backend.domain.barriers import BarrierEventKind as Kind
@@ -15,9 +12,8 @@ from backend.domain.failure import FailureReason
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.config import UNLIMITED
 from backend.runtime.elements import Alignment, Barrier, CancelMarker
-from backend.runtime.environment import AckMessage, DeclineMessage
-from backend.runtime.measures import ChannelState, SubtaskCheckpoint, SubtaskSnapshot
-from backend.runtime.operators import factor_of
+from backend.runtime.environment import DeclineMessage
+from backend.runtime.measures import SubtaskCheckpoint
 from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
@@ -41,29 +37,8 @@ from backend.runtime.protocols.base import (
 from backend.runtime.protocols.capped import Capped, InFlight
 from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.scheduler import EventClass
-from backend.runtime.state import OperatorSnapshot
-from backend.runtime.task import Output, Task
-
-
-@dataclass(slots=True)
-class _Run:
-    """One checkpoint in work at this subtask."""
-
-    measured: SubtaskCheckpoint
-    polled_before_bytes: int
-    last_barrier_us: int
-    polled_by_last_bytes: int
-    channels: ChannelState = field(default_factory=ChannelState)
-    arrived: set[int] = field(default_factory=set)
-    operators: tuple[OperatorSnapshot, ...] = ()
-    watermark_us: int = -1
-    is_input_open: bool = True
-    waiting_outputs: set[ChannelKey] = field(default_factory=set)
-    sync_end_us: int | None = None
-    persisted_bytes: int = 0
-    unwritten: int = 0
-    is_channel_state_written: bool = False
-    is_over: bool = False
+from backend.runtime.snapshots import Run, Snapshots
+from backend.runtime.task import Task
 
 
 class TaskCheckpointing:
@@ -76,7 +51,7 @@ class TaskCheckpointing:
         self.start_delay_gauge_us = 0
         self._gauged_id = 0
         self.is_waiting_for_room = False
-        self._runs: dict[int, _Run] = {}
+        self._snapshots = Snapshots(task, self._give_up)
         self._arriving = -1
         self._aborted: set[int] = set()
         self._gatekeeper: Gatekeeper | None = None
@@ -102,7 +77,7 @@ class TaskCheckpointing:
                 return
             # A source has no front to drain: what does not fit goes on aligned at once (CAP-3).
             barrier = barrier.as_aligned()
-        self._snapshot(barrier)
+        self._take(barrier)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
         """A barrier was taken from a channel."""
@@ -110,16 +85,16 @@ class TaskCheckpointing:
         k = barrier.checkpoint_id
         task.lamport = max(task.lamport, barrier.lamport) + 1
         task.cost_us += self._env.config.barrier_cost_us
-        run = self._runs.get(k)
+        run = self._snapshots.runs.get(k)
         if run is not None:
             self._env.faults.passed("task.between-barriers", task.name)
             run.arrived.add(channel.index)
             run.last_barrier_us = self._env.now
             run.polled_by_last_bytes = task.gate.polled_bytes
-        self._log(k, Kind.BARRIER_RECEIVED, channel=channel.key)
+        self._snapshots.log(k, Kind.BARRIER_RECEIVED, channel=channel.key)
         self._arriving = channel.index
         self._execute(self._keeper().barrier(channel.index, barrier, self._env.now), k)
-        if run is None and k in self._runs:
+        if run is None and k in self._snapshots.runs:
             self._env.faults.passed("task.after-first-barrier", task.name)
         elif run is None and k > self._gauged_id:
             # Aborted before its barrier came: the gauge tells all the same when it did (flink-baseline.md, 13).
@@ -169,7 +144,7 @@ class TaskCheckpointing:
     def alignment_gauge_us(self) -> int:
         """How long the pending checkpoint has been aligning here; 0 where none is (ME-2)."""
         pending = self._gatekeeper.pending_id if self._gatekeeper is not None else None
-        run = self._runs.get(pending) if pending is not None else None
+        run = self._snapshots.runs.get(pending) if pending is not None else None
         if run is None or run.measured.alignment_us is not None:
             return 0
         return self._env.now - run.measured.first_barrier_us
@@ -216,15 +191,15 @@ class TaskCheckpointing:
             case Began(barrier=barrier):
                 self._began(barrier).arrived.add(self._arriving)
             case Block(channel=index):
-                self._log(k, Kind.CHANNEL_BLOCKED, channel=task.gate.channels[index].key)
+                self._snapshots.log(k, Kind.CHANNEL_BLOCKED, channel=task.gate.channels[index].key)
             case Resume(channel=index):
-                self._log(k, Kind.CHANNEL_UNBLOCKED, channel=task.gate.channels[index].key)
+                self._snapshots.log(k, Kind.CHANNEL_UNBLOCKED, channel=task.gate.channels[index].key)
                 task.gate.channels[index].resume()
             case Close(channel=index):
                 task.gate.channels[index].is_closed = True
-                self._log(k, Kind.CHANNEL_BLOCKED, channel=task.gate.channels[index].key)
+                self._snapshots.log(k, Kind.CHANNEL_BLOCKED, channel=task.gate.channels[index].key)
             case Reopen(channel=index):
-                self._log(k, Kind.CHANNEL_UNBLOCKED, channel=task.gate.channels[index].key)
+                self._snapshots.log(k, Kind.CHANNEL_UNBLOCKED, channel=task.gate.channels[index].key)
                 task.gate.reopen(task.gate.channels[index])
             case Convert(channel=index):
                 task.gate.channels[index].convert_to_priority(k)
@@ -237,22 +212,22 @@ class TaskCheckpointing:
             case Persist():
                 self._persist(k)
             case Switched():
-                self._log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed")
+                self._snapshots.log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed")
                 self._env.faults.passed("task.input-switch", task.name)
             case Snapshot(barrier=barrier):
-                self._snapshot(barrier)
+                self._take(barrier)
             case Ended():
                 self._ended(k)
             case GiveUp(checkpoint_id=given_up, reason=reason):
                 self._give_up(given_up, reason)
 
-    def _began(self, barrier: Barrier) -> _Run:
+    def _began(self, barrier: Barrier) -> Run:
         self._env.faults.passed("task.before-first-barrier", self._task.name)
         now = self._env.now
         measured = SubtaskCheckpoint(barrier.checkpoint_id, barrier.triggered_at_us, first_barrier_us=now)
         polled = self._task.gate.polled_bytes
-        run = _Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
-        self._runs[barrier.checkpoint_id] = run
+        run = Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
+        self._snapshots.runs[barrier.checkpoint_id] = run
         self._gauge(barrier)
         return run
 
@@ -261,12 +236,12 @@ class TaskCheckpointing:
         self.start_delay_gauge_us = max(0, self._env.now - barrier.triggered_at_us)
 
     def _persist(self, k: int) -> None:
-        run = self._runs[k]
+        run = self._snapshots.runs[k]
         for channel in self._task.gate.channels:
             if not channel.is_ended:
                 channel.start_persisting(channel.index in run.arrived, k, partial(self._add_input, run, channel.key))
 
-    def _add_input(self, run: _Run, key: ChannelKey, data: bytes) -> None:
+    def _add_input(self, run: Run, key: ChannelKey, data: bytes) -> None:
         run.channels.inputs.setdefault(key, []).append(data)
         run.persisted_bytes += len(data)
 
@@ -278,151 +253,19 @@ class TaskCheckpointing:
             channel.stop_persisting()
             channel.is_closed = False
         gate.recheck()
-        run = self._runs.get(k)
+        run = self._snapshots.runs.get(k)
         if run is None:
             return
         # The alignment ends with the last barrier (ME-2), also where a cap makes the snapshot wait longer.
         run.measured.alignment_us = run.last_barrier_us - run.measured.first_barrier_us
         run.measured.processed_bytes = run.polled_by_last_bytes - run.polled_before_bytes
         run.is_input_open = False
-        self._advance(run)
+        self._snapshots.advance(run)
 
-    # --- one snapshot ---------------------------------------------------------------------------------------------
-
-    def _snapshot(self, barrier: Barrier) -> None:
-        k = barrier.checkpoint_id
-        run = self._runs[k]
-        task, faults = self._task, self._env.faults
-        self.last_id = k
+    def _take(self, barrier: Barrier) -> None:
+        self.last_id = barrier.checkpoint_id
         self.is_waiting_for_room = False
-        for older in [r for r in self._runs.values() if r is not run and r.waiting_outputs]:
-            # The news that it is over got lost or is late; its barriers must not overtake any more (AT-7, UC-12).
-            self._give_up(older.measured.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
-        faults.passed("task.before-forward", task.name)
-        self._forward(run, barrier)
-        faults.passed("task.before-sync", task.name)
-        self._log(k, Kind.SNAPSHOT_SYNC_START)
-        if task.spec.kind.has_sink:
-            faults.passed("sink.before-pre-commit", task.name)
-        run.operators = tuple(reversed([operator.snapshot(k) for operator in reversed(task.operators)]))
-        if task.spec.kind.has_sink:
-            faults.passed("sink.after-pre-commit", task.name)
-        faults.passed("task.in-sync", task.name)
-        run.watermark_us = task.watermark_us
-        run.measured.state_bytes = sum(operator.state_bytes for operator in task.operators)
-        config = self._env.config
-        fixed_us = config.sync_fixed_us if task.spec.sync_us is None else task.spec.sync_us
-        sync_us = fixed_us + config.sync_ns_per_byte * run.measured.state_bytes // 1000
-        run.measured.sync_us = sync_us
-        task.cost_us += sync_us
-        self._env.scheduler.after(sync_us, EventClass.TIMER, self._after_sync, run)
-
-    def _forward(self, run: _Run, barrier: Barrier) -> None:
-        task = self._task
-        task.lamport += 1
-        stamped = Barrier(
-            barrier.checkpoint_id,
-            barrier.triggered_at_us,
-            barrier.alignment,
-            barrier.aligned_timeout_us,
-            barrier.restored_alignment,
-            barrier.is_capped,
-            task.lamport,
-            barrier.snapshot_type,
-        )
-        for output in task.outputs:
-            for position in range(len(output.targets)):
-                self._forward_on(run, output, position, stamped)
-                self._env.faults.passed("task.between-outputs", task.name)
-        if barrier.is_timeoutable and run.waiting_outputs:
-            assert barrier.aligned_timeout_us is not None
-            due_us = barrier.triggered_at_us + barrier.aligned_timeout_us
-            self._env.scheduler.at(due_us, EventClass.TIMER, self._mail_output_timer, run)
-
-    def _forward_on(self, run: _Run, output: Output, position: int, barrier: Barrier) -> None:
-        k = barrier.checkpoint_id
-        subpartition = output.pool.subpartitions[position]
-        key = ChannelKey(output.edge, self._task.index, output.targets[position])
-        self._log(k, Kind.BARRIER_EMITTED, channel=key)
-        if not barrier.needs_channel_state:
-            subpartition.add_event(barrier)
-        elif not output.can_overtake:
-            subpartition.add_event(barrier.as_forced_aligned())
-        elif barrier.is_timeoutable:
-            run.waiting_outputs.add(key)
-            subpartition.add_timeoutable(barrier, partial(self._output_resolved, run, key))
-        else:
-            self._overtaken(run, key, subpartition.overtake(barrier))
-
-    def _overtaken(self, run: _Run, key: ChannelKey, data: list[bytes]) -> None:
-        if data:
-            size = sum(map(len, data))
-            run.channels.outputs[key] = data
-            run.persisted_bytes += size
-            self._log(run.measured.checkpoint_id, Kind.OVERTOOK, channel=key, size_bytes=size)
-
-    def _output_resolved(self, run: _Run, key: ChannelKey, data: list[bytes]) -> None:
-        if run.is_over:
-            return
-        self._overtaken(run, key, data)
-        run.waiting_outputs.discard(key)
-        self._advance(run)
-
-    def _after_sync(self, run: _Run) -> None:
-        if run.is_over or self._task.is_dead:
-            return
-        faults = self._env.faults
-        run.sync_end_us = self._env.now
-        self._log(run.measured.checkpoint_id, Kind.SNAPSHOT_SYNC_END)
-        faults.passed("task.after-sync", self._task.name)
-        self._write(run, run.measured.state_bytes)
-        faults.passed("task.mid-upload", self._task.name)
-        self._advance(run)
-
-    def _write(self, run: _Run, size_bytes: int) -> None:
-        run.unwritten += 1
-        factor = factor_of(self._task.spec.slow_upload_factors, self._task.index)
-        self._env.write(size_bytes, partial(self._written, run), partial(self._not_written, run), factor)
-
-    def _written(self, run: _Run, _: object) -> None:
-        run.unwritten -= 1
-        if not self._task.is_dead:
-            self._advance(run)
-
-    def _not_written(self, run: _Run, _: object) -> None:
-        if not run.is_over and not self._task.is_dead:
-            self._give_up(run.measured.checkpoint_id, FailureReason.ASYNC_FAILURE)
-
-    def _advance(self, run: _Run) -> None:
-        """Go on with a checkpoint whose input, output or state has become complete."""
-        if run.is_over or run.sync_end_us is None or run.is_input_open or run.waiting_outputs:
-            return
-        if not run.is_channel_state_written:
-            run.is_channel_state_written = True
-            if run.persisted_bytes:
-                k = run.measured.checkpoint_id
-                self._log(k, Kind.CHANNEL_STATE_PERSISTED, size_bytes=run.persisted_bytes)
-                self._write(run, run.persisted_bytes)
-                self._env.faults.passed("task.mid-channel-state", self._task.name)
-        if run.unwritten == 0:
-            self._acknowledge(run)
-
-    def _acknowledge(self, run: _Run) -> None:
-        task, faults = self._task, self._env.faults
-        measured = run.measured
-        assert run.sync_end_us is not None
-        run.is_over = True
-        del self._runs[measured.checkpoint_id]
-        measured.async_us = self._env.now - run.sync_end_us
-        measured.persisted_bytes = run.persisted_bytes
-        self._log(measured.checkpoint_id, Kind.SNAPSHOT_ASYNC_END)
-        faults.passed("task.before-ack", task.name)
-        snapshot = SubtaskSnapshot(
-            run.operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes
-        )
-        message = AckMessage(measured.checkpoint_id, task.key, task.attempt, snapshot, measured)
-        self._env.send("rpc.ack", self._env.coordinator.on_ack, message)
-        faults.passed("task.after-ack", task.name)
+        self._snapshots.take(barrier)
 
     # --- giving up ------------------------------------------------------------------------------------------------
 
@@ -433,10 +276,10 @@ class TaskCheckpointing:
         self._env.send("rpc.decline", self._env.coordinator.on_decline, message)
 
     def _drop(self, k: int, reason: str) -> None:
-        run = self._runs.pop(k, None)
+        run = self._snapshots.runs.pop(k, None)
         if run is not None:
             run.is_over = True
-            self._log(k, Kind.ABORTED, reason=reason)
+            self._snapshots.log(k, Kind.ABORTED, reason=reason)
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
                 subpartition.forget_timeoutable(k)
@@ -455,23 +298,9 @@ class TaskCheckpointing:
     def _on_timer(self, k: int) -> None:
         self._execute(self._keeper().timer(k, self._env.now), k)
 
-    def _mail_output_timer(self, run: _Run) -> None:
-        if not run.is_over:
-            self._task.mail(self._on_output_timer, run)
-
-    def _on_output_timer(self, run: _Run) -> None:
-        if run.is_over or not run.waiting_outputs:
-            return
-        self._env.faults.passed("task.output-switch", self._task.name)
-        k = run.measured.checkpoint_id
-        self._log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed in an output queue")
-        for output in self._task.outputs:
-            for subpartition in output.pool.subpartitions:
-                subpartition.time_out(k)
-
     def _watch_for_stall(self, watched: tuple[int, int]) -> None:
         k, moved_before = watched
-        if self._task.is_dead or k not in self._runs or self._keeper().pending_id != k:
+        if self._task.is_dead or k not in self._snapshots.runs or self._keeper().pending_id != k:
             return
         moved = self._task.gate.polled_bytes + self._task.records_in + self._task.bytes_out
         if moved == moved_before:
@@ -492,30 +321,6 @@ class TaskCheckpointing:
         waiting = sum(channel.front_bytes(pending) for channel in task.gate.channels)
         overtakable = sum(output.queued[1] for output in task.outputs if output.can_overtake)
         return InFlight(waiting, overtakable)
-
-    # --- the log --------------------------------------------------------------------------------------------------
-
-    def _log(
-        self,
-        k: int,
-        kind: Kind,
-        *,
-        channel: ChannelKey | None = None,
-        size_bytes: int | None = None,
-        reason: str | None = None,
-    ) -> None:
-        task = self._task
-        self._env.log.add(
-            k,
-            kind,
-            vertex=task.spec.id,
-            subtask=task.index,
-            now_us=self._env.now,
-            lamport=task.lamport,
-            channel=None if channel is None else task.channel_id(channel),
-            size_bytes=size_bytes,
-            reason=reason,
-        )
 
 
 def _may_poll(channel: InputChannel) -> bool:

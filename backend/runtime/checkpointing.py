@@ -13,7 +13,7 @@ from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.config import UNLIMITED
 from backend.runtime.elements import Alignment, Barrier, CancelMarker
 from backend.runtime.environment import DeclineMessage
-from backend.runtime.measures import SubtaskCheckpoint
+from backend.runtime.measures import PhaseOrder, SubtaskCheckpoint
 from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
@@ -34,7 +34,7 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.capped import Capped, InFlight
+from backend.runtime.protocols.capped import CapAction, CapDecision, Capped, InFlight
 from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.scheduler import EventClass
 from backend.runtime.snapshots import Run, Snapshots
@@ -54,6 +54,8 @@ class TaskCheckpointing:
         self._snapshots = Snapshots(task, self._give_up)
         self._arriving = -1
         self._aborted: set[int] = set()
+        self._first_sign = (-1, 0)
+        self._cap_decision: CapDecision | None = None
         self._gatekeeper: Gatekeeper | None = None
         task.gate.announced = self._announced
 
@@ -70,13 +72,15 @@ class TaskCheckpointing:
         run = self._began(barrier)
         run.measured.alignment_us = 0
         run.measured.processed_bytes = 0
+        run.measured.order = PhaseOrder.FORWARD_SNAPSHOT
         run.is_input_open = False
-        if barrier.is_capped and self._in_flight().output_bytes > self._cap_bytes():
-            if self._env.config.on_cap == "decline":
+        if barrier.is_capped:
+            action = self._cap_source()
+            if action is CapAction.DECLINED:
                 self._give_up(barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
                 return
-            # A source has no front to drain: what does not fit goes on aligned at once (CAP-3).
-            barrier = barrier.as_aligned()
+            if action is CapAction.ALIGNED:
+                barrier = barrier.as_aligned()
         self._take(barrier)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
@@ -164,11 +168,13 @@ class TaskCheckpointing:
                 cap_bytes=self._cap_bytes(),
                 in_flight=self._in_flight,
                 declines=self._env.config.on_cap == "decline",
+                decided=self._on_cap_decision,
             )
         if barrier.alignment is Alignment.UNALIGNED:
             return Unaligned(open_channels)
         if barrier.is_timeoutable:
-            return AlignedTimeout(barrier, open_channels)
+            self._first_sign = (barrier.checkpoint_id, self._env.now)
+            return AlignedTimeout(barrier, open_channels, counts_from_us=self._clock_us(barrier))
         return Aligned(open_channels)
 
     def _announced(self, channel: InputChannel, barrier: Barrier) -> None:
@@ -226,10 +232,19 @@ class TaskCheckpointing:
         now = self._env.now
         measured = SubtaskCheckpoint(barrier.checkpoint_id, barrier.triggered_at_us, first_barrier_us=now)
         polled = self._task.gate.polled_bytes
+        measured.received = barrier.alignment
         run = Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
+        run.clock_us = self._clock_us(barrier)
         self._snapshots.runs[barrier.checkpoint_id] = run
         self._gauge(barrier)
         return run
+
+    def _clock_us(self, barrier: Barrier) -> int:
+        """What the alignment timeout counts from (AT-1, AT-14)."""
+        if not self._env.config.aligns_after_first:
+            return barrier.triggered_at_us
+        k, at_us = self._first_sign
+        return at_us if k == barrier.checkpoint_id else self._env.now
 
     def _gauge(self, barrier: Barrier) -> None:
         self._gauged_id = barrier.checkpoint_id
@@ -237,6 +252,9 @@ class TaskCheckpointing:
 
     def _persist(self, k: int) -> None:
         run = self._snapshots.runs[k]
+        run.measured.order = PhaseOrder.FORWARD_SNAPSHOT_LOG
+        if self._env.config.prioritizes_missing:
+            self._task.gate.prefers = lambda channel: channel.index not in run.arrived
         for channel in self._task.gate.channels:
             if not channel.is_ended:
                 channel.start_persisting(channel.index in run.arrived, k, partial(self._add_input, run, channel.key))
@@ -249,6 +267,7 @@ class TaskCheckpointing:
         self.is_waiting_for_room = False
         gate = self._task.gate
         gate.may_poll = None
+        gate.prefers = None
         for channel in gate.channels:
             channel.stop_persisting()
             channel.is_closed = False
@@ -265,6 +284,8 @@ class TaskCheckpointing:
     def _take(self, barrier: Barrier) -> None:
         self.last_id = barrier.checkpoint_id
         self.is_waiting_for_room = False
+        self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._cap_decision
+        self._cap_decision = None
         self._snapshots.take(barrier)
 
     # --- giving up ------------------------------------------------------------------------------------------------
@@ -277,9 +298,11 @@ class TaskCheckpointing:
 
     def _drop(self, k: int, reason: str) -> None:
         run = self._snapshots.runs.pop(k, None)
+        decision, self._cap_decision = self._cap_decision, None
         if run is not None:
             run.is_over = True
-            self._snapshots.log(k, Kind.ABORTED, reason=reason)
+            declined_bytes = None if decision is None else decision.in_flight_bytes
+            self._snapshots.log(k, Kind.ABORTED, size_bytes=declined_bytes, reason=reason)
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
                 subpartition.forget_timeoutable(k)
@@ -314,6 +337,18 @@ class TaskCheckpointing:
     def _cap_bytes(self) -> int:
         cap = self._env.coordinator.cap_bytes(self._task.key)
         return (1 << 62) if cap == UNLIMITED else cap
+
+    def _on_cap_decision(self, decision: CapDecision) -> None:
+        self._cap_decision = decision
+
+    def _cap_source(self) -> CapAction:
+        """A source has no front to drain: what does not fit goes on aligned at once, or is declined (CAP-3, CAP-4)."""
+        cap_bytes, output_bytes = self._cap_bytes(), self._in_flight().output_bytes
+        action = CapAction.OVERTOOK
+        if output_bytes > cap_bytes:
+            action = CapAction.DECLINED if self._env.config.on_cap == "decline" else CapAction.ALIGNED
+        self._cap_decision = CapDecision(cap_bytes, output_bytes, output_bytes, 0, action)
+        return action
 
     def _in_flight(self) -> InFlight:
         task = self._task

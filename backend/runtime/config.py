@@ -30,6 +30,9 @@ class RuntimeConfig:
     is_unaligned_forced: bool = False
     aligned_timeout_us: int = 0
     are_timers_interruptible: bool = False
+    prioritizes_missing: bool = False
+    overtake_unflushed_us: int = 0
+    aligns_after_first: bool = False
     cap_bytes: int = UNLIMITED
     cap_job_bytes: int = UNLIMITED
     on_cap: str = "wait"
@@ -172,6 +175,9 @@ KEYS: Mapping[str, _Key] = {
     f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
     f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
+    "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),
+    "runtime.overtake-unflushed": _time("overtake_unflushed_us", 0, is_live=True),
+    "runtime.align-after-first-barrier": _bool("aligns_after_first", is_live=True),
     "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),
     "runtime.inflight-cap.job-bytes": _limit("cap_job_bytes", _cap, SIZE_WORDS, is_live=True),
     "runtime.inflight-cap.on-cap": _Key("on_cap", _one_of("wait", "decline"), str, "wait or decline", True),

@@ -19,6 +19,8 @@ class InputGate:
         self.is_recovering = False
         self.announced: Callable[[InputChannel, Barrier], None] = _ignore
         self.may_poll: Callable[[InputChannel], bool] | None = None
+        self.prefers: Callable[[InputChannel], bool] | None = None
+        """Channels to be read before the others (UC-13)."""
         self._ready: deque[InputChannel] = deque()
         self._current: InputChannel | None = None
         self._on_data = on_data
@@ -95,6 +97,8 @@ class InputGate:
         ready = self._ready
         may_poll = self.may_poll
         while ready:
+            if self.prefers is not None:
+                self._bring_forward(self.prefers)
             channel = ready.popleft()
             if may_poll is not None and not may_poll(channel):
                 channel.is_ready = False
@@ -107,6 +111,12 @@ class InputGate:
             if item is not None:
                 return channel, item
         return None
+
+    def _bring_forward(self, prefers: Callable[[InputChannel], bool]) -> None:
+        preferred = next((channel for channel in self._ready if prefers(channel)), None)
+        if preferred is not None and preferred is not self._ready[0]:
+            self._ready.remove(preferred)
+            self._ready.appendleft(preferred)
 
 
 def _ignore(_: InputChannel, __: Barrier) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from backend.domain.failure import FailureReason
 from backend.runtime.channel import ChannelKey
-from backend.runtime.elements import Barrier, SnapshotType
+from backend.runtime.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.protocols.capped import CapDecision
 from backend.runtime.requests import Savepoint
 from backend.runtime.state import OperatorSnapshot
 
@@ -16,9 +19,25 @@ TaskKey = tuple[int, int]
 """(index of the vertex, index of the subtask)."""
 
 
+class PhaseOrder(StrEnum):
+    """In which order a subtask aligned, forwarded, snapshotted and logged (PH-1)."""
+
+    ALIGN_FORWARD_SNAPSHOT = "A-F-S"
+    FORWARD_SNAPSHOT_LOG = "F-S-L"
+    FORWARD_SNAPSHOT = "F-S"
+    """A source."""
+
+
+class Persisted(NamedTuple):
+    """In-flight data of one channel in a checkpoint; the rest of a buffer begun counts as one (ME-18)."""
+
+    buffers: int
+    size_bytes: int
+
+
 @dataclass(slots=True)
 class SubtaskCheckpoint:
-    """ME-1 to ME-8 of one subtask, filled while the checkpoint runs; None is not known (yet)."""
+    """ME-1 to ME-8 and ME-18 of one subtask, filled while the checkpoint runs; None is not known (yet)."""
 
     checkpoint_id: int
     triggered_at_us: int
@@ -29,6 +48,16 @@ class SubtaskCheckpoint:
     async_us: int | None = None
     state_bytes: int = 0
     persisted_bytes: int = 0
+    received: Alignment | None = None
+    """Kind of the first barrier as it came (ME-18); of a source, of the trigger."""
+    forwarded: Alignment | None = None
+    forced_hops: int = 0
+    """Output channels on which it went on as forced aligned (OPT-5)."""
+    order: PhaseOrder = PhaseOrder.ALIGN_FORWARD_SNAPSHOT
+    inputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
+    outputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
+    """What was overtaken, by channel."""
+    cap: CapDecision | None = None
 
     @property
     def start_delay_us(self) -> int:

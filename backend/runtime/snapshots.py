@@ -16,7 +16,7 @@ from backend.domain.failure import FailureReason
 from backend.runtime.channel import ChannelKey
 from backend.runtime.elements import Barrier
 from backend.runtime.environment import AckMessage
-from backend.runtime.measures import ChannelState, SubtaskCheckpoint, SubtaskSnapshot
+from backend.runtime.measures import ChannelState, Persisted, SubtaskCheckpoint, SubtaskSnapshot
 from backend.runtime.operators import factor_of
 from backend.runtime.scheduler import EventClass
 from backend.runtime.state import OperatorSnapshot
@@ -42,6 +42,8 @@ class Run:
     unwritten: int = 0
     is_channel_state_written: bool = False
     is_over: bool = False
+    clock_us: int = 0
+    """What its alignment timeout counts from: the trigger, or this subtask's first sign of it (AT-14)."""
 
 
 class Snapshots:
@@ -93,13 +95,18 @@ class Snapshots:
             task.lamport,
             barrier.snapshot_type,
         )
+        run.measured.forwarded = barrier.alignment
         for output in task.outputs:
             for position in range(len(output.targets)):
                 self._forward_on(run, output, position, stamped)
                 self._env.faults.passed("task.between-outputs", task.name)
         if barrier.is_timeoutable and run.waiting_outputs:
             assert barrier.aligned_timeout_us is not None
-            due_us = barrier.triggered_at_us + barrier.aligned_timeout_us
+            due_us = run.clock_us + barrier.aligned_timeout_us
+            hop_us = self._env.config.overtake_unflushed_us
+            if hop_us:
+                # AT-13: the wait in this output has a clock of its own, and the age of the checkpoint is bounded still.
+                due_us = min(due_us, self._env.now + hop_us)
             self._env.scheduler.at(due_us, EventClass.TIMER, self._mail_output_timer, run)
 
     def _forward_on(self, run: Run, output: Output, position: int, barrier: Barrier) -> None:
@@ -110,6 +117,7 @@ class Snapshots:
         if not barrier.needs_channel_state:
             subpartition.add_event(barrier)
         elif not output.can_overtake:
+            run.measured.forced_hops += 1
             subpartition.add_event(barrier.as_forced_aligned())
         elif barrier.is_timeoutable:
             run.waiting_outputs.add(key)
@@ -178,6 +186,8 @@ class Snapshots:
         del self.runs[measured.checkpoint_id]
         measured.async_us = self._env.now - run.sync_end_us
         measured.persisted_bytes = run.persisted_bytes
+        measured.inputs = {key: Persisted(len(c), sum(map(len, c))) for key, c in run.channels.inputs.items()}
+        measured.outputs = {key: Persisted(len(c), sum(map(len, c))) for key, c in run.channels.outputs.items()}
         self.log(measured.checkpoint_id, Kind.SNAPSHOT_ASYNC_END)
         faults.passed("task.before-ack", task.name)
         snapshot = SubtaskSnapshot(
@@ -196,7 +206,7 @@ class Snapshots:
             return
         self._env.faults.passed("task.output-switch", self._task.name)
         k = run.measured.checkpoint_id
-        self.log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed in an output queue")
+        self.log(k, Kind.MODE_SWITCHED, reason="it waited too long in an output queue")
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
                 subpartition.time_out(k)

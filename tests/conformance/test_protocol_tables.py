@@ -32,7 +32,7 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.capped import Capped, InFlight
+from backend.runtime.protocols.capped import CapAction, CapDecision, Capped, InFlight
 from backend.runtime.protocols.unaligned import Unaligned
 
 AL = Barrier(5, 1_000, Alignment.ALIGNED)
@@ -277,6 +277,31 @@ def test_each_event_in_each_state_gives_the_commands_of_the_table(
     assert event(keeper) == expected
 
 
+# With the clock of the task's own (AT-14): its first sign of the checkpoint comes at 1_400, not at the trigger.
+_OWN_CLOCK_US = 1_400
+OWN_CLOCK_ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
+    ("first Ann", 2, [], announced(0), [SetTimer(1_900)]),
+    ("Bal that is old by the trigger's clock", 2, [announced(0)], barrier(0, AT, LATE), [Began(AT), Block(0)]),
+    ("Bal exactly at its timeout", 2, [announced(0)], barrier(0, AT, 1_900), [Began(AT), Block(0)]),
+    ("Bal too old", 2, [announced(0)], barrier(0, AT, 1_901), [Began(AT), Block(0), Switched(), *U_SNAPSHOT]),
+    ("Tmr while collecting", 2, [barrier(0, AT)], timer(1_900), [Switched(), *U_SNAPSHOT]),
+    ("Bun switches all the same", 2, [announced(1)], barrier(0, UC), [
+        Switched(), Convert(1), Began(UC), Persist(), Snapshot(UC, input_is_aligned=False)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("channels", "before", "event", "expected"), [r[1:] for r in OWN_CLOCK_ROWS], ids=[r[0] for r in OWN_CLOCK_ROWS]
+)
+def test_a_clock_of_the_tasks_own_counts_from_its_first_sign(
+    channels: int, before: list[Step], event: Step, expected: list[Command]
+) -> None:
+    keeper = Gatekeeper(channels, lambda which, opened: AlignedTimeout(which, opened, counts_from_us=_OWN_CLOCK_US))
+    for step in before:
+        step(keeper)
+    assert event(keeper) == expected
+
+
 class _Room:
     """Bytes in flight, as a test sets them."""
 
@@ -354,6 +379,38 @@ def test_a_capped_checkpoint_declines_where_told_to_and_when_nothing_moves() -> 
     keeper.barrier(0, CAP, 0)
     assert keeper.timer(5, 0) == [Ended(), Reopen(0), given_up]
     assert keeper.timer(5, 0) == []
+
+
+def test_a_capped_checkpoint_tells_what_it_decided() -> None:
+    told: list[CapDecision] = []
+    room = _Room(60, 41)
+
+    def keeper(*, declines: bool = False) -> Gatekeeper:
+        return Gatekeeper(
+            1,
+            lambda _, opened: Capped(opened, cap_bytes=100, in_flight=room, declines=declines, decided=told.append),
+        )
+
+    waiting = keeper()
+    waiting.barrier(0, CAP, 7)
+    assert told == []
+    room.now = InFlight(30, 41)
+    waiting.recheck(19)
+    keeper().barrier(0, CAP, 20)
+    room.now = InFlight(0, 500)
+    keeper().barrier(0, CAP, 21)
+    room.now = InFlight(1, 500)
+    keeper(declines=True).barrier(0, CAP, 22)
+    stalled = keeper()
+    stalled.barrier(0, CAP, 23)
+    stalled.timer(5, 40)
+    assert told == [
+        CapDecision(100, 101, 71, 12, CapAction.WAITED),
+        CapDecision(100, 71, 71, 0, CapAction.OVERTOOK),
+        CapDecision(100, 500, 500, 0, CapAction.DRAINED),
+        CapDecision(100, 501, 501, 0, CapAction.DECLINED),
+        CapDecision(100, 501, 501, 17, CapAction.DECLINED),
+    ]
 
 
 @pytest.mark.parametrize("which", [AL, AT, UC], ids=["aligned", "aligned-timeout", "unaligned"])

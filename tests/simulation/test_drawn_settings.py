@@ -111,6 +111,9 @@ def _drawn_options(seed: int) -> dict[str, object]:
         f"{debloat}period": one_of("5 ms", "50 ms"),
         f"{debloat}samples": one_of(1, 20),
         "taskmanager.memory.min-segment-size": one_of(64, 256),
+        "runtime.prioritize-missing": one_of(True, False),
+        "runtime.overtake-unflushed": one_of("0 ms", "0 ms", "3 ms"),
+        "runtime.align-after-first-barrier": one_of(True, False),
     }
 
 

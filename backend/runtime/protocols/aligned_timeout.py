@@ -1,7 +1,8 @@
 """Aligned until the checkpoint is older than its timeout, then unaligned (runtime.md 2.7).
 
-The age counts from the trigger, not from the first barrier (AT-1). Switching is strict: a barrier handled exactly at
-the timeout still aligns (AT-5). Channels blocked before the switch stay blocked (AT-4).
+The age counts from the trigger, not from the first barrier (AT-1), unless the clock is the task's own and starts with
+the first sign of the checkpoint (AT-14). Switching is strict: a barrier handled exactly at the timeout still aligns
+(AT-5). Channels blocked before the switch stay blocked (AT-4).
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from backend.runtime.protocols.unaligned import Unaligned
 class AlignedTimeout:
     """One checkpoint at one task that may switch once."""
 
-    def __init__(self, barrier: Barrier, open_channels: frozenset[int]) -> None:
+    def __init__(self, barrier: Barrier, open_channels: frozenset[int], *, counts_from_us: int | None = None) -> None:
         assert barrier.aligned_timeout_us is not None
         self._open = open_channels
-        self._switch_after_us = barrier.triggered_at_us + barrier.aligned_timeout_us
+        clock_us = barrier.triggered_at_us if counts_from_us is None else counts_from_us
+        self._switch_after_us = clock_us + barrier.aligned_timeout_us
         self._announced: set[int] = set()
         self._arrived: set[int] = set()
         self._barrier: Barrier | None = None

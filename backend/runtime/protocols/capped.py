@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from backend.domain.failure import FailureReason
 from backend.runtime.elements import Barrier
@@ -38,6 +39,30 @@ class InFlight:
     output_bytes: int
 
 
+class CapAction(StrEnum):
+    """What a capped checkpoint did at a task (CAP-7)."""
+
+    OVERTOOK = "overtook"
+    WAITED = "waited"
+    """It overtook, once what was in flight had become little enough."""
+    DRAINED = "drained"
+    """All input in front of the cuts was processed, and the output still did not fit: aligned."""
+    ALIGNED = "aligned"
+    """A source whose output did not fit."""
+    DECLINED = "declined"
+
+
+@dataclass(frozen=True, slots=True)
+class CapDecision:
+    """CAP-7: the cap, what was in flight when all barriers were there and when it was decided, and what was done."""
+
+    cap_bytes: int
+    in_flight_before_bytes: int
+    in_flight_bytes: int
+    waited_us: int
+    action: CapAction
+
+
 class Capped:
     """One capped checkpoint at one task."""
 
@@ -48,11 +73,15 @@ class Capped:
         cap_bytes: int,
         in_flight: Callable[[], InFlight],
         declines: bool,
+        decided: Callable[[CapDecision], None] = lambda _: None,
     ) -> None:
         self._open = open_channels
         self._cap_bytes = cap_bytes
         self._in_flight = in_flight
         self._declines = declines
+        self._decided = decided
+        self._complete_since: tuple[int, int] | None = None
+        """When every barrier was there, and the bytes in flight then."""
         self._arrived: set[int] = set()
         self._closed: set[int] = set()
         self._blocked: set[int] = set()
@@ -81,36 +110,43 @@ class Capped:
         else:
             self._closed.add(channel)
             commands.append(Close(channel))
-        return commands + self._advance()
+        return commands + self._advance(now_us)
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
         """The channel counts as delivered."""
         self._open -= {channel}
         for channels in (self._arrived, self._closed, self._blocked):
             channels.discard(channel)
-        return [] if self._barrier is None else self._advance()
+        return [] if self._barrier is None else self._advance(now_us)
 
     def timer(self, now_us: int) -> list[Command]:
         """Nothing moved for the stall time: let go of what is held (CAP-2)."""
         if self._barrier is None or self.is_done:
             return []
-        return self._give_up()
+        now = self._in_flight()
+        return self._give_up(now.input_bytes + now.output_bytes, now_us)
 
     def recheck(self, now_us: int) -> list[Command]:
         """Data moved: it may fit now."""
-        return [] if self._barrier is None or self.is_done else self._advance()
+        return [] if self._barrier is None or self.is_done else self._advance(now_us)
 
-    def _advance(self) -> list[Command]:
+    def _advance(self, now_us: int) -> list[Command]:
         assert self._barrier is not None
         if not self._arrived >= self._open:
             return []
         now = self._in_flight()
-        if now.input_bytes + now.output_bytes <= self._cap_bytes:
+        in_flight_bytes = now.input_bytes + now.output_bytes
+        if self._complete_since is None:
+            self._complete_since = (now_us, in_flight_bytes)
+        if in_flight_bytes <= self._cap_bytes:
+            is_first = self._complete_since[1] <= self._cap_bytes
+            self._tell(in_flight_bytes, now_us, CapAction.OVERTOOK if is_first else CapAction.WAITED)
             snapshot: list[Command] = [Persist(), Snapshot(self._barrier.as_unaligned(), input_is_aligned=False)]
         elif now.input_bytes == 0:
+            self._tell(in_flight_bytes, now_us, CapAction.DRAINED)
             snapshot = [Snapshot(self._barrier.as_aligned(), input_is_aligned=True)]
         else:
-            return self._give_up() if self._declines else []
+            return self._give_up(in_flight_bytes, now_us) if self._declines else []
         self.is_done = True
         commands = [*snapshot, *self._reopened(), Ended(), *(Resume(c) for c in sorted(self._blocked))]
         self._blocked.clear()
@@ -121,7 +157,12 @@ class Capped:
         self._closed.clear()
         return [Reopen(c) for c in closed]
 
-    def _give_up(self) -> list[Command]:
+    def _tell(self, in_flight_bytes: int, now_us: int, action: CapAction) -> None:
+        since_us, before_bytes = self._complete_since or (now_us, in_flight_bytes)
+        self._decided(CapDecision(self._cap_bytes, before_bytes, in_flight_bytes, now_us - since_us, action))
+
+    def _give_up(self, in_flight_bytes: int, now_us: int) -> list[Command]:
         assert self._barrier is not None
+        self._tell(in_flight_bytes, now_us, CapAction.DECLINED)
         given_up = GiveUp(self._barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
         return [Ended(), *self._reopened(), given_up]

@@ -310,10 +310,12 @@ def test_a_job_started_from_a_savepoint_goes_on_where_it_was_taken(protocol: str
         first.run_until(first.now_us + 1_000)
     assert savepoint.checkpoint_id is not None
     assert 0 < first.ledger.committed_count < records
-    start = first.savepoint(savepoint.checkpoint_id)
-    assert start is not None
-    assert not start.snapshots.has_channel_state, "a savepoint is aligned, whatever the checkpoints are"
-    second = Engine(spec, keeps_rows=True, starts_from=start)
+    kept = first.coordinator.savepoints[savepoint.checkpoint_id]
+    assert not kept.has_channel_state, "a savepoint is aligned, whatever the checkpoints are"
+    stored = first.savepoint(savepoint.checkpoint_id)
+    assert stored is not None
+    second = Engine(spec, keeps_rows=True, restore=stored)
+    second.ledger.take_over(first.ledger)
     while second.ledger.committed_count < records and second.now_us < 30_000_000:
         second.run_until(second.now_us + 100_000)
     assert exactly_once_violations(second.ledger.rows, records) == []

@@ -17,6 +17,7 @@ from backend.alerting.rules import RuleName, RuleSettings
 from backend.alerting.signals import EndedCheckpoint, JobSignal, Place, ServiceSignal, Signal, TargetSignal
 from backend.analysis import sentences as say
 from backend.analysis.progress import Judged
+from backend.analysis.thresholds import EXPIRY_SLACK_MS
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
@@ -123,6 +124,8 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
         return _not_foretold(signal, "no checkpoint is running")
     if not timeout_ms:
         return _not_foretold(signal, "the timeout is not known")
+    if (unseen := _ended_unseen(signal)) is not None:
+        return unseen
     told = forecast(
         opened.running,
         opened.past,
@@ -151,10 +154,23 @@ def _not_foretold(signal: JobSignal, why: str) -> Reading:
     return Reading(ReadingKind.UNKNOWN, f"{why}; no newer checkpoint has completed")
 
 
+def _ended_unseen(signal: JobSignal) -> Reading | None:
+    """Beyond its timeout a checkpoint would have expired: its end was not seen yet, or the two clocks differ."""
+    opened = signal.opened
+    if opened is None or not opened.running.timeout_ms:
+        return None
+    if opened.running.elapsed_ms <= opened.running.timeout_ms + EXPIRY_SLACK_MS:
+        return None
+    over = say.duration(opened.running.elapsed_ms - opened.running.timeout_ms)
+    return Reading(ReadingKind.UNKNOWN, f"checkpoint {opened.checkpoint_id} is {over} over its timeout, unbelievably")
+
+
 def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
     opened = signal.opened
     if opened is None:
         return _clear(signal, "no checkpoint is running")
+    if (unseen := _ended_unseen(signal)) is not None:
+        return unseen
     is_stuck = opened.judgement.state is Judged.STUCK
     if not is_stuck or opened.silent_ms < settings["silence_min_s"] * 1000:
         return _clear(signal, opened.judgement.rule)

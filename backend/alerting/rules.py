@@ -124,6 +124,7 @@ RULES: Final[tuple[Rule, ...]] = (
         Severity.CRITICAL,
         "No checkpoint completed within the health window: "
         "max(interval, timeout) x (min(tolerable failures, 3) + 2), both as observed.",
+        for_s=10.0,
         thresholds=(Threshold("window_ratio", 1.0, 0.5, 10.0, "the health window is multiplied by this"),),
     ),
     Rule(

@@ -15,7 +15,7 @@ from backend.services.alert_delivery import DeliveryOptions
 from backend.store.alert_lease import Term, take_term
 from backend.store.engine import writing
 from backend.store.silences import Silence, add_silence, end_silence
-from tests.support.alerting import BASE_URL, Alerting, receiver_at, rows
+from tests.support.alerting import BASE_URL, Alerting, receiver_at, rows, switch_off_rules_but
 from tests.support.observations import completed, failed, job, observation
 from tests.support.receiving import receiving
 
@@ -46,15 +46,7 @@ def watching(writer, target, clock):
 
 @pytest.fixture(autouse=True)
 async def _only_expiry(engine):
-    """Other rules would page beside it; they have tests of their own."""
-    async with writing(engine) as connection:
-        await connection.execute(
-            text(
-                "INSERT INTO alert_rules SELECT name, false, 0, 0, '{}', 1, now() FROM unnest(ARRAY["
-                "'ConsecutiveFailures', 'NoCompletedCheckpoint', 'CheckpointWillTimeOut', 'CheckpointStuck',"
-                " 'CollectorStale']) AS name"
-            )
-        )
+    await switch_off_rules_but(engine, "CheckpointExpired", "TargetUnreachable", "Watchdog")
 
 
 async def _episodes(engine):

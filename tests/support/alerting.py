@@ -9,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.alerting.payloads import Links
+from backend.alerting.rules import RuleChange, changed
 from backend.notify.sender import Sender
 from backend.services.alert_delivery import AlertDelivery, DeliveryOptions, no_failpoint
 from backend.services.alert_evaluation import AlertEvaluator
@@ -16,9 +17,10 @@ from backend.services.alert_running import AlertRunner
 from backend.services.alert_signals import SignalReader
 from backend.services.evidence import EvidenceReader
 from backend.services.receivers import new_receiver
+from backend.store.alert_rules import rules_in_force, save_rule
 from backend.store.engine import writing
 from backend.store.receivers import Receiver, ReceiverKind, add_receiver
-from tests.support.observations import SteppingClock
+from tests.support.observations import NOW, SteppingClock
 
 BASE_URL = "https://barrierscope.example"
 
@@ -66,3 +68,11 @@ async def rows(engine: AsyncEngine, query: str) -> list[tuple]:
     """What a query finds."""
     async with engine.connect() as connection:
         return [tuple(row) for row in await connection.execute(text(query))]
+
+
+async def switch_off_rules_but(engine: AsyncEngine, *kept: str) -> None:
+    """Other rules would page beside these."""
+    async with writing(engine) as connection:
+        for settings in await rules_in_force(connection):
+            if settings.rule.name not in kept:
+                await save_rule(connection, changed(settings, RuleChange(is_enabled=False)), at=NOW)

@@ -158,6 +158,13 @@ def test_stuck_is_what_the_judgement_calls_so_after_a_while():
     assert read(_rule("CheckpointStuck"), job_signal()).kind is ReadingKind.CLEAR
 
 
+@pytest.mark.parametrize("name", ["CheckpointStuck", "CheckpointWillTimeOut"])
+def test_one_that_is_open_long_beyond_its_timeout_decides_nothing(name):
+    opened = _open(63_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
+
+    assert read(_rule(name), job_signal("completed", opened=opened)).kind is ReadingKind.UNKNOWN
+
+
 @pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
 def test_old_data_decides_nothing_and_an_ended_job_ends_its_alerts(rule):
     worst = {"last_completed_at": NOW - timedelta(days=1)}

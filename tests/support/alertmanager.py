@@ -1,0 +1,55 @@
+"""Debian's Alertmanager on ports of its own, for as long as a block; ``missing`` says why there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.support.running_up import free_port
+from tests.support.waiting import until
+
+PROGRAM = shutil.which("prometheus-alertmanager")
+_CONFIG = """
+route: {{receiver: pager, group_by: ["..."], group_wait: 0s, group_interval: 1s, repeat_interval: 1h}}
+receivers: [{{name: pager, webhook_configs: [{{url: "{pager}", send_resolved: true}}]}}]
+"""
+
+
+def missing() -> str | None:
+    """Why tests against it cannot run here; None where they can, or where they have to."""
+    if PROGRAM is not None or os.environ.get("BARRIERSCOPE_REQUIRE_ALERTMANAGER"):
+        return None
+    return "there is no prometheus-alertmanager; apt-get install prometheus-alertmanager"
+
+
+@contextmanager
+def alertmanager(folder: Path, *, pager: str) -> Iterator[str]:
+    """A running one that pages the webhook at ``pager`` and keeps its state in ``folder``; its root URL."""
+    assert PROGRAM is not None, "BARRIERSCOPE_REQUIRE_ALERTMANAGER is set, and there is no prometheus-alertmanager"
+    config, url = folder / "alertmanager.yml", f"http://127.0.0.1:{free_port()}"
+    config.write_text(_CONFIG.format(pager=pager))
+    options = [
+        f"--config.file={config}",
+        f"--storage.path={folder / 'data'}",
+        f"--web.listen-address={url.removeprefix('http://')}",
+        "--cluster.listen-address=",
+    ]
+    with (folder / "log").open("w") as log, subprocess.Popen([PROGRAM, *options], stdout=log, stderr=log) as process:
+        try:
+            until(lambda: _is_ready(url), "Alertmanager answers", timeout_s=60)
+            yield url
+        finally:
+            process.kill()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/-/ready", trust_env=False).is_success
+    except httpx.HTTPError:
+        return False

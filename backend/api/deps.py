@@ -17,6 +17,7 @@ from backend.services.jobs import JobService, TimeRange
 from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
 from backend.services.progress import ProgressService
 from backend.services.receivers import ReceiverService
+from backend.services.spark_ingest import SparkIngestService
 from backend.services.status import StatusService
 from backend.services.targets import TargetService
 
@@ -39,6 +40,7 @@ class Services:
     alerts: AlertService
     alert_control: AlertControlService
     receivers: ReceiverService
+    spark: SparkIngestService
 
 
 def _services(request: Request) -> Services:

@@ -31,9 +31,11 @@ from backend.services.fleet import FleetService
 from backend.services.jobs import JobService
 from backend.services.progress import ProgressService
 from backend.services.receivers import ReceiverService
+from backend.services.spark_ingest import SparkIngestService
 from backend.services.status import StatusService
 from backend.services.targets import Probe, TargetRules, TargetService
 from backend.store.engine import create_store_engine
+from backend.store.ingest import IngestWriter
 from backend.store.partitions import Retention
 from backend.store.retention import apply_retention
 from backend.store.schema import SchemaCheck

@@ -140,7 +140,8 @@ class TargetOut(Model):
     engine: Engine | None
     engine_version: str | None = None
     labels: dict[str, str]
-    origin: Literal["api", "configuration", "built-in"]
+    origin: Literal["api", "configuration", "built-in", "push"]
+    """``push``: nobody reads it, its jobs send what they have to tell."""
     is_enabled: bool
     health: TargetHealthOut
     cost: PollCostOut | None = None

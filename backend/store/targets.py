@@ -20,7 +20,8 @@ from backend.domain.observation import Engine
 from backend.store.documents import clean, dump
 from backend.store.engine import reading, writing
 
-Origin = Literal["api", "configuration", "built-in"]
+Origin = Literal["api", "configuration", "built-in", "push"]
+"""Who added it. One of ``push`` is read by nobody: its jobs send what they have to tell."""
 HealthState = Literal["ok", "pending", "unreachable", "malformed", "paused"]
 
 
@@ -99,10 +100,10 @@ class TargetRepository:
         self._engine = engine
 
     async def list_enabled(self) -> list[WatchedTarget]:
-        """Every target that is to be watched, oldest first."""
+        """Every target that is to be read, oldest first; those that push are not."""
         query = text(
             "SELECT id, url, name, kind, labels FROM targets WHERE is_enabled AND removed_at IS NULL"
-            " ORDER BY added_at, id"
+            " AND origin <> 'push' ORDER BY added_at, id"
         )
         async with reading(self._engine) as connection:
             rows = (await connection.execute(query)).all()
@@ -172,6 +173,19 @@ class TargetRepository:
                 shown = new.url.rpartition("@")[2]
                 raise ConflictError(f"{shown} is watched already, as target {new.id}", kind="target-exists")
             return await _get(connection, new.id)
+
+    async def get_or_add(self, new: NewTarget, *, at: datetime) -> TargetRecord:
+        """The target of that URL as it is; added, or revived, where it is not there."""
+        async with reading(self._engine) as connection:
+            query = text(f"{_RECORDS} AND t.url = :url")
+            row = (await connection.execute(query, {"url": new.url})).mappings().first()
+        if row is not None:
+            return _record(row)
+        try:
+            return await self.add(new, at=at)
+        except ConflictError:
+            # Another was quicker.
+            return await self.get(new.id)
 
     async def change(
         self,

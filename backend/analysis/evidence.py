@@ -34,6 +34,8 @@ class JobEvidence:
     late_barriers: Mapping[int, tuple[LateBarrier, ...]] = field(default_factory=dict)
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
+    is_micro_batched: bool = False
+    """A Spark query: its checkpoints are micro-batches of one run, and there are no vertices."""
 
     def vertex_name(self, vertex_id: VertexId) -> str:
         """The vertex's name in one line; its id where the topology does not know it."""

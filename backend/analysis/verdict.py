@@ -9,14 +9,15 @@ The rules are asked in turn and the first that can tell answers:
 5. someone who does not answer, to an expiry or for too long, while nothing is held back: the store;
 6. for want of readings, where the barrier's way was long.
 
-Where none can tell, the verdict says so and names what would decide. It does not depend on the order of subtasks.
+Where none can tell, the verdict says so and names what would decide. A Spark query has no barriers: its micro-batches
+are judged in ``verdict_micro_batch``. The verdict does not depend on the order of subtasks.
 ``docs/diagnosis.md`` says the same at length, with the thresholds.
 """
 
 from __future__ import annotations
 
 from backend.analysis import case as cases
-from backend.analysis import rows, snapshots, verdict_barrier, verdict_snapshot
+from backend.analysis import rows, snapshots, verdict_barrier, verdict_micro_batch, verdict_snapshot
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.evidence import JobEvidence
@@ -40,17 +41,23 @@ _RULES = (
 
 def diagnose(evidence: JobEvidence) -> Diagnosis:
     """The health of the job's checkpoints, and what limits the job."""
+    if evidence.is_micro_batched:
+        return verdict_micro_batch.diagnose(evidence)
     case = cases.of_job(evidence)
     return Diagnosis(case.report.health, _verdict(case, evidence.checkpoints))
 
 
 def considered_count(evidence: JobEvidence) -> int:
     """How many checkpoints ``diagnose`` judges: the newest terminal ones, aborts from outside left out."""
+    if evidence.is_micro_batched:
+        return verdict_micro_batch.count_of(evidence)
     return cases.of_job(evidence).report.judged_count
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
     """Who held this one checkpoint; the job's other failures and its readings count as evidence."""
+    if evidence.is_micro_batched:
+        return verdict_micro_batch.checkpoint_verdict(checkpoint, evidence)
     case = cases.of_checkpoint(checkpoint, evidence)
     is_failed = checkpoint.header.status is CheckpointStatus.FAILED
     return _verdict(case, evidence.checkpoints if is_failed else ())

@@ -19,6 +19,11 @@ from backend.contracts.api import Problem
 from backend.services.presenting import API_ROOT
 
 _ROUTERS: Final = (status.router, targets.router, jobs.router, checkpoints.router, alerts.router)
+from backend.api.routes import checkpoints, jobs, spark, status, targets
+from backend.contracts.api import Problem
+from backend.services.presenting import API_ROOT
+
+_ROUTERS: Final = (status.router, targets.router, jobs.router, checkpoints.router, spark.router)
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (
     "Checkpoints of stream processors under backpressure: who holds the barrier, in which phase, and why. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from backend.contracts import api
+from backend.contracts import api, spark
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -172,6 +172,7 @@ def _subtask(index: int, ack_ms: int | None) -> api.SubtaskPhasesOut:
 
 CHECKPOINT_DETAIL: Final = api.CheckpointDetailOut(
     **{name: getattr(CHECKPOINT, name) for name in api.CheckpointOut.model_fields},
+    engine=Engine.FLINK,
     job="orders-enrichment",
     timeout_ms=_TIMEOUT_MS,
     aligned_timeout_ms=None,
@@ -260,6 +261,39 @@ PROBLEM: Final = {
     "instance": "/api/v1/jobs/j0000000000000000",
     "errors": [],
 }
+
+
+SPARK_PUSH_IN: Final[dict[str, Any]] = {
+    "deployment": "orders-pipeline",
+    "sent_at": "2026-11-21T00:20:59.100Z",
+    "spark_version": "4.3.0",
+    "dropped_count": 0,
+    "trigger_interval_ms": 2000,
+    "events": [
+        {
+            "event": "progress",
+            "seen_at": "2026-11-21T00:20:58.752Z",
+            "progress": {
+                "id": "7e5d7bce-8703-46fb-8e91-79209d06649b",
+                "runId": "90456372-b342-4c7c-b3d6-a57e5e215529",
+                "name": "orders-by-window",
+                "timestamp": "2026-11-21T00:20:58.000Z",
+                "batchId": 4,
+                "batchDuration": 570,
+                "numInputRows": 6000,
+                "durationMs": {
+                    "latestOffset": 0,
+                    "walCommit": 41,
+                    "getBatch": 0,
+                    "queryPlanning": 37,
+                    "addBatch": 448,
+                    "commitOffsets": 41,
+                },
+            },
+        }
+    ],
+}
+SPARK_PUSH_OUT: Final = spark.SparkPushOut(target_id="t9c8b7a6d5e4f3021", new_count=1, rejected=[])
 
 
 def of(example: api.Model, *, status: int = 200) -> dict[int | str, dict[str, Any]]:

@@ -100,6 +100,7 @@ def build(
             await engine.dispose()
 
     services = build_services(engine, clock, rules, probe, version, alerting)
+    services = build_services(engine, clock, rules, probe, version, retention=retention)
     api = create_app(AppDeps(services, version, running))
     # In one process: no socket, and no gate, which the page's own request has passed.
     transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
@@ -115,6 +116,8 @@ def build_services(
     probe: Probe,
     version: str,
     alerting: AlertingOptions | None = None,
+    *,
+    retention: Retention | None = None,
 ) -> Services:
     """Every service over one store."""
     evidence = EvidenceReader(clock)
@@ -132,6 +135,7 @@ def build_services(
         alerts=AlertService(engine, clock, links),
         alert_control=AlertControlService(engine, clock),
         receivers=ReceiverService(engine, clock, options.receiver_rules, Sender(options.secrets), links),
+        spark=SparkIngestService(engine, clock, IngestWriter(engine, retention=retention, clock=clock)),
     )
 
 

@@ -34,6 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
+from backend.domain.micro_batch import BatchPhase, PressureSign
 from backend.domain.observation import Engine, JobState
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 
@@ -295,6 +296,17 @@ class CountsOut(Model):
     failed_unlisted: int
 
 
+class PressureSignOut(Model):
+    """One sign of back-pressure on Spark, which reports none itself. ``value`` is null where it cannot be told."""
+
+    sign: PressureSign
+    is_raised: bool
+    value: float | None
+    limit: float
+    statement: str
+    basis: Basis
+
+
 class RunOut(Model):
     """One life of a job at its engine."""
 
@@ -318,6 +330,12 @@ class JobDetailOut(JobOut):
     config: CheckpointConfigOut | None
     counts: CountsOut | None
     exceptions: list[str] = []
+    problems: list[str] = []
+    """What could not be read of the current run, or was lost on the way."""
+    batches: list[MicroBatchOut] = []
+    """Spark: the newest micro-batches of the current run, oldest first."""
+    signs: list[PressureSignOut] = []
+    """Spark: the signs of back-pressure, which it has no measure of."""
 
 
 class JobEventOut(Model):
@@ -351,8 +369,9 @@ class CheckpointOut(Model):
     full_state_size_bytes: int | None
     processed_bytes: int | None
     persisted_bytes: int | None
-    subtask_count: int
-    acknowledged_count: int
+    subtask_count: int | None
+    """Null where there are no subtasks to acknowledge: on Spark."""
+    acknowledged_count: int | None
     failure_reason: FailureReason | None
     failure_message: str | None
     failed_at: datetime | None
@@ -362,6 +381,61 @@ class CheckpointOut(Model):
     async_max_ms: int | None
     link: str
     """Path of the detail in this API."""
+
+
+class BatchPhaseOut(Model):
+    """One phase of a micro-batch."""
+
+    phase: BatchPhase
+    duration_ms: int
+
+
+class BatchStateOut(Model):
+    """The state stores of a micro-batch, summed over its stateful operators; null is *not reported*."""
+
+    row_count: int | None
+    updated_row_count: int | None
+    memory_bytes: int | None
+    commit_ms: int | None
+    """Mean over the state stores (reconstructed: Spark reports ``commit_total_ms``, the sum); inside ``add-batch``."""
+    commit_total_ms: int | None
+    upload_total_ms: int | None
+    store_count: int | None
+    snapshot_lag: int | None
+    """Batches that a recovery would replay, at the worst store that was reported."""
+
+
+class BatchSourceOut(Model):
+    """One source of a micro-batch; offsets are the source's own JSON."""
+
+    description: str
+    start_offset: str | None
+    end_offset: str | None
+    latest_offset: str | None
+    input_row_count: int | None
+    backlog: int | None
+    """What waits beyond the end of the batch, in the source's units; null where it does not report that."""
+
+
+class MicroBatchOut(Model):
+    """What a checkpoint of Spark has instead of vertices, subtasks and barriers: it is a micro-batch."""
+
+    checkpoint_id: int
+    run_id: str
+    triggered_at: datetime
+    duration_ms: int | None
+    number_basis: Basis
+    """Reconstructed for a batch that failed: Spark tells neither its number nor its trigger."""
+    phases: list[BatchPhaseOut]
+    """In the order in which Spark does them, those that were reported."""
+    other_ms: int | None
+    """The rest of the duration, in no phase."""
+    input_row_count: int | None
+    processed_rows_per_s: float | None
+    watermark_at: datetime | None
+    state: BatchStateOut | None
+    """Null for a query without state."""
+    sources: list[BatchSourceOut]
 
 
 class SubtaskPhasesOut(Model):
@@ -444,6 +518,9 @@ class CheckpointDetailOut(CheckpointOut):
     verdict: VerdictOut
     has_barriers: bool
     """Whether per-channel barrier events exist (reference runtime only)."""
+    engine: Engine
+    """On Spark a checkpoint is a micro-batch: ``batch`` is there, and there are no vertices, barriers or alignment."""
+    batch: MicroBatchOut | None = None
     last_healthy_link: str | None = None
     previous_id: int | None = None
     next_id: int | None = None

@@ -17,11 +17,13 @@ from pydantic.alias_generators import to_camel
 from backend.contracts.api import Model
 
 EVENTS_MAX = 500
-_INT8_MAX = 2**63 - 1
+# What JSON's numbers hold exactly; sums of many stay below what the store holds.
+_INT_MAX = 2**53
+_YEAR_MS = 366 * 24 * 3600 * 1000
 Text = Annotated[str, Field(max_length=4000)]
 Id = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
-Count = Annotated[int, Field(ge=0, le=_INT8_MAX)]
-Number = Annotated[int, Field(ge=-_INT8_MAX, le=_INT8_MAX)]
+Count = Annotated[int, Field(ge=0, le=_INT_MAX)]
+Number = Annotated[int, Field(ge=-_INT_MAX, le=_INT_MAX)]
 Instant = Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(2200, 1, 1, tzinfo=UTC))]
 """What PostgreSQL and the services can reckon with."""
 Offset = Any
@@ -73,7 +75,7 @@ class ProgressIn(Foreign):
     timestamp: Instant
     """When the batch was triggered."""
     batch_id: Count
-    batch_duration: Count | None = None
+    batch_duration: Annotated[int, Field(ge=0, le=_YEAR_MS)] | None = None
     """Milliseconds from trigger to end; ``durationMs.triggerExecution`` may be missing and is never read."""
     duration_ms: dict[str, Number] = {}
     num_input_rows: Count | None = None
@@ -141,9 +143,7 @@ class TerminatedIn(_Event):
     last_batch_ended_at: Instant | None = None
 
 
-SparkEvent = Annotated[
-    StartedIn | ProgressEventIn | IdleIn | AliveIn | TerminatedIn, Field(discriminator="event")
-]
+SparkEvent = Annotated[StartedIn | ProgressEventIn | IdleIn | AliveIn | TerminatedIn, Field(discriminator="event")]
 
 
 class SparkPushIn(Model):
@@ -156,7 +156,7 @@ class SparkPushIn(Model):
     spark_version: Annotated[str, Field(max_length=100)] | None = None
     dropped_count: Count = 0
     """Events the listener had to drop so far, since it was made: its queue is bounded and never holds Spark up."""
-    trigger_interval_ms: Annotated[int, Field(ge=1, le=_INT8_MAX)] | None = None
+    trigger_interval_ms: Annotated[int, Field(ge=1, le=_YEAR_MS)] | None = None
     """The trigger's interval, where the job told the listener; Spark itself does not report it."""
     events: Annotated[list[SparkEvent], Field(max_length=EVENTS_MAX)]
 
@@ -166,4 +166,4 @@ class SparkPushOut(Model):
 
     target_id: str
     new_count: int
-    rejected: list[str] = []
+    rejected: Annotated[list[str], Field(default_factory=list)]

@@ -29,6 +29,15 @@ class BatchPhase(StrEnum):
     COMMIT_OFFSETS = "commit-offsets"
 
 
+class PressureSign(StrEnum):
+    """What tells of back-pressure on Spark, which has no measure of it; the first that is raised tells most."""
+
+    OVERRUN = "overrun"
+    BACKLOG_GROWTH = "backlog-growth"
+    ROWS_GROWTH = "rows-growth"
+    UTILISATION = "utilisation"
+
+
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
     """How far one source came. Offsets are the source's own JSON, cut where they are long.

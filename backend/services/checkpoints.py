@@ -21,6 +21,7 @@ from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.verdict import Basis, Verdict
 from backend.services.evidence import EvidenceReader, is_lost
+from backend.services.micro_batches import batch_out
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, path_out, phases_out, verdict_out
 from backend.services.reconstruction import reconstructed_events
@@ -140,6 +141,8 @@ class CheckpointService:
             critical_path=path_out(path),
             verdict=verdict_out(verdict),
             has_barriers=has_events,
+            engine=opened.run.engine,
+            batch=None if opened.checkpoint.batch is None else batch_out(opened.record, opened.checkpoint.batch),
             last_healthy_link=_link(healthy),
             previous_id=ids[at - 1] if at > 0 else None,
             next_id=ids[at + 1] if at + 1 < len(ids) else None,

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.analysis import micro_batches
 from backend.analysis.critical_path import critical_path
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.pressure import backpressured_max, vertex_loads
@@ -20,7 +21,9 @@ from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId
+from backend.domain.observation import Engine
 from backend.domain.verdict import Diagnosis, Phase
+from backend.store.batches import batches_of
 from backend.store.checkpoints import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
 from backend.store.jobs import JobRecord, RunRecord, RunShape, newest_exceptions, newest_shapes, shape_at
 from backend.store.partitions import day_of
@@ -44,6 +47,8 @@ class Finding:
     dominant_phase: Phase | None
     backpressured_max_ratio: float | None
     checkpoint_count: int
+    interval_ms: int | None = None
+    """Spark: the trigger's interval, told by the job or learned from its batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class EvidenceReader:
             readings = (await _newest_readings(connection, read_at)).get(run.id, ())
         shape = await shape_at(connection, run.id, header.triggered_at)
         details = await details_of(connection, [r.place for r in around])
+        batches = await batches_of(connection, [r.place for r in around] if run.engine is Engine.SPARK else [])
         exceptions = await newest_exceptions(connection, [run.id])
         return JobEvidence(
             job_name=job.name,
@@ -119,12 +125,17 @@ class EvidenceReader:
             now=job.engine_now(self._clock.now()),
             config=shape.config,
             counts=run.counts,
-            checkpoints=tuple(Checkpoint(r.header, details.get(r.place, ())) for r in around if not is_lost(r, run)),
+            checkpoints=tuple(
+                Checkpoint(r.header, details.get(r.place, ()), batches.get(r.place))
+                for r in around
+                if not is_lost(r, run)
+            ),
             pressure=readings,
             placements=run.placements,
             late_barriers=late.get(run.id, {}),
             exceptions=exceptions.get(run.id, ()),
             restart_count=run.restart_count,
+            is_micro_batched=run.engine is Engine.SPARK,
         )
 
     def forget_others(self, job_ids: Iterable[JobId]) -> None:
@@ -155,6 +166,8 @@ async def _evidence(
     usable = {r.run.id: [h for h in headers[r.run.id] if not is_lost(h, r.run)] for r in records}
     places = [h.place for rows in usable.values() for h in rows]
     details = await details_of(connection, places)
+    of_spark = {r.run.id for r in records if r.run.engine is Engine.SPARK}
+    batches = await batches_of(connection, [p for p in places if p.run_id in of_spark])
     oldest = min((h.header.triggered_at for rows in usable.values() for h in rows), default=now)
     late = await late_barriers_of(connection, run_ids, oldest)
     readings = await _newest_readings(connection, {r: at for r, at in read_at.items() if r in usable})
@@ -166,12 +179,15 @@ async def _evidence(
             now=r.engine_now(now),
             config=shapes[r.run.id].config,
             counts=r.run.counts,
-            checkpoints=tuple(Checkpoint(h.header, details.get(h.place, ())) for h in usable[r.run.id]),
+            checkpoints=tuple(
+                Checkpoint(h.header, details.get(h.place, ()), batches.get(h.place)) for h in usable[r.run.id]
+            ),
             pressure=readings.get(r.run.id, ()),
             placements=r.run.placements,
             late_barriers=late.get(r.run.id, {}),
             exceptions=exceptions.get(r.run.id, ()),
             restart_count=r.run.restart_count,
+            is_micro_batched=r.run.engine is Engine.SPARK,
         )
         for r in records
     }
@@ -191,10 +207,14 @@ def _finding(evidence: JobEvidence) -> Finding:
     if completed:
         last = completed[-1]
         path = critical_path(last, evidence.topology, evidence.config, evidence.late(last.header.checkpoint_id))
+    interval = (
+        micro_batches.report(evidence.checkpoints, evidence.config).interval if evidence.is_micro_batched else None
+    )
     most = backpressured_max(vertex_loads(evidence.pressure))
     return Finding(
         diagnosis=diagnose(evidence),
         dominant_phase=path.dominant_phase if path is not None else None,
         backpressured_max_ratio=most[1] if most is not None else None,
         checkpoint_count=sum(c.header.status.is_terminal for c in evidence.checkpoints),
+        interval_ms=round(interval.ms) if interval is not None else None,
     )

@@ -138,7 +138,7 @@ def _row(case: JobCase, statistics: _Statistics, now: datetime) -> api.JobOut:
     day = statistics.by_job.get(record.id, DayStatistics())
     terminal = day.completed_count + day.failed_count
     last_at = _last_completed_at(case, day)
-    interval_ms = config.interval_ms if config is not None else None
+    interval_ms = config.interval_ms if config is not None else case.finding.interval_ms
     opened = case.open_checkpoint
     return api.JobOut(
         id=record.id,

@@ -13,10 +13,12 @@ from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
+from backend.domain.observation import Engine
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.services.evidence import EvidenceReader, JobCase
 from backend.services.fleet import FleetService
+from backend.services.micro_batches import batch_out, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import config_out, counts_out, graph_out, run_out, verdict_out
 from backend.store.engine import reading
@@ -59,6 +61,8 @@ class JobService:
             (case,) = await self._evidence.cases(connection, [record])
             row = await self._fleet.row(connection, case)
             exceptions = await newest_exceptions(connection, [record.run.id], limit=_EXCEPTIONS_SHOWN)
+            is_spark = record.run.engine is Engine.SPARK
+            batches = await with_batches(connection, case.headers if is_spark else ())
         vertices, edges = graph_out(case.shape.topology, record.run.placements)
         return api.JobDetailOut(
             **{name: getattr(row, name) for name in api.JobOut.model_fields},
@@ -68,6 +72,9 @@ class JobService:
             config=config_out(case.shape.config),
             counts=counts_out(record.run),
             exceptions=[words for _, words in exceptions.get(record.run.id, ())],
+            problems=list(record.run.problems),
+            batches=[batch_out(r, batch) for r, batch in batches],
+            signs=signs_out(batches, case.shape.config),
         )
 
     async def verdict(self, job_id: str) -> api.DiagnosisOut:

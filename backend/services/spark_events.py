@@ -41,6 +41,7 @@ _SIZE_KEYS = ("rocksdbSstFileSize", "stateOnCurrentVersionSizeBytes")
 _SNAPSHOT_KEY = "SnapshotLastUploaded."
 _UPLOAD_KEY = "rocksdbCommitFileSyncLatencyMs"
 _OFFSET_TEXT_MAX = 500
+_OFFSET_MAX = 2**53
 _ERROR_LINE_MAX = 500
 _EXCEPTION_MAX = 4000
 
@@ -148,10 +149,7 @@ def _is_batch(progress: wire.ProgressIn) -> bool:
 
 
 def _ended_at(progress: wire.ProgressIn) -> datetime:
-    try:
-        return progress.timestamp + timedelta(milliseconds=progress.batch_duration or 0)
-    except OverflowError:
-        return progress.timestamp
+    return progress.timestamp + timedelta(milliseconds=progress.batch_duration or 0)
 
 
 def _completed(progress: wire.ProgressIn) -> Checkpoint:
@@ -270,7 +268,7 @@ def _distance(end: object, latest: object) -> int | None:
     """How far ``latest`` is beyond ``end``, in the source's units: summed over the partitions that both name."""
     if isinstance(end, dict) and isinstance(latest, dict):
         return _sum(_distance(end[key], latest[key]) for key in end.keys() & latest.keys())
-    if type(end) is int and type(latest) is int:
+    if type(end) is int and type(latest) is int and max(abs(end), abs(latest)) <= _OFFSET_MAX:
         return max(0, latest - end)
     return None
 

@@ -79,6 +79,4 @@ class SparkIngestService:
 
     async def _batch_before(self, target: TargetRecord, run: RunEvents) -> KnownBatch | None:
         async with reading(self._engine) as connection:
-            return await newest_batch(
-                connection, target.id, query_id=run.query_id, engine_run_id=run.engine_run_id
-            )
+            return await newest_batch(connection, target.id, query_id=run.query_id, engine_run_id=run.engine_run_id)

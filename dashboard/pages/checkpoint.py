@@ -218,7 +218,7 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
             raise PreventUpdate
         found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
         is_open = _is_open(found)
-        if found.has_barriers and found.acknowledged_count < found.subtask_count:
+        if found.has_barriers and (found.acknowledged_count or 0) < (found.subtask_count or 0):
             key = (route["job"], route["run"], route["checkpoint"])
             found = front_times.with_measured_barriers(found, await _barriers(client, key, is_over=not is_open))
         opened = opened_of(chosen, found)

@@ -652,6 +652,7 @@ def _document(
 
     run = f"r{job[1:]}"
     return api.CheckpointDetailOut(
+        engine=Engine.FLINK,
         job_id=job,
         run_id=run,
         checkpoint_id=number,

@@ -1,0 +1,185 @@
+"""What real Spark queries reported comes out of the store as it was: every batch, every value, and nothing more."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+
+import pytest
+
+from backend.contracts import api
+from backend.store.engine import create_store_engine
+from tests.support.observations import SteppingClock
+from tests.support.recorded_spark import NAMES, NOW, batches, push, recorded
+from tests.support.serving import api_over, asking
+
+pytestmark = pytest.mark.anyio
+
+URL = "/api/v1/ingest/spark"
+QUIET = [n for n in NAMES if n.startswith(("a_", "b_")) and "loaded" not in n]
+BEHIND = [n for n in NAMES if n.startswith("d_")]
+KEYS = {
+    "latest-offset": "latestOffset",
+    "wal-commit": "walCommit",
+    "get-batch": "getBatch",
+    "query-planning": "queryPlanning",
+    "add-batch": "addBatch",
+    "commit-offsets": "commitOffsets",
+}
+
+
+@pytest.fixture
+async def client(database):
+    engine = create_store_engine(database)
+    async with asking(api_over(engine, SteppingClock(NOW))) as asked:
+        yield asked
+    await engine.dispose()
+
+
+async def post(client, body):
+    answer = await client.post(URL, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def push_all(client, names):
+    # Some queries were recorded twice, under one name.
+    for name in names:
+        await post(client, push(recorded(name), deployment=name))
+
+
+async def jobs(client):
+    """Every job by its deployment."""
+    found = api.Page[api.JobOut].model_validate_json((await client.get("/api/v1/jobs?limit=200")).content)
+    return {job.target_name: job for job in found.items}
+
+
+async def checkpoints(client, job_id):
+    answer = await client.get(f"/api/v1/jobs/{job_id}/checkpoints?limit=500")
+    return {c.checkpoint_id: c for c in api.Page[api.CheckpointOut].model_validate_json(answer.content).items}
+
+
+async def detail(client, link):
+    return api.CheckpointDetailOut.model_validate_json((await client.get(link)).content)
+
+
+async def test_every_batch_of_every_recording_is_stored_with_the_values_spark_reported(client):
+    await push_all(client, NAMES)
+    found = await jobs(client)
+
+    assert sorted(found) == NAMES
+    for name in NAMES:
+        stored = await checkpoints(client, found[name].id)
+        said = {b["batchId"]: b for b in batches(name)}
+        assert sorted(stored) == sorted(said), name
+        for number, batch in said.items():
+            one = stored[number]
+            assert one.status == "completed"
+            assert one.triggered_at == datetime.fromisoformat(batch["timestamp"])
+            assert one.end_to_end_duration_ms == batch["batchDuration"]
+            # What Spark does not have is not there; none of it is zero.
+            absent = (one.subtask_count, one.acknowledged_count, one.mode, one.persisted_bytes, one.processed_bytes)
+            times = (one.start_delay_max_ms, one.alignment_max_ms, one.sync_max_ms, one.async_max_ms)
+            assert {*absent, *times, one.checkpointed_size_bytes, one.latest_ack_at} == {None}
+        assert (found[name].engine, found[name].state) == ("spark", "ended")
+
+
+async def test_phases_rows_state_and_sources_of_a_batch_are_those_that_spark_reported(client):
+    await push_all(client, ("b_windowed_hdfs", "d_behind_files_limited"))
+    found = await jobs(client)
+    said = batches("b_windowed_hdfs")[20]
+    operator = said["stateOperators"][0]
+
+    one = await detail(client, (await checkpoints(client, found["b_windowed_hdfs"].id))[20].link)
+    assert (one.engine, one.vertices, one.critical_path, one.has_barriers) == ("spark", [], None, False)
+    assert {p.phase: p.duration_ms for p in one.batch.phases} == {k: said["durationMs"][v] for k, v in KEYS.items()}
+    assert [p.phase for p in one.batch.phases] == list(KEYS)
+    assert one.batch.other_ms == said["batchDuration"] - sum(said["durationMs"][v] for v in KEYS.values())
+    assert (one.batch.input_row_count, one.batch.number_basis) == (6000, "measured")
+    assert one.batch.watermark_at == datetime.fromisoformat(said["eventTime"]["watermark"])
+    state = one.batch.state
+    assert (state.row_count, state.updated_row_count) == (operator["numRowsTotal"], operator["numRowsUpdated"])
+    assert (state.memory_bytes, state.store_count) == (operator["memoryUsedBytes"], 4)
+    assert (state.commit_total_ms, state.commit_ms) == (operator["commitTimeMs"], round(operator["commitTimeMs"] / 4))
+    assert state.upload_total_ms is None
+    newest = [v for k, v in operator["customMetrics"].items() if k.startswith("SnapshotLastUploaded")]
+    assert state.snapshot_lag == 21 - max(0, min(newest))
+    assert one.full_state_size_bytes == operator["customMetrics"]["stateOnCurrentVersionSizeBytes"]
+
+    files = await detail(client, (await checkpoints(client, found["d_behind_files_limited"].id))[4].link)
+    (source,) = files.batch.sources
+    assert (source.start_offset, source.end_offset) == ('{"logOffset":3}', '{"logOffset":4}')
+    # Files do not tell how many wait, and a query without state has no state of size zero.
+    assert (source.latest_offset, source.backlog, files.batch.state, files.full_state_size_bytes) == (None,) * 4
+    assert files.batch.watermark_at is None
+
+
+async def test_twice_one_by_one_and_in_any_order_ends_in_the_same(client):
+    name = "d_behind_files_unlimited"
+    events = recorded(name)
+    await post(client, push(events, deployment=name))
+    before = await client.get("/api/v1/jobs"), await checkpoints(client, (await jobs(client))[name].id)
+
+    seed = 7
+    again = events * 2
+    random.Random(seed).shuffle(again)
+    answers = [await post(client, push([e], deployment=name)) for e in again]
+
+    after = await client.get("/api/v1/jobs"), await checkpoints(client, (await jobs(client))[name].id)
+    assert [a["new_count"] for a in answers] == [0] * len(again), f"seed {seed}"
+    assert (after[0].json()["items"], after[1]) == (before[0].json()["items"], before[1]), f"seed {seed}"
+
+
+async def test_events_that_arrive_in_reverse_end_as_those_in_order(client):
+    name = "b_windowed_hdfs_loaded_host"
+    for event in reversed(recorded(name)):
+        await post(client, push([event], deployment="reversed"))
+    await post(client, push(recorded(name)))
+    page = api.Page[api.JobOut].model_validate_json((await client.get("/api/v1/jobs")).content)
+    one, other = sorted(page.items, key=lambda j: j.target_name)
+
+    # A terminated event names no query, so alone it makes a job of the query's id; our listener sends the name.
+    assert {one.target_name, other.target_name} == {"lab", "reversed"}
+    there, here = await checkpoints(client, one.id), await checkpoints(client, other.id)
+    assert sorted(there) == sorted(here) == sorted(b["batchId"] for b in batches(name))
+    assert one.state == other.state == "ended"
+    runs = [(await client.get(f"/api/v1/jobs/{j.id}/runs")).json()["items"][0] for j in (one, other)]
+    assert runs[0]["started_at"] == runs[1]["started_at"]
+    assert runs[0]["ended_at"] == runs[1]["ended_at"]
+
+
+async def test_the_quiet_queries_are_healthy_and_those_behind_are_slow_and_it_is_said_by_which_sign(client):
+    await push_all(client, NAMES)
+    found = await jobs(client)
+
+    raised = {}
+    for name in NAMES:
+        answer = await client.get(f"/api/v1/jobs/{found[name].id}")
+        job = api.JobDetailOut.model_validate_json(answer.content)
+        raised[name] = [s.sign.value for s in job.signs if s.is_raised]
+        assert job.verdict.phase is None
+        assert job.vertices == []
+        assert all(e.basis in ("measured", "reconstructed") for e in job.verdict.evidence)
+    assert {n: (found[n].health, raised[n]) for n in QUIET} == dict.fromkeys(QUIET, ("healthy", []))
+    assert {n: found[n].health for n in BEHIND} == dict.fromkeys(BEHIND, "slow")
+    assert raised["d_behind_unbounded_rate"] == raised["d_behind_files_unlimited"] == ["rows-growth", "utilisation"]
+    # A limit on the batch hides the backlog; its trigger's interval could be learned while it still paused.
+    assert raised["d_behind_files_limited"] == ["overrun", "utilisation"]
+    assert raised["d_behind_files_bytes"] == raised["d_behind_rate_micro_batch"] == ["utilisation"]
+    assert {found[n].verdict.kind for n in QUIET} == {"none"}
+    assert found["d_behind_rate_micro_batch"].verdict.kind == "capacity"
+    assert "trigger_interval_ms" in found["d_behind_rate_micro_batch"].verdict.would_decide[0]
+    assert (found["a_stateless_rate"].interval_ms, found["b_windowed_hdfs"].interval_ms) == (1000, 2000)
+    assert "60 % of the time goes to checkpoint log writing" in found["a_stateless_rate"].verdict.sentence
+
+
+async def test_a_trigger_interval_told_by_the_job_makes_an_overrun_of_it(client):
+    name = "d_behind_rate_micro_batch"
+    await post(client, push(recorded(name), deployment=name, trigger_interval_ms=1000))
+    job = (await jobs(client))[name]
+
+    found = api.JobDetailOut.model_validate_json((await client.get(f"/api/v1/jobs/{job.id}")).content)
+    overrun = found.signs[0]
+    assert (overrun.sign, overrun.is_raised, overrun.basis) == ("overrun", True, "measured")
+    assert overrun.value == pytest.approx(2.24, abs=0.02)
+    assert (job.interval_ms, job.verdict.confidence) == (1000, "high")

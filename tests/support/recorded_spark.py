@@ -1,0 +1,46 @@
+"""Recordings of real Spark queries, as their listeners saw them, made into what our listener posts.
+
+Spark 4.3.0 on a two-core host; each file is one run of one query, one event a line: ``{t, event, ...}`` with ``t`` in
+Unix seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "contract" / "recordings_spark"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+# After the last of them, and all are kept.
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+Event = dict[str, Any]
+
+
+def recorded(name: str) -> list[Event]:
+    """The events of one recording as they are."""
+    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
+
+
+def batches(name: str) -> list[Event]:
+    """The progress objects of one recording."""
+    return [e["progress"] for e in recorded(name) if e["event"] == "progress"]
+
+
+def event(line: Event) -> Event:
+    """One event as our listener sends it."""
+    known = {key: value for key, value in line.items() if key not in ("t", "errorClassOnException")}
+    if line["event"] == "terminated":
+        known["error_class"] = line["errorClassOnException"]
+    if "runId" in known:
+        known["run_id"] = known.pop("runId")
+    return {**known, "seen_at": datetime.fromtimestamp(line["t"], UTC).isoformat()}
+
+
+def push(events: Sequence[Event], **more: object) -> dict[str, object]:
+    """What is posted for ``events`` (recorded lines)."""
+    body = {"deployment": "lab", "sent_at": NOW.isoformat(), "spark_version": "4.3.0"}
+    return body | {"events": [event(line) for line in events]} | more

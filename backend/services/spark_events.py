@@ -43,6 +43,7 @@ _UPLOAD_KEY = "rocksdbCommitFileSyncLatencyMs"
 _OFFSET_TEXT_MAX = 500
 _OFFSET_MAX = 2**53
 _ERROR_LINE_MAX = 500
+_TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION_MAX = 4000
 
 
@@ -189,8 +190,7 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
         # A batch that failed is run again under its number by the next start of the query.
         number = before.checkpoint_id + (0 if before.is_failed else 1)
         began_at = before.ended_at if before.is_own else run.started_at
-    lines = (end.exception or "").strip().splitlines()
-    message = ": ".join(part for part in (end.error_class, lines[0] if lines else None) if part)
+    message = ": ".join(part for part in (end.error_class, _said(end.exception or "")) if part)
     return Checkpoint(
         CheckpointHeader(
             checkpoint_id=number,
@@ -204,6 +204,16 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
         ),
         batch=MicroBatch(number_basis=Basis.RECONSTRUCTED),
     )
+
+
+def _said(exception: str) -> str:
+    """The line of an exception that tells most: of a Python one the last of its traceback, else the first."""
+    lines = [line for line in exception.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    traceback = next((i for i, line in enumerate(lines) if line.endswith(_TRACEBACK)), None)
+    after = [] if traceback is None else [line for line in lines[traceback + 1 :] if not line[0].isspace()]
+    return after[0] if after else lines[0]
 
 
 def _state(progress: wire.ProgressIn) -> BatchState:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
 from backend.contracts import api
 from backend.store.engine import create_store_engine
 from tests.support.observations import SteppingClock
-from tests.support.recorded_spark import NAMES, NOW, batches, push, recorded
+from tests.support.recorded_spark import FAILING, NAMES, NOW, batches, push, recorded
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
@@ -183,3 +183,91 @@ async def test_a_trigger_interval_told_by_the_job_makes_an_overrun_of_it(client)
     assert (overrun.sign, overrun.is_raised, overrun.basis) == ("overrun", True, "measured")
     assert overrun.value == pytest.approx(2.24, abs=0.02)
     assert (job.interval_ms, job.verdict.confidence) == (1000, "high")
+
+
+async def test_a_failed_batch_is_not_lost_and_says_that_its_number_is_reconstructed(client):
+    await push_all(client, [FAILING])
+    events = recorded(FAILING)
+    job = (await jobs(client))[FAILING]
+    page = (await client.get(f"/api/v1/jobs/{job.id}/checkpoints?limit=50")).content
+    stored = api.Page[api.CheckpointOut].model_validate_json(page).items
+    runs = [e["runId"] for e in events if e["event"] == "started"]
+
+    # Started again, the query begins with the batch that failed, under its number.
+    assert [(c.checkpoint_id, c.status) for c in stored] == [
+        (3, "failed"), (3, "failed"), (2, "completed"), (1, "completed"), (0, "completed"),
+    ]  # fmt: skip
+    second, first = stored[:2]
+    assert first.run_id != second.run_id
+    last = batches(FAILING)[-1]
+    ended_at = datetime.fromisoformat(last["timestamp"]) + timedelta(milliseconds=last["batchDuration"])
+    assert (first.triggered_at, first.failed_at.timestamp()) == (ended_at, pytest.approx(events[4]["t"], abs=0.001))
+    for one in (first, second):
+        assert one.failure_reason == "query-failure"
+        assert one.failure_message == "PYTHON_EXCEPTION: ValueError: row 62 cannot be read"
+        # How long it ran before it failed is not told.
+        assert one.end_to_end_duration_ms is None
+        assert (await detail(client, one.link)).batch.number_basis == "reconstructed"
+    assert (job.health, job.state, job.failed_24h_count) == ("failing", "ended", 2)
+    assert "ended in batch 3 with PYTHON_EXCEPTION" in job.verdict.sentence
+    found = (await client.get(f"/api/v1/jobs/{job.id}/runs")).json()["items"]
+    assert [r["engine_run_id"].partition("/")[2] for r in found] == runs[::-1]
+    told = (await client.get(f"/api/v1/jobs/{job.id}/events")).json()["items"]
+    assert {e["kind"] for e in told} == {"run-started", "run-ended", "exception"}
+
+
+async def test_a_failed_batch_has_the_same_number_when_its_events_come_one_by_one(client):
+    for line in recorded(FAILING) * 2:
+        await post(client, push([line], deployment="slowly"))
+    page = (await client.get(f"/api/v1/jobs/{(await jobs(client))['slowly'].id}/checkpoints?limit=50")).content
+
+    stored = api.Page[api.CheckpointOut].model_validate_json(page).items
+    assert [c.checkpoint_id for c in stored] == [3, 3, 2, 1, 0]
+
+
+async def test_a_query_that_was_stopped_has_no_failed_batch(client):
+    await push_all(client, ["b_windowed_hdfs"])
+    job = (await jobs(client))["b_windowed_hdfs"]
+
+    assert (job.state, job.failed_24h_count, job.health) == ("ended", 0, "healthy")
+
+
+async def test_what_the_listener_dropped_is_said_on_the_job(client):
+    await post(client, push(recorded("b_windowed_hdfs"), dropped_count=12))
+    job = (await jobs(client))["lab"]
+
+    found = (await client.get(f"/api/v1/jobs/{job.id}")).json()
+    assert found["problems"] == ["the listener dropped 12 events, so micro-batches may be missing"]
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"deployment": ""}, "#/deployment"),
+        ({"surplus": 1}, "#/surplus"),
+        ({"sent_at": "yesterday"}, "#/sent_at"),
+        ({"events": [{"event": "exploded"}]}, "#/events/0"),
+        ({"trigger_interval_ms": 0}, "#/trigger_interval_ms"),
+    ],
+)
+async def test_a_malformed_push_is_refused_with_the_field_and_stores_nothing(client, change, pointer):
+    answer = await client.post(URL, json=push(recorded("b_windowed_hdfs")) | change)
+
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert [e["pointer"] for e in answer.json()["errors"]] == [pointer]
+    assert await jobs(client) == {}
+
+
+async def test_a_paused_target_refuses_what_is_pushed_and_a_batch_of_another_century_is_counted(client):
+    target = (await post(client, push(recorded("b_windowed_hdfs"))))["target_id"]
+    await client.patch(f"/api/v1/targets/{target}", json={"is_enabled": False})
+    paused = await client.post(URL, json=push(recorded("b_windowed_hdfs")))
+    assert (paused.status_code, paused.json()["type"]) == (409, "urn:barrierscope:problem:target-paused")
+    await client.patch(f"/api/v1/targets/{target}", json={"is_enabled": True})
+
+    old = recorded("b_windowed_hdfs")[1]
+    old["progress"] = old["progress"] | {"timestamp": "1999-01-01T00:00:00.000Z", "batchId": 999}
+    answer = await post(client, push([old]))
+    assert answer["new_count"] == 0
+    assert "checkpoint 999 triggered at 1999-01-01" in answer["rejected"][0]

@@ -1,6 +1,6 @@
 """Recordings of real Spark queries, as their listeners saw them, made into what our listener posts.
 
-Spark 4.3.0 on a two-core host; each file is one run of one query, one event a line: ``{t, event, ...}`` with ``t`` in
+Spark 4.3.0 on a two-core host; each file is one query, one event a line: ``{t, event, ...}`` with ``t`` in
 Unix seconds.
 """
 
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parents[1] / "contract" / "recordings_spark"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+NAMES = sorted(path.stem for path in FOLDER.glob("[abd]*.jsonl"))
+FAILING = "f_failing_udf"
+"""Two runs of one query: each ends with an error in the same batch."""
 # After the last of them, and all are kept.
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NOW = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 
 Event = dict[str, Any]
 

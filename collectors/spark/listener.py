@@ -1,0 +1,438 @@
+"""Tells Barrierscope of each micro-batch of a PySpark Structured Streaming job. One file: copy it beside your job.
+
+    from barrierscope_listener import BarrierscopeListener   # or: from collectors.spark.listener import ...
+
+    spark.streams.addListener(BarrierscopeListener("http://barrierscope:8050", token=os.environ["BARRIERSCOPE_TOKEN"]))
+
+Add it before the queries start. It needs the standard library and pyspark, and nothing of Barrierscope.
+
+Invariants: no call of Spark's ever waits for the network or gets an exception from here; the queue is bounded in events
+and bytes, the oldest goes first where it is full, and what was dropped is counted, sent along and logged; the token is
+sent to the given address only, and is never logged. What the server acknowledged is not sent again; what it may not
+have got, is, and the server takes an event twice as one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import random
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+__all__ = ["BarrierscopeListener"]
+
+_PATH = "/api/v1/ingest/spark"
+# The server takes 256 KiB at once.
+_BODY_MAX_BYTES = 200_000
+_EVENT_MAX_BYTES = 100_000
+_QUEUE_MAX_BYTES = 8_000_000
+_EVENTS_AT_ONCE = 200
+_EXCEPTION_MAX = 8_000
+_NAME_MAX = 1_000
+_ALIVE_EVERY_S = 10.0
+_BACK_OFF_FIRST_S = 1.0
+_BACK_OFF_MOST_S = 60.0
+_LOG_EVERY_S = 60.0
+_FLUSH_S = 3.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# Nothing else of a progress object leaves the driver: no observed metrics, no sink.
+_PROGRESS_KEYS = (
+    "id", "runId", "name", "timestamp", "batchId", "batchDuration", "durationMs", "numInputRows",
+    "processedRowsPerSecond",
+)  # fmt: skip
+_OPERATOR_KEYS = (
+    "numRowsTotal", "numRowsUpdated", "commitTimeMs", "memoryUsedBytes", "numStateStoreInstances", "customMetrics",
+)  # fmt: skip
+_SOURCE_KEYS = ("description", "startOffset", "endOffset", "latestOffset", "numInputRows")
+_OFFSET_KEYS = ("startOffset", "endOffset", "latestOffset")
+
+_log = logging.getLogger("barrierscope.listener")
+
+
+class BarrierscopeListener(StreamingQueryListener):
+    """Sends what Spark tells of its queries to Barrierscope, from a thread of its own.
+
+    Args:
+        url: Where Barrierscope is: ``http://host:8050``.
+        token: Its API token, where it listens beyond loopback.
+        deployment: With the query's name it makes the job, so it must stay the same over restarts. By default the
+            name of the Spark application.
+        trigger_interval_ms: The interval of the queries' trigger, which Spark does not report; learned from the
+            pauses between batches where it is not given and there are pauses.
+        queue_size: Most events kept while Barrierscope does not answer.
+        timeout_s: How long one request may take.
+
+    An address that is none is logged once, and nothing is sent: a listener must not keep a job from starting.
+
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        deployment: str | None = None,
+        trigger_interval_ms: int | None = None,
+        queue_size: int = 1000,
+        timeout_s: float = 5.0,
+    ) -> None:
+        super().__init__()
+        self._head = {
+            "deployment": (deployment or _application_name())[:200],
+            "spark_version": pyspark.__version__,
+            "trigger_interval_ms": trigger_interval_ms,
+        }
+        self._runs: dict[str, dict[str, Any]] = {}
+        self._sender = _Sender(url, token, self._head, self._alive, queue_size=queue_size, timeout_s=timeout_s)
+        atexit.register(self.close)
+
+    @property
+    def dropped_count(self) -> int:
+        """Events that were not sent and never will be."""
+        return self._sender.dropped_count
+
+    @property
+    def sent_count(self) -> int:
+        """Events that the server acknowledged."""
+        return self._sender.sent_count
+
+    def flush(self, timeout_s: float = _FLUSH_S) -> bool:
+        """Wait until all that was seen so far is sent, at most so long; whether it was."""
+        return self._sender.flush(timeout_s)
+
+    def close(self, timeout_s: float = _FLUSH_S) -> None:
+        """Send what is left, within ``timeout_s``, and stop. Called by itself when the driver ends."""
+        self._sender.close(timeout_s)
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's names
+        """A query started; Spark's ``start()`` waits for this."""
+        self._guarded(self._started, event)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """A micro-batch ended."""
+        self._guarded(self._progress, event)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """A query had nothing to do for a while."""
+        self._guarded(self._idle, event)
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """A query ended, by itself, by a stop, or by an error."""
+        self._guarded(self._terminated, event)
+
+    def _guarded(self, take: Any, event: Any) -> None:
+        try:
+            take(event)
+        except Exception as error:  # noqa: BLE001  the boundary to Spark: nothing of ours may reach its bus
+            self._sender.drop(1)
+            _log.debug("an event of Spark could not be read: %s", type(error).__name__)
+
+    def _started(self, event: Any) -> None:
+        known = {"id": str(event.id), "run_id": str(event.runId), "name": _cut(event.name, _NAME_MAX)}
+        self._runs[known["run_id"] or ""] = dict(known)
+        self._sender.put({"event": "started", "seen_at": _now(), **known, "timestamp": event.timestamp})
+
+    def _progress(self, event: Any) -> None:
+        progress = event.progress
+        run_id, name = str(progress.runId), _cut(progress.name, _NAME_MAX)
+        run = self._runs.setdefault(run_id, {"id": str(progress.id), "run_id": run_id, "name": name})
+        run["last_batch_id"] = progress.batchId
+        run["last_batch_ended_at"] = _later(progress.timestamp, progress.batchDuration)
+        self._sender.put({"event": "progress", "seen_at": _now(), "progress": progress.json})
+
+    def _idle(self, event: Any) -> None:
+        known = self._runs.get(str(event.runId), {})
+        ids = {"id": str(event.id), "run_id": str(event.runId), "name": known.get("name")}
+        self._sender.put({"event": "idle", "seen_at": _now(), **ids, "timestamp": event.timestamp})
+
+    def _terminated(self, event: Any) -> None:
+        known = self._runs.pop(str(event.runId), {})
+        ended = {
+            "event": "terminated",
+            "seen_at": _now(),
+            "id": str(event.id),
+            "run_id": str(event.runId),
+            "name": known.get("name"),
+            "exception": _cut(event.exception, _EXCEPTION_MAX),
+            "error_class": _cut(getattr(event, "errorClassOnException", None), _NAME_MAX),
+            "last_batch_id": known.get("last_batch_id"),
+            "last_batch_ended_at": known.get("last_batch_ended_at"),
+        }
+        self._sender.put(ended)
+
+    def _alive(self) -> list[dict[str, Any]]:
+        """One event for each query that runs; a batch may take minutes, and silence must not look like it."""
+        runs = list(self._runs.values())
+        return [
+            {"event": "alive", "seen_at": _now(), "id": r["id"], "run_id": r["run_id"], "name": r["name"]} for r in runs
+        ]
+
+
+class _Sender:
+    """The queue and the thread that empties it."""
+
+    def __init__(
+        self, url: str, token: str | None, head: dict[str, Any], alive: Any, *, queue_size: int, timeout_s: float
+    ) -> None:
+        self.dropped_count = 0
+        self.sent_count = 0
+        self._head = head
+        self._alive = alive
+        self._timeout_s = timeout_s
+        self._queue_size = max(1, queue_size)
+        self._queue: deque[tuple[dict[str, Any], int]] = deque()
+        self._queued_bytes = 0
+        self._sending = 0
+        self._at_once = _EVENTS_AT_ONCE
+        self._is_closing = False
+        self._give_up_at_s: float | None = None
+        self._failed_count = 0
+        self._logged_at_s = float("-inf")
+        # One lock for all of it; nobody holds it during a request.
+        self._changed = threading.Condition()
+        self._request, self._open = _request_of(url, token)
+        self._thread: threading.Thread | None = None
+
+    def put(self, event: dict[str, Any]) -> None:
+        """Queue one event; the oldest goes where there is no room."""
+        size = sum(len(v) for v in event.values() if isinstance(v, str)) + 200
+        with self._changed:
+            if self._is_closing or self._request is None:
+                self.dropped_count += 1
+                return
+            self._queue.append((event, size))
+            self._queued_bytes += size
+            self._shrink()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="barrierscope-listener", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def drop(self, count: int) -> None:
+        """Count what could not even be queued."""
+        with self._changed:
+            self.dropped_count += count
+
+    def flush(self, timeout_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._queue and not self._sending, timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._give_up_at_s = time.monotonic() + timeout_s
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+    def _shrink(self) -> None:
+        while len(self._queue) > self._queue_size or self._queued_bytes > _QUEUE_MAX_BYTES:
+            _, size = self._queue.popleft()
+            self._queued_bytes -= size
+            self.dropped_count += 1
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if not self._turn():
+                    return
+            except Exception as error:  # noqa: BLE001  the top of the thread: it must outlive what nobody foresaw
+                _log.warning("Barrierscope's listener stumbled: %s", type(error).__name__)
+                self._back_off()
+
+    def _turn(self) -> bool:
+        """Wait for something to send and send it; False once there is nothing more to do."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._is_closing, _ALIVE_EVERY_S)
+            if self._is_closing and (not self._queue or time.monotonic() >= (self._give_up_at_s or 0.0)):
+                self.dropped_count += len(self._queue)
+                self._queue.clear()
+                self._changed.notify_all()
+                return False
+            taken = self._take()
+            self._sending = len(taken)
+        if taken:
+            self._send(taken)
+        elif alive := self._alive():
+            self._post(alive)
+        return True
+
+    def _take(self) -> list[tuple[dict[str, Any], int]]:
+        taken: list[tuple[dict[str, Any], int]] = []
+        total = 0
+        while self._queue and len(taken) < self._at_once and (not taken or total + self._queue[0][1] < _BODY_MAX_BYTES):
+            taken.append(self._queue.popleft())
+            total += taken[-1][1]
+        self._queued_bytes -= total
+        return taken
+
+    def _send(self, taken: list[tuple[dict[str, Any], int]]) -> None:
+        events = [readable for event, _ in taken if (readable := _readable(event)) is not None]
+        status = self._post(events) if events else 200
+        is_taken = status is not None and 200 <= status < 300
+        is_refused = status in (400, 409, 413, 422)
+        with self._changed:
+            self._sending = 0
+            if is_taken:
+                self.sent_count += len(events)
+                self.dropped_count += len(taken) - len(events)
+                self._at_once = min(_EVENTS_AT_ONCE, 2 * self._at_once)
+            elif is_refused and len(taken) > 1 and status != 409:
+                # One of them is at fault: they go one by one.
+                self._at_once = 1
+                self._give_back(taken)
+            elif is_refused:
+                self.dropped_count += len(taken)
+            else:
+                self._give_back(taken)
+            self._changed.notify_all()
+        if not is_taken and not is_refused:
+            self._back_off()
+
+    def _give_back(self, taken: list[tuple[dict[str, Any], int]]) -> None:
+        self._queue.extendleft(reversed(taken))
+        self._queued_bytes += sum(size for _, size in taken)
+        self._shrink()
+
+    def _post(self, events: list[dict[str, Any]]) -> int | None:
+        """Send events; the HTTP status, or None where there was no answer."""
+        if self._request is None:
+            return None
+        body = {**self._head, "sent_at": _now(), "dropped_count": self.dropped_count, "events": events}
+        request = urllib.request.Request(  # noqa: S310  http or https, checked at the start
+            self._request.full_url, json.dumps(body).encode(), dict(self._request.headers), method="POST"
+        )
+        timeout_s = self._timeout_s
+        if self._give_up_at_s is not None:
+            timeout_s = max(0.1, min(timeout_s, self._give_up_at_s - time.monotonic()))
+        try:
+            with self._open(request, timeout=timeout_s) as answer:
+                answer.read(65_536)
+                status = int(answer.status)
+        except urllib.error.HTTPError as error:
+            status = error.code
+            self._tell(f"HTTP {status}")
+            error.close()
+            return status
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            self._tell(type(reason).__name__)
+            return None
+        if self._failed_count:
+            _log.warning("Barrierscope answers again; %d events were dropped so far", self.dropped_count)
+        self._failed_count = 0
+        return status
+
+    def _tell(self, reason: str) -> None:
+        """Log that it does not answer: at once, then now and then."""
+        self._failed_count += 1
+        now_s = time.monotonic()
+        if now_s - self._logged_at_s >= _LOG_EVERY_S:
+            self._logged_at_s = now_s
+            waiting, lost = len(self._queue), self.dropped_count
+            _log.warning(
+                "Barrierscope did not take events (%s): %d wait, %d were dropped; the query goes on",
+                reason, waiting, lost,
+            )  # fmt: skip
+
+    def _back_off(self) -> None:
+        pause_s = min(_BACK_OFF_MOST_S, _BACK_OFF_FIRST_S * 2 ** min(10, max(0, self._failed_count - 1)))
+        with self._changed:
+            # A little apart, so that many drivers do not come back as one.
+            self._changed.wait_for(lambda: self._is_closing, pause_s * random.uniform(0.7, 1.3))  # noqa: S311
+            if self._is_closing:
+                # That was the last try.
+                self._give_up_at_s = 0.0
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The token goes to the address it was given for and to no other."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _request_of(url: str, token: str | None) -> tuple[urllib.request.Request | None, Any]:
+    """Where to post and how; nothing where ``url`` is no address."""
+    try:
+        parts = urlsplit(url.strip())
+        host = parts.hostname
+        if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or parts.fragment:
+            raise ValueError("http:// or https:// with a host is needed")
+        headers = {"Content-Type": "application/json", "User-Agent": "barrierscope-listener"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        request = urllib.request.Request(  # noqa: S310
+            f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}{_PATH}", headers=headers
+        )
+    except (ValueError, AttributeError) as error:
+        _log.error("Barrierscope's address is none (%s): nothing is sent, the query goes on", error)
+        return None, None
+    if token and parts.scheme == "http" and host not in _LOOPBACK:
+        _log.warning("the token goes to %s unencrypted: use https", host)
+    handlers: list[Any] = [_NoRedirect()]
+    if host in _LOOPBACK:
+        handlers.append(urllib.request.ProxyHandler({}))
+    return request, urllib.request.build_opener(*handlers).open
+
+
+def _readable(event: dict[str, Any]) -> dict[str, Any] | None:
+    """The event as it is sent: of a progress only what is needed, and cut where it is large."""
+    if event["event"] != "progress":
+        return event
+    try:
+        found = json.loads(event["progress"])
+        progress = {key: found[key] for key in _PROGRESS_KEYS if key in found}
+        watermark = (found.get("eventTime") or {}).get("watermark")
+        if watermark is not None:
+            progress["eventTime"] = {"watermark": watermark}
+        progress["stateOperators"] = [_picked(o, _OPERATOR_KEYS) for o in found.get("stateOperators") or ()]
+        progress["sources"] = [_picked(s, _SOURCE_KEYS) for s in found.get("sources") or ()]
+        if len(json.dumps(progress)) > _EVENT_MAX_BYTES:
+            for source in progress["sources"]:
+                source.update(dict.fromkeys(_OFFSET_KEYS))
+        return {**event, "progress": progress}
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _picked(found: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: found[key] for key in keys if key in found}
+
+
+def _application_name() -> str:
+    try:
+        session = SparkSession.getActiveSession()
+        name = None if session is None else session.conf.get("spark.app.name", None)
+    except Exception:  # noqa: BLE001  whatever Spark says here, the job has to start
+        name = None
+    return name or "spark"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat()  # noqa: UP017, TID251  this file runs alone, on older Pythons too
+
+
+def _later(timestamp: str, duration_ms: Any) -> str | None:
+    try:
+        began_at = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+        return (began_at + timedelta(milliseconds=int(duration_ms or 0))).isoformat()
+    except (ValueError, TypeError):
+        return None
+
+
+def _cut(text: Any, most: int) -> str | None:
+    return None if text is None else str(text)[:most]

@@ -14,16 +14,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.api import examples
 from backend.api.deps import Services
 from backend.api.problems import MEDIA_TYPE, add_problem_handlers, problem
-from backend.api.routes import alerts, checkpoints, jobs, status, targets
+from backend.api.routes import alerts, checkpoints, jobs, spark, status, targets
 from backend.contracts.api import Problem
 from backend.services.presenting import API_ROOT
 
-_ROUTERS: Final = (status.router, targets.router, jobs.router, checkpoints.router, alerts.router)
-from backend.api.routes import checkpoints, jobs, spark, status, targets
-from backend.contracts.api import Problem
-from backend.services.presenting import API_ROOT
-
-_ROUTERS: Final = (status.router, targets.router, jobs.router, checkpoints.router, spark.router)
+_ROUTERS: Final = (status.router, targets.router, jobs.router, checkpoints.router, alerts.router, spark.router)
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (
     "Checkpoints of stream processors under backpressure: who holds the barrier, in which phase, and why. "

@@ -99,8 +99,7 @@ def build(
         finally:
             await engine.dispose()
 
-    services = build_services(engine, clock, rules, probe, version, alerting)
-    services = build_services(engine, clock, rules, probe, version, retention=retention)
+    services = build_services(engine, clock, rules, probe, version, alerting, retention=retention)
     api = create_app(AppDeps(services, version, running))
     # In one process: no socket, and no gate, which the page's own request has passed.
     transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)

@@ -1,6 +1,8 @@
 """What a Spark query's listener posts to the ingest API, and the answer.
 
-The envelope is ours: ``POST /api/v1/ingest/spark`` with SparkPushIn -> SparkPushOut. What is in ``progress`` is Spark's
+* ``/api/v1/ingest/spark`` (POST SparkPushIn)                   -> SparkPushOut
+
+The envelope is ours. What is in ``progress`` is Spark's
 own ``StreamingQueryProgress`` (4.3), under Spark's own names; fields that are not read here may be there or not.
 ``collectors/spark/listener.py`` writes the same by hand, since it may import nothing of ours; a test keeps the two in
 step. Instants are RFC 3339; of every event its own instant counts, never that of its arrival.

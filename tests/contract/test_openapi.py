@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from backend.contracts import alerts, api
+from backend.contracts import alerts, api, spark
 from backend.store.engine import create_store_engine
 from backend.store.ingest import IngestWriter
 from backend.store.targets import NewTarget, TargetRepository
@@ -92,7 +92,7 @@ def _operations(document):
 def test_every_path_of_the_contract_is_described(document):
     promised = {
         line.split("``")[1].split("?")[0]
-        for line in f"{api.__doc__}\n{alerts.__doc__}".splitlines()
+        for line in f"{api.__doc__}\n{alerts.__doc__}\n{spark.__doc__}".splitlines()
         if line.startswith("* ``")
     }
 

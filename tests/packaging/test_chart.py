@@ -32,7 +32,6 @@ _PODS = {"Deployment", "CronJob", "Pod"}
 _NOT_IN_THE_CHART = {
     "api_url": "the command line's",
     "api_token_file": "pods get the variable, from a secret",
-    "data_dir": "of `up`",
     "xdg_data_home": "of `up`",
 }
 
@@ -155,7 +154,7 @@ def test_secrets_are_named_and_never_told(name):
     assert "Secret" not in {m["kind"] for m in manifests}
     for container in [c for pod in _pods(name) for c in _containers(pod)]:
         for variable, entry in _environment(container).items():
-            is_secret = re.search(r"TOKEN|PASSWORD|SECRET|_KEY$", variable) is not None
+            is_secret = re.search(r"TOKEN|PASSWORD|SECRET(?!S_DIR)|_KEY$", variable) is not None
             assert not is_secret or set(entry["valueFrom"]) == {"secretKeyRef"}, variable
             # A URL with a password in it.
             assert not re.search(r"://[^/@]*:[^/@]*@", entry.get("value", "")), variable
@@ -208,7 +207,7 @@ def _commands() -> dict[str, object]:
 def test_every_command_exists_and_understands_its_options(name):
     for container in [c for pod in _pods(name) for c in _containers(pod)]:
         command, words = _commands(), container["args"]
-        if words[0] in {"alert", "pipeline"} - set(command):
+        if words[0] in {"pipeline"} - set(command):
             continue
         found = command[words[0]]
         if hasattr(found, "commands") and len(words) > 1:
@@ -307,6 +306,19 @@ def test_the_runtime_is_watched_under_the_name_of_its_service():
     assert _environment(migrate)["BARRIERSCOPE_BUILT_IN_TARGET"]["value"] == f"http://{name}:18050/runtime/v1"
     assert name in _environment(pod)["BARRIERSCOPE_RUNTIME_ALLOWED_HOSTS"]["value"].split(",")
     assert pod["args"] == ["runtime", "--job=healthy", "--job=backpressured"]
+
+
+def test_who_delivers_and_who_tries_out_have_the_credentials_of_receivers_as_files():
+    manifests = _manifests("receivers")
+    for component in ("api", "alert", "collector"):
+        spec = _template(_of(manifests, "Deployment", component))["spec"]
+        folder = _environment(spec["containers"][0]).get("BARRIERSCOPE_SECRETS_DIR", {}).get("value")
+        mounted = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
+        secrets = [v["secret"]["secretName"] for v in spec["volumes"] if "secret" in v]
+        assert (secrets, mounted.get("receivers")) == ((["receiver-credentials"], folder) if folder else ([], None))
+        assert bool(folder) is (component != "collector")
+    environment = _environment(_template(_of(manifests, "Deployment", "alert"))["spec"]["containers"][0])
+    assert environment["BARRIERSCOPE_ALERTMANAGER_URLS"]["value"].count("http://") == 2
 
 
 def test_with_an_autoscaler_the_deployment_names_no_number():

@@ -149,9 +149,9 @@ def inside(
         lines += [create, f"mount --rbind {shlex.quote(str(bind))} {at}"]
     environment = " ".join(f"{k}={shlex.quote(v)}" for k, v in (stage.variables | variables).items())
     entered = f"cd {shlex.quote(stage.folder)} && {command}"
-    lines.append(
-        f"exec env -i {environment} chroot --userspec={stage.user} --groups= {root} /bin/sh -c {shlex.quote(entered)}"
-    )
+    # By their places on this machine: the path that is set is the image's.
+    enter = f"{shutil.which('chroot')} --userspec={stage.user} --groups= {root}"
+    lines.append(f"exec {shutil.which('env')} -i {environment} {enter} /bin/sh -c {shlex.quote(entered)}")
     return [
         "unshare",
         "--mount",
@@ -208,7 +208,7 @@ def try_image(stage: Stage) -> None:
 _UP = """
 set -e
 barrierscope up --port 18951 > /tmp/up.log 2>&1 & pid=$!
-trap 'kill $pid 2>/dev/null; tail -n 12 /tmp/up.log' EXIT
+trap 'kill $pid 2>/dev/null || true; tail -n 12 /tmp/up.log' EXIT
 for i in $(seq 120); do grep -q 'ready: open' /tmp/up.log && break; kill -0 $pid; sleep 1; done
 grep -q 'ready: open' /tmp/up.log
 {health}

@@ -129,6 +129,18 @@ securityContext:
     {{- end }}
 {{- end }}
 
+{{/* Both who delivers and who tries a receiver out look its credential up. */}}
+{{- define "barrierscope.receiversEnv" }}
+{{- if .Values.alert.receiversSecret }}
+- name: BARRIERSCOPE_SECRETS_DIR
+  value: /etc/barrierscope/receivers
+{{- end }}
+{{- end }}
+
+{{- define "barrierscope.hasReceivers" -}}
+{{- if and .root.Values.alert.receiversSecret (has .component (list "api" "alert")) }}yes{{ end }}
+{{- end }}
+
 {{/* env, envFrom, resources and mounts of a component's own container; .env is what the component adds. */}}
 {{- define "barrierscope.containerRest" -}}
 {{- $values := index .root.Values .component -}}
@@ -149,6 +161,11 @@ resources:
 volumeMounts:
   - name: tmp
     mountPath: /tmp
+  {{- if include "barrierscope.hasReceivers" . }}
+  - name: receivers
+    mountPath: /etc/barrierscope/receivers
+    readOnly: true
+  {{- end }}
   {{- with $values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -203,6 +220,11 @@ volumes:
   # The only place that is written to; the root of the file system is read-only.
   - name: tmp
     emptyDir: {}
+  {{- if include "barrierscope.hasReceivers" . }}
+  - name: receivers
+    secret:
+      secretName: {{ .root.Values.alert.receiversSecret }}
+  {{- end }}
   {{- with $values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -29,6 +29,9 @@ def advise(
     ``version`` is the engine's own word. ``settings_since`` is when the settings in force took effect, where that is
     known: what was taken under others predicts nothing.
     """
+    if not any(engine in engines for _, engines, _ in _RULES):
+        text = f"{engine.value} has no such setting"
+        return Advice((), tuple(Silence(topic, "-", text) for topic, _, _ in _RULES), 0)
     known = situation(evidence, engine=engine, version=version, settings_since=settings_since)
     answers = [_asked(known, topic, engines, rule) for topic, engines, rule in _RULES]
     return Advice(

@@ -14,11 +14,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.api import examples
 from backend.api.deps import Services
 from backend.api.problems import MEDIA_TYPE, add_problem_handlers, problem
-from backend.api.routes import alerts, checkpoints, jobs, spark, status, targets
+from backend.api.routes import advice, alerts, checkpoints, jobs, spark, status, targets
 from backend.contracts.api import Problem
 from backend.services.presenting import API_ROOT
 
-_ROUTERS: Final = (status.router, targets.router, jobs.router, checkpoints.router, alerts.router, spark.router)
+_ROUTERS: Final = (
+    status.router,
+    targets.router,
+    jobs.router,
+    checkpoints.router,
+    alerts.router,
+    spark.router,
+    advice.router,
+)
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (
     "Checkpoints of stream processors under backpressure: who holds the barrier, in which phase, and why. "

@@ -9,6 +9,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Query, Request
 from pydantic import AwareDatetime
 
+from backend.services.advice import AdviceService
 from backend.services.alert_control import AlertControlService
 from backend.services.alerts import AlertService
 from backend.services.checkpoints import CheckpointKey, CheckpointService
@@ -41,6 +42,7 @@ class Services:
     alert_control: AlertControlService
     receivers: ReceiverService
     spark: SparkIngestService
+    advice: AdviceService
 
 
 def _services(request: Request) -> Services:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from backend.contracts import api, spark
+from backend.contracts import advice, api, spark
+from backend.domain.advice import AdviceState, Metric, Mode, Topic
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -294,6 +295,91 @@ SPARK_PUSH_IN: Final[dict[str, Any]] = {
     ],
 }
 SPARK_PUSH_OUT: Final = spark.SparkPushOut(target_id="t9c8b7a6d5e4f3021", new_count=1, rejected=[])
+_UNALIGNED_KEY = "execution.checkpointing.unaligned.enabled"
+_TIMEOUT_KEY = "execution.checkpointing.aligned-checkpoint-timeout"
+_RECOMMENDATION = advice.RecommendationOut(
+    topic=Topic.MODE,
+    kind="mode/aligned-with-timeout",
+    rules=["R-UC-1", "R-AT-1", "R-AT-2", "R-AT-3"],
+    headline="Enable unaligned checkpoints with an aligned timeout of 200 ms",
+    reason="Checkpoints take 4.8 s because barriers wait behind queued data.",
+    current=advice.SettingOut(mode=Mode.ALIGNED),
+    proposed=advice.SettingOut(mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=200),
+    changes=[
+        advice.ChangeOut(key=_UNALIGNED_KEY, current="false", proposed="true"),
+        advice.ChangeOut(key=_TIMEOUT_KEY, current="0 ms", proposed="200 ms"),
+    ],
+    expected=[
+        advice.ExpectedOut(
+            metric=Metric.DURATION,
+            unit="ms",
+            before=4_830,
+            is_before_at_least=False,
+            predicted=advice.IntervalOut(value=228, low=202, high=441),
+            method="replay of the last 10 checkpoints",
+            basis=Basis.PREDICTED,
+        )
+    ],
+    candidates=[
+        advice.CandidateOut(
+            mode=Mode.ALIGNED_WITH_TIMEOUT,
+            aligned_timeout_ms=200,
+            duration_ms=advice.IntervalOut(value=228, low=202, high=441),
+            persisted_bytes=advice.IntervalOut(value=3_146_000, low=1_820_000, high=4_410_000),
+            expired_ratio=0.0,
+            is_current=False,
+            is_proposed=True,
+        )
+    ],
+    evidence=[
+        advice.AdviceEvidenceOut(
+            statement="median duration of 10 checkpoints",
+            metric="endToEndDuration",
+            basis=Basis.MEASURED,
+            value=4_830,
+            unit="ms",
+            checkpoint_ids=(403, 404, 405, 406, 407, 408, 409, 410, 411, 412),
+        )
+    ],
+    confidence=Confidence.HIGH,
+    confidence_reason="10 checkpoints and 14 readings of the queues",
+    preconditions=[advice.PreconditionOut(text="one checkpoint at a time", is_met=True)],
+    risks=["the store writes 3.1 MB more for each checkpoint"],
+    will_not_cure=["the lack of capacity at both subtasks of enrich: throughput, and how long records wait, stay"],
+    withdrawn_if=["back-pressure falls below 50 %"],
+    how_to=advice.HowToOut(
+        file="conf/config.yaml; restart the job",
+        lines=[f"{_UNALIGNED_KEY}: true", f"{_TIMEOUT_KEY}: 200 ms"],
+        rollback_lines=[f"{_UNALIGNED_KEY}: false", f"{_TIMEOUT_KEY}: 0 ms"],
+        needs_restart=True,
+    ),
+    checkpoint_ids=[403, 404, 405, 406, 407, 408, 409, 410, 411, 412],
+)
+CARD: Final = advice.CardOut(
+    id="a5e1f0c2d3b4a697",
+    job_id=_JOB,
+    run_id=_RUN,
+    state=AdviceState.NEW,
+    state_reason="given by the rules",
+    created_at=_AT,
+    updated_at=_AT,
+    can_apply=False,
+    recommendation=_RECOMMENDATION,
+    history=(advice.LifeEventOut(at=_AT, state=AdviceState.NEW, reason="given by the rules"),),
+)
+JOB_ADVICE: Final = advice.JobAdviceOut(
+    job="orders-enrichment",
+    job_id=_JOB,
+    as_of=_AT,
+    considered_count=10,
+    cards=[CARD],
+    silences=[
+        advice.SilenceOut(
+            topic=Topic.IN_FLIGHT, rule="R-CAP-1", reason="checkpoints are aligned and persist no in-flight data"
+        )
+    ],
+)
+DISMISS: Final = {"reason": "the job is scaled up next week"}
 
 
 def of(example: api.Model, *, status: int = 200) -> dict[int | str, dict[str, Any]]:

@@ -23,6 +23,7 @@ from backend.api.splitter import Splitter
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.notify.sender import Secrets, Sender
+from backend.services.advice import AdviceService, ChangeSettings
 from backend.services.alert_control import AlertControlService
 from backend.services.alerts import AlertService
 from backend.services.checkpoints import CheckpointService
@@ -43,6 +44,7 @@ from backend.store.wall_clock import WallClock
 
 _RETENTION_EVERY_S = 1800.0
 _RETENTION_RETRY_S = 60.0
+_ADVICE_EVERY_S = 15.0
 
 _log = structlog.get_logger(__name__)
 
@@ -72,12 +74,13 @@ def build(
     create_dashboard: DashboardFactory,
     probe: Probe,
     alerting: AlertingOptions,
+    change_settings: ChangeSettings,
 ) -> ASGIApp:
     """The whole service as one ASGI application.
 
     ``token`` None: no login, for only this machine can reach ``host``. ``public_url``: where browsers find it, when a
     proxy stands before it. ``trusts_every_target``: any address may be watched, not only those of ``allowed_targets``.
-    ``create_dashboard`` and ``probe`` are what the entry points ``dashboard`` and ``probe`` offer.
+    ``create_dashboard``, ``probe`` and ``change_settings`` are what the entry points of their names offer.
 
     Raises:
         InvalidInputError: ``database_url`` is no PostgreSQL URL.
@@ -93,13 +96,17 @@ def build(
     async def running() -> AsyncIterator[None]:
         try:
             async with asyncio.TaskGroup() as group:
-                keeper = group.create_task(_keep(engine, retention, clock))
+                beside = (_keep(engine, retention, clock), _advise(services.advice))
+                tasks = [group.create_task(task) for task in beside]
                 yield
-                keeper.cancel()
+                for task in tasks:
+                    task.cancel()
         finally:
             await engine.dispose()
 
-    services = build_services(engine, clock, rules, probe, version, alerting, retention=retention)
+    services = build_services(
+        engine, clock, rules, probe, version, alerting, retention=retention, change_settings=change_settings
+    )
     api = create_app(AppDeps(services, version, running))
     # In one process: no socket, and no gate, which the page's own request has passed.
     transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
@@ -117,6 +124,7 @@ def build_services(
     alerting: AlertingOptions | None = None,
     *,
     retention: Retention | None = None,
+    change_settings: ChangeSettings | None = None,
 ) -> Services:
     """Every service over one store."""
     evidence = EvidenceReader(clock)
@@ -135,7 +143,20 @@ def build_services(
         alert_control=AlertControlService(engine, clock),
         receivers=ReceiverService(engine, clock, options.receiver_rules, Sender(options.secrets), links),
         spark=SparkIngestService(engine, clock, IngestWriter(engine, retention=retention, clock=clock)),
+        advice=AdviceService(engine, clock, evidence, rules, change_settings),
     )
+
+
+async def _advise(advice: AdviceService) -> None:
+    """Keep advice up to date again and again, whether or not anybody looks."""
+    while True:
+        await asyncio.sleep(_ADVICE_EVERY_S)
+        try:
+            await advice.keep_all()
+        except StoreUnavailableError as error:
+            _log.warning("advice waits for the store", reason=error.reason)
+        except Exception:  # noqa: BLE001  the top of a task: what nobody foresaw must not end advice for good
+            _log.exception("advice failed")
 
 
 async def _keep(engine: AsyncEngine, retention: Retention, clock: Clock) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from backend.cli import alert_role, alerts, roles, simulate, targets, up
+from backend.cli import advise, alert_role, alerts, roles, simulate, targets, up
 from backend.cli.liveness import die_with_parent
 from backend.cli.options import OutputFormat, help_without_command
 from backend.domain.errors import BarrierscopeError, DomainError
@@ -55,6 +55,7 @@ app.command(name="up", epilog="Example: barrierscope up --port 8051 --data-dir .
 app.command(name="diagnose", epilog="Example: barrierscope diagnose http://my-flink:8081 --format markdown")(
     roles.diagnose
 )
+app.command(name="advise", epilog="Example: barrierscope advise orders --format markdown")(advise.advise)
 app.command(name="simulate", epilog="Example: barrierscope simulate backpressured --duration 120s --seed 7")(
     simulate.simulate
 )

@@ -94,6 +94,7 @@ def api(
                 receiver_rules=TargetRules(is_loopback(host), names(settings.allowed_receivers)),
                 secrets=partial(secret_at, folder=settings.secrets_dir),
             ),
+            change_settings=load_role("change-settings"),
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
         asyncio.run(_beating(settings, serving))

@@ -168,6 +168,10 @@ class Client:
                 return
             cursor = f"&cursor={page.next}"
 
+    def get(self, path: str, answer: type[M]) -> M:
+        """GET ``path`` and parse the answer."""
+        return self._parse(self._send("GET", path), answer)
+
     def post(self, path: str, body: Model | None, answer: type[M]) -> M:
         """POST ``body`` and parse the answer."""
         return self._parse(self._send("POST", path, content=None if body is None else body.model_dump_json()), answer)

@@ -1,13 +1,6 @@
 """The JSON of advice under ``/api/v1``, and of ``diagnose``: what is advised, predicted, and measured afterwards.
 
-Below ``/api/v1/jobs/{job}`` (GET unless said):
-
-* ``/advice``                                       -> JobAdviceOut: open cards, and reasons for silence
-* ``/recommendations``                              -> Page[CardOut], newest first, whatever became of them
-* ``/recommendations/{id}``                         -> CardOut
-* ``/recommendations/{id}/accept``  (POST)          -> CardOut
-* ``/recommendations/{id}/dismiss`` (POST DismissIn)-> CardOut
-* ``/recommendations/{id}/apply``   (POST)          -> CardOut; only where settings change while the job runs
+Paths are listed in ``backend.contracts.api``.
 """
 
 from __future__ import annotations

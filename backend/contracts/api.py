@@ -18,6 +18,12 @@ Paths (GET unless said):
 * ``/api/v1/jobs/{job}/checkpoints/latest?status=``           -> CheckpointOut
 * ``/api/v1/jobs/{job}/events``                               -> Page[JobEventOut] (restarts, configuration changes)
 * ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
+* ``/api/v1/jobs/{job}/advice``                               -> advice.JobAdviceOut
+* ``/api/v1/jobs/{job}/recommendations``                      -> Page[advice.CardOut], newest first
+* ``/api/v1/jobs/{job}/recommendations/{recommendation}``     -> advice.CardOut
+* ``/api/v1/jobs/{job}/recommendations/{recommendation}/accept`` (POST) -> advice.CardOut
+* ``/api/v1/jobs/{job}/recommendations/{recommendation}/dismiss`` (POST advice.DismissIn) -> advice.CardOut
+* ``/api/v1/jobs/{job}/recommendations/{recommendation}/apply`` (POST) -> advice.CardOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}``  -> CheckpointDetailOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/progress`` -> ProgressOut
 * ``/api/v1/jobs/{job}/runs/{run}/checkpoints/{checkpoint}/barriers`` -> BarriersOut
@@ -244,6 +250,8 @@ class JobOut(Model):
     """Alerts of the job that fire now, silenced ones too."""
     alerts_severity: Literal["critical", "warning"] | None = None
     """The gravest of them."""
+    open_advice_count: int = 0
+    """Recommendations that somebody may act on."""
 
 
 class VertexOut(Model):

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.advisor import advise
+from backend.advisor.advice import Advice
 from backend.analysis import micro_batches
 from backend.analysis.critical_path import critical_path
 from backend.analysis.evidence import JobEvidence
@@ -23,6 +25,7 @@ from backend.domain.clock import Clock
 from backend.domain.ids import JobId
 from backend.domain.observation import Engine
 from backend.domain.verdict import Diagnosis, Phase
+from backend.store.advice import settings_since
 from backend.store.batches import batches_of
 from backend.store.checkpoints import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
 from backend.store.jobs import JobRecord, RunRecord, RunShape, newest_exceptions, newest_shapes, shape_at
@@ -41,12 +44,17 @@ _KEPT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the analysis says of one job, and how many terminal checkpoints it could look at."""
+    """What the analysis says of one job, and how many terminal checkpoints it could look at; and what is advised.
+
+    ``settings_since``: when the settings in force were first seen, where they changed while the job ran.
+    """
 
     diagnosis: Diagnosis
     dominant_phase: Phase | None
     backpressured_max_ratio: float | None
     checkpoint_count: int
+    advice: Advice
+    settings_since: datetime | None
     interval_ms: int | None = None
     """Spark: the trigger's interval, told by the job or learned from its batches."""
 
@@ -95,8 +103,10 @@ class EvidenceReader:
         stale = [r for r in records if not self._is_known(r.id, tokens[r.id])]
         if stale:
             evidence = await _evidence(connection, stale, headers, shapes, read_at, self._clock.now())
+            changed = await settings_since(connection, [r.run.id for r in stale])
+            asked = {r.id: (evidence[r.id], r, changed.get(r.run.id)) for r in stale}
             # Thinking takes some milliseconds a job: not on the loop that answers requests.
-            for job_id, finding in (await anyio.to_thread.run_sync(_findings, evidence)).items():
+            for job_id, finding in (await anyio.to_thread.run_sync(_findings, asked)).items():
                 self._kept[job_id] = (tokens[job_id], self._clock.monotonic_s(), finding)
         return [JobCase(r, shapes[r.run.id], tuple(headers[r.run.id]), self._kept[r.id][2]) for r in records]
 
@@ -197,11 +207,14 @@ async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, da
     return await readings_since(connection, {run: at - _PRESSURE_WINDOW for run, at in read_at.items()})
 
 
-def _findings(evidence: Mapping[JobId, JobEvidence]) -> dict[JobId, Finding]:
-    return {job_id: _finding(known) for job_id, known in evidence.items()}
+_Asked = tuple[JobEvidence, JobRecord, datetime | None]
 
 
-def _finding(evidence: JobEvidence) -> Finding:
+def _findings(asked: Mapping[JobId, _Asked]) -> dict[JobId, Finding]:
+    return {job_id: _finding(*one) for job_id, one in asked.items()}
+
+
+def _finding(evidence: JobEvidence, record: JobRecord, settings_changed_at: datetime | None) -> Finding:
     completed = [c for c in evidence.checkpoints if c.header.status is CheckpointStatus.COMPLETED and c.details]
     path = None
     if completed:
@@ -217,4 +230,12 @@ def _finding(evidence: JobEvidence) -> Finding:
         backpressured_max_ratio=most[1] if most is not None else None,
         checkpoint_count=sum(c.header.status.is_terminal for c in evidence.checkpoints),
         interval_ms=round(interval.ms) if interval is not None else None,
+        advice=advise(
+            evidence,
+            engine=record.run.engine,
+            version=record.engine_version,
+            # Checkpoints are dated by the engine's clock.
+            settings_since=None if settings_changed_at is None else record.engine_now(settings_changed_at),
+        ),
+        settings_since=settings_changed_at,
     )

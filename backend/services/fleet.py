@@ -21,6 +21,7 @@ from backend.domain.verdict import Health, VerdictKind
 from backend.services.evidence import EvidenceReader, JobCase
 from backend.services.paging import Key, decode_cursor, page_of
 from backend.services.presenting import mode_of, verdict_out
+from backend.store.advice import open_counts as open_advice_counts
 from backend.store.alerts import OpenCount, open_counts
 from backend.store.checkpoint_statistics import DayStatistics, statistics_of
 from backend.store.checkpoints import CheckpointRecord, recent_of_runs
@@ -97,7 +98,9 @@ class FleetService:
         """The row of one job, also where its target is watched no more."""
         now = self._clock.now()
         statistics = await self._read_statistics(connection, [case.record], now)
-        return _with_alerts(_row(case, statistics, now), await open_counts(connection))
+        advised = await open_advice_counts(connection)
+        row = _row(case, statistics, now, advised.get(case.record.id, 0))
+        return _with_alerts(row, await open_counts(connection))
 
     async def _rows(self, connection: AsyncConnection, records: Sequence[JobRecord], now: datetime) -> list[api.JobOut]:
         cases = await self._evidence.cases(connection, records)
@@ -106,7 +109,8 @@ class FleetService:
         if kept is None or self._clock.monotonic_s() - kept.at_s > _STATISTICS_KEPT_S or not ids <= kept.job_ids:
             kept = self._statistics = await self._read_statistics(connection, records, now)
         alerts = await open_counts(connection)
-        return [_with_alerts(_row(case, kept, now), alerts) for case in cases]
+        advised = await open_advice_counts(connection)
+        return [_with_alerts(_row(case, kept, now, advised.get(case.record.id, 0)), alerts) for case in cases]
 
     async def _read_statistics(
         self, connection: AsyncConnection, records: Sequence[JobRecord], now: datetime
@@ -133,7 +137,7 @@ def _spark(records: Sequence[CheckpointRecord]) -> list[api.SparkPointOut]:
     ]
 
 
-def _row(case: JobCase, statistics: _Statistics, now: datetime) -> api.JobOut:
+def _row(case: JobCase, statistics: _Statistics, now: datetime, open_advice_count: int) -> api.JobOut:
     record, run, config = case.record, case.record.run, case.shape.config
     day = statistics.by_job.get(record.id, DayStatistics())
     terminal = day.completed_count + day.failed_count
@@ -166,6 +170,7 @@ def _row(case: JobCase, statistics: _Statistics, now: datetime) -> api.JobOut:
         in_progress_checkpoint_id=opened.header.checkpoint_id if opened is not None else None,
         sparkline=statistics.sparks.get(record.id, []),
         observed_at=run.observed_at,
+        open_advice_count=open_advice_count,
     )
 
 

@@ -55,6 +55,7 @@ class JobRecord:
     target_state: HealthState
     clock_offset_ms: int | None
     """The engine's clock minus ours; None where that is not known."""
+    engine_version: str | None = None
 
     def engine_now(self, now: datetime) -> datetime:
         """What the engine's clock shows at ``now`` on ours."""
@@ -87,7 +88,7 @@ _RUN_COLUMNS = (
 )
 _CURRENT = (
     f"SELECT DISTINCT ON (r.job_id) {_RUN_COLUMNS}, j.name, t.name AS target_name, t.is_enabled, t.removed_at,"
-    " h.state AS target_state, h.clock_offset_ms FROM runs r JOIN jobs j ON j.id = r.job_id"
+    " h.state AS target_state, h.clock_offset_ms, h.engine_version FROM runs r JOIN jobs j ON j.id = r.job_id"
     " JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id {where}"
     " ORDER BY r.job_id, t.removed_at IS NULL DESC, r.state = 'ended', r.started_at DESC, r.id"
 )
@@ -234,6 +235,7 @@ def _job(row: RowMapping) -> JobRecord:
         target_name=row["target_name"],
         target_state=_target_state(row),
         clock_offset_ms=row["clock_offset_ms"],
+        engine_version=row["engine_version"],
     )
 
 

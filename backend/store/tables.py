@@ -276,6 +276,47 @@ pressure = Table(
     postgresql_partition_by="RANGE (observed_on)",
 )
 
+recommendations = Table(
+    "recommendations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("job_id", Text, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("state_reason", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Column("last_given_at", Instant, nullable=False),
+    Column("applied_at", Instant),
+    # The recommendation as it was given (``RecommendationOut``); once it is decided on, it stays as it is.
+    Column("document", JSONB, nullable=False),
+    # Beside what was predicted, and of which checkpoints.
+    Column("measured", JSONB),
+    CheckConstraint(
+        "state IN ('new', 'accepted', 'dismissed', 'applied', 'verified', 'rolled-back', 'expired')", name="state_known"
+    ),
+    Index("ix_recommendations_job_id_created_at", "job_id", "created_at", "id"),
+    Index(
+        "uq_recommendations_open",
+        "job_id",
+        "topic",
+        unique=True,
+        postgresql_where=text("state IN ('new', 'accepted')"),
+    ),
+)
+
+recommendation_events = Table(
+    "recommendation_events",
+    metadata,
+    Column("recommendation_id", Text, ForeignKey("recommendations.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("at", Instant, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
 live_progress = Table(
     "live_progress",
     metadata,

@@ -114,9 +114,20 @@ class AiohttpTransport:
 
     async def get(self, path: str) -> bytes:
         """The body of a 200 answer; see ``FlinkTransport``."""
+        return await self._ask("GET", path)
+
+    async def patch(self, path: str, body: bytes) -> bytes:
+        """The body of a 200 answer to a PATCH with JSON; errors as ``get``."""
+        return await self._ask("PATCH", path, body)
+
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         where = self._shown + path.partition("?")[0]
+        headers = {"Content-Type": "application/json"} if body is not None else None
+        url = URL(self._root + path, encoded=True)
         try:
-            async with self._session.get(URL(self._root + path, encoded=True), allow_redirects=False) as response:
+            async with self._session.request(
+                method, url, data=body, headers=headers, allow_redirects=False
+            ) as response:
                 return await self._body(response, where)
         except TimeoutError:
             raise TargetUnavailableError(url=where, reason=f"no answer within {self._timeout_s:g} s") from None

@@ -154,4 +154,5 @@ def test_drawn_requests_get_what_is_described(served):
 
 def _known(served):
     (row,) = httpx.get(f"{served}/api/v1/jobs").json()["items"]
-    return {"job": row["id"], "run": row["run_id"], "checkpoint": 2, "target": row["target_id"]}
+    known = {"job": row["id"], "run": row["run_id"], "checkpoint": 2, "target": row["target_id"]}
+    return known | {"recommendation": "anone"}

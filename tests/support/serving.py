@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from backend.api.server import build_services
 from backend.domain.clock import Clock
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.observation import Engine
+from backend.services.advice import ChangeSettings
 from backend.services.targets import ProbeAnswer, TargetRules
 
 
@@ -34,10 +35,22 @@ async def probe(url: str, timeout_s: float) -> ProbeAnswer:
     return Probed()
 
 
-def api_over(engine: AsyncEngine, clock: Clock, *, rules: TargetRules | None = None) -> FastAPI:
+async def change_nothing(url: str, run: str, settings: Mapping[str, str], timeout_s: float) -> None:
+    """No target takes settings."""
+    raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
+
+
+def api_over(
+    engine: AsyncEngine,
+    clock: Clock,
+    *,
+    rules: TargetRules | None = None,
+    change_settings: ChangeSettings = change_nothing,
+) -> FastAPI:
     """The API application."""
     rules = rules or TargetRules(is_everything_allowed=True)
-    return create_app(AppDeps(build_services(engine, clock, rules, probe, "0.1.0"), "0.1.0"))
+    services = build_services(engine, clock, rules, probe, "0.1.0", change_settings=change_settings)
+    return create_app(AppDeps(services, "0.1.0"))
 
 
 @asynccontextmanager

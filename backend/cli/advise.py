@@ -1,0 +1,83 @@
+"""``barrierscope advise JOB``: what is worth changing on a watched job, through the running API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backend.cli.options import ReportFormat
+from backend.cli.targets import Api, Client
+from backend.domain.errors import ApiRefusedError, UnknownEntityError
+
+if TYPE_CHECKING:
+    from backend.contracts.advice import CardOut, JobAdviceOut
+
+_WIDTH = 98
+
+
+def advise(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Its name or id.")],
+    api: Api = None,
+    output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
+) -> None:
+    """Say what is worth changing on a watched job, what that would bring, and what came of earlier changes."""
+    from backend.contracts.advice import JobAdviceOut
+    from backend.contracts.api import JobOut, Page
+
+    with Client(api) as client:
+        rows = client.pages("/api/v1/jobs?limit=200", Page[JobOut])
+        found = [row.id for row in rows if job in (row.id, row.name)]
+        if not found:
+            raise UnknownEntityError(kind="job", id=job)
+        if len(found) > 1:
+            raise ApiRefusedError(f"{job!r} names {len(found)} jobs; say which by id: {', '.join(found)}")
+        answer = client.get(f"/api/v1/jobs/{found[0]}/advice", JobAdviceOut)
+    if output_format is ReportFormat.JSON:
+        typer.echo(answer.model_dump_json(indent=2))
+    else:
+        typer.echo("\n".join(_markdown(answer) if output_format is ReportFormat.MARKDOWN else _text(answer)))
+
+
+def _text(answer: JobAdviceOut) -> list[str]:
+    from backend.contracts import advice_text
+
+    lines = [f"{answer.job} ({answer.job_id}), {answer.considered_count} checkpoints considered", ""]
+    for card in answer.cards:
+        lines.append(f"{card.id}  {card.state.value}: {card.state_reason}")
+        if card.state.is_open:
+            lines += advice_text.as_text([card.recommendation], [], width=_WIDTH)
+        else:
+            lines += [f"  {line}" for line in _outcome(card)]
+            lines.append("")
+    return lines + advice_text.as_text([], answer.silences, width=_WIDTH)
+
+
+def _markdown(answer: JobAdviceOut) -> list[str]:
+    from backend.contracts import advice_text
+
+    lines = [f"### Advice on {advice_text.escaped(answer.job)}", ""]
+    for card in answer.cards:
+        state = advice_text.escaped(f"{card.state.value}: {card.state_reason}")
+        if card.state.is_open:
+            lines += [f"Card `{card.id}` is {state}", ""]
+            lines += advice_text.as_markdown([card.recommendation], [])
+        else:
+            lines += [
+                f"#### {advice_text.escaped(card.recommendation.headline)}",
+                "",
+                f"Card `{card.id}` is {state}",
+                "",
+            ]
+            lines += [f"- {advice_text.escaped(line)}" for line in _outcome(card)[1:]]
+            lines.append("")
+    return lines + advice_text.as_markdown([], answer.silences)
+
+
+def _outcome(card: CardOut) -> list[str]:
+    from backend.contracts.advice_text import measured_words, metric_words
+
+    return [
+        card.recommendation.headline,
+        *(f"{metric_words(m.metric)}: {measured_words(m)}" for m in card.measured),
+    ]

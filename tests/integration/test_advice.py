@@ -1,0 +1,250 @@
+"""The life of advice over a real store: given once, decided, applied, verified by what the engine reports, undone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.contracts import advice
+from backend.contracts.api import JobOut, Page, Problem
+from backend.domain.advice import AdviceState, Metric
+from backend.domain.errors import InvalidInputError
+from backend.domain.observation import Engine
+from backend.services.evidence import EvidenceReader
+from backend.services.targets import TargetRules
+from backend.store.targets import NewTarget, TargetRepository
+from tests.support.advised_jobs import EXACTLY_ONCE, persisting, readings, slow_run
+from tests.support.observations import job as observed_job
+from tests.support.observations import observation
+from tests.support.paper_jobs import START, chain, quick
+from tests.support.serving import api_over, asking
+
+pytestmark = pytest.mark.anyio
+TIMED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=200)
+
+
+class Target:
+    """A runtime target as the store sees it: its settings are changed, its checkpoints written."""
+
+    def __init__(self, writer, target_id, clock):
+        self.writer, self.id, self.clock = writer, target_id, clock
+        self.engine = Engine.RUNTIME
+        self.sent = []
+
+    async def change(self, url, run, settings, timeout_s):
+        self.sent.append((url, run, dict(settings)))
+
+    async def report(self, config, checkpoints=(), pressure=(), at=None):
+        """One poll at ``at``."""
+        self.clock.at = at or self.clock.at
+        seen = replace(
+            observed_job(checkpoints),
+            topology=chain(),
+            placements=(),
+            config=config,
+            counts=None,
+            pressure=tuple(pressure),
+            started_at=START - timedelta(hours=1),
+        )
+        told = replace(observation(self.id, seen, at=self.clock.at), engine=self.engine, engine_version="0.1.0")
+        await self.writer.write(told)
+
+    async def report_slow(self):
+        await self.report(EXACTLY_ONCE, slow_run(8), readings(), at=START + timedelta(seconds=62))
+
+    async def report_timed(self, count, duration_ms=230, persisted=270_000):
+        """The advised settings, and then checkpoints under them."""
+        await self.report(TIMED, at=START + timedelta(seconds=90))
+        run = [persisting(quick(n, duration_ms), persisted) for n in range(19, 19 + count)]
+        await self.report(TIMED, run, at=START + timedelta(seconds=90 + 10 * count))
+
+
+@pytest.fixture
+async def target(engine, writer, clock):
+    clock.at = START + timedelta(seconds=60)
+    url = "http://127.0.0.1:18050/runtime/v1"
+    added = await TargetRepository(engine).add(NewTarget(url=url, name="demo", origin="api"), at=START)
+    return Target(writer, added.id, clock)
+
+
+@pytest.fixture
+async def client(engine, clock, target):
+    async with asking(api_over(engine, clock, change_settings=target.change)) as opened:
+        yield opened
+
+
+async def get(client, path, model=advice.JobAdviceOut):
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    return model.model_validate_json(answer.content)
+
+
+async def post(client, path, body=None, *, status=200):
+    answer = await client.post(path, json=body) if body is not None else await client.post(path)
+    assert answer.status_code == status, answer.text
+    return (advice.CardOut if status == 200 else Problem).model_validate_json(answer.content)
+
+
+async def root_of(client):
+    (row,) = (await get(client, "/api/v1/jobs", Page[JobOut])).items
+    return f"/api/v1/jobs/{row.id}"
+
+
+async def test_the_same_advice_worked_out_again_is_the_same_card(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+
+    (first,) = (await get(client, f"{root}/advice")).cards
+    target.clock.at += timedelta(minutes=2)
+    again = await get(client, f"{root}/advice")
+
+    assert (first.state, first.can_apply) == (AdviceState.NEW, True)
+    assert [c.id for c in again.cards] == [first.id]
+    assert [s.topic for s in again.silences] == ["in-flight"]
+    history = await get(client, f"{root}/recommendations", Page[advice.CardOut])
+    assert [(c.id, [e.state for e in c.history]) for c in history.items] == [(first.id, [AdviceState.NEW])]
+    (row,) = (await get(client, "/api/v1/jobs", Page[JobOut])).items
+    assert row.open_advice_count == 1
+
+
+async def test_two_processes_that_work_it_out_at_once_write_one_card(engine, clock, target):
+    from backend.services.advice import AdviceService
+
+    await target.report_slow()
+    rules = TargetRules(is_everything_allowed=True)
+    services = [AdviceService(engine, clock, EvidenceReader(clock), rules, target.change) for _ in range(4)]
+    await asyncio.gather(*(s.keep_all() for s in services))
+
+    async with engine.connect() as connection:
+        from sqlalchemy import text
+
+        assert (await connection.execute(text("SELECT count(*) FROM recommendations"))).scalar_one() == 1
+
+
+async def test_applied_is_what_the_engine_reports_and_five_checkpoints_later_the_prediction_is_judged(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    sent = await post(client, f"{root}/recommendations/{card.id}/apply")
+
+    assert sent.state is AdviceState.ACCEPTED
+    ((url, run, patch),) = target.sent
+    assert (url, run) == ("http://127.0.0.1:18050/runtime/v1", "a" * 32)
+    assert patch == card.recommendation.how_to.patch
+    # Sent is not applied: nothing was reported yet.
+    assert (await get(client, f"{root}/advice")).cards[0].state is AdviceState.ACCEPTED
+
+    await target.report_timed(4)
+    (applied,) = (await get(client, f"{root}/advice")).cards
+    assert (applied.state, applied.measured) == (AdviceState.APPLIED, ())
+
+    await target.report_timed(5)
+    (verified,) = (await get(client, f"{root}/advice")).cards
+    assert verified.state is AdviceState.VERIFIED
+    rows = {m.metric: m for m in verified.measured}
+    assert (rows[Metric.DURATION].measured, rows[Metric.DURATION].is_inside) == (230, True)
+    assert rows[Metric.PERSISTED].measured == 12 * 270_000
+    assert rows[Metric.EXPIRED].measured == 0
+    assert verified.measured_ids == (19, 20, 21, 22, 23)
+    assert [e.state for e in verified.history] == ["new", "accepted", "applied", "verified"]
+
+    await target.report(EXACTLY_ONCE, at=START + timedelta(seconds=300))
+    (undone,) = (await get(client, f"{root}/advice")).cards
+    assert undone.state is AdviceState.ROLLED_BACK
+
+
+async def test_a_prediction_that_did_not_hold_is_shown_to_be_outside(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    await get(client, f"{root}/advice")
+    await target.report_timed(5, duration_ms=2_000)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    if card.state is AdviceState.APPLIED:
+        (card,) = (await get(client, f"{root}/advice")).cards
+
+    duration = next(m for m in card.measured if m.metric is Metric.DURATION)
+    assert (duration.measured, duration.is_inside) == (2_000, False)
+
+
+async def test_what_was_dismissed_stays_so_with_its_reason(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    gone = await post(client, f"{root}/recommendations/{card.id}/dismiss", {"reason": "we scale up next week"})
+
+    assert (gone.state, gone.state_reason) == (AdviceState.DISMISSED, "we scale up next week")
+    target.clock.at += timedelta(hours=2)
+    assert (await get(client, f"{root}/advice")).cards == []
+    problem = await post(client, f"{root}/recommendations/{card.id}/accept", status=409)
+    assert problem.type.endswith("recommendation-decided")
+    assert "we scale up next week" in problem.detail
+
+
+@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  "}, {"reason": "x" * 501}, {"why": "x"}])
+async def test_a_dismissal_without_a_good_reason_says_which_field(client, target, body):
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    problem = await post(client, f"{root}/recommendations/{card.id}/dismiss", body, status=422)
+
+    assert problem.errors[0].pointer in ("#/reason", "#/why")
+
+
+async def test_on_flink_the_restart_is_the_operators(client, target):
+    target.engine = Engine.FLINK
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    problem = await post(client, f"{root}/recommendations/{card.id}/apply", status=409)
+
+    assert not card.can_apply
+    assert problem.type.endswith("restart-needed")
+    assert target.sent == []
+
+
+async def test_a_target_that_is_no_longer_allowed_is_not_asked_and_one_that_refuses_is_told(engine, clock, target):
+    await target.report_slow()
+    rules = TargetRules(is_everything_allowed=False, allowed=("flink.example",))
+    async with asking(api_over(engine, clock, rules=rules, change_settings=target.change)) as client:
+        root = await root_of(client)
+        (card,) = (await get(client, f"{root}/advice")).cards
+        problem = await post(client, f"{root}/recommendations/{card.id}/apply", status=422)
+        assert "not allowed here" in problem.errors[0].detail
+        assert target.sent == []
+
+    async def refuse(url, run, settings, timeout_s):
+        raise InvalidInputError([], what="change")
+
+    async with asking(api_over(engine, clock, change_settings=refuse)) as client:
+        await post(client, f"{root}/recommendations/{card.id}/apply", status=422)
+        assert (await get(client, f"{root}/advice")).cards[0].state is AdviceState.NEW
+    async with asking(api_over(engine, clock)) as client:
+        await post(client, f"{root}/recommendations/{card.id}/apply", status=503)
+
+
+async def test_advice_that_the_rules_give_no_more_expires_after_ten_minutes(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    (card,) = (await get(client, f"{root}/advice")).cards
+    healthy = [quick(n) for n in range(30, 42)]
+    await target.report(EXACTLY_ONCE, healthy, readings(held=0.0, queued_bytes=0), at=START + timedelta(seconds=300))
+    assert (await get(client, f"{root}/advice")).cards[0].state is AdviceState.NEW
+
+    target.clock.at += timedelta(minutes=11)
+    told = await get(client, f"{root}/advice")
+    assert told.cards == []
+    expired = await get(client, f"{root}/recommendations/{card.id}", advice.CardOut)
+    assert expired.state is AdviceState.EXPIRED
+    assert "healthy" in expired.state_reason
+
+
+async def test_unknown_ids_are_problems(client, target):
+    await target.report_slow()
+    root = await root_of(client)
+    for path in ("/api/v1/jobs/jnone/advice", f"{root}/recommendations/anone"):
+        answer = await client.get(path)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from backend.api.runtime_view import JobView, SavepointView
+from backend.api.runtime_wire import Json, Object
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import UnknownEntityError
 
@@ -53,6 +54,14 @@ class LiveEngine(Protocol):
 
     def barriers(self, checkpoint_id: int) -> Sequence[BarrierEvent] | None:
         """Barrier events of one checkpoint, or None where it is not (or no longer) known."""
+        ...
+
+    def measurements(self, checkpoint_id: int) -> Object | None:
+        """What was measured of one checkpoint beyond Flink's answers, or None where it is not (or no longer) known."""
+        ...
+
+    def restarts(self) -> list[Json]:
+        """What the last restarts cost, newest first."""
         ...
 
     def settings(self) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from backend.api import runtime_measure_json as measure_json
 from backend.api.runtime_view import (
     Ack,
     CheckpointState,
@@ -22,10 +23,12 @@ from backend.api.runtime_view import (
     GateView,
     InputView,
     JobView,
+    RatesView,
     SavepointView,
     SubtaskView,
     VertexView,
 )
+from backend.api.runtime_wire import Json, Object
 from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime import config as settings
@@ -90,6 +93,16 @@ class RuntimeEngine:
         """Barrier events under the vertex ids that the REST shows."""
         events = self._engine.barriers(checkpoint_id)
         return None if events is None else [self._shown(event) for event in events]
+
+    def measurements(self, checkpoint_id: int) -> Object | None:
+        """What the runtime measured of a checkpoint beyond Flink's answers; None where it is not kept."""
+        engine = self._engine
+        record = next((r for r in engine.coordinator.history if r.id == checkpoint_id), None)
+        return None if record is None else measure_json.checkpoint(record, engine.env.graph, self._vertex_ids)
+
+    def restarts(self) -> list[Json]:
+        """What the last restarts cost, newest first."""
+        return measure_json.restarts(self._engine.restarts, self._engine.env.graph, self._vertex_ids)
 
     def settings(self) -> Mapping[str, str]:
         """The live settings in force."""
@@ -273,6 +286,7 @@ def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> Subtask
     queued = [c.queued for c in channels]
     out = [output.queued for output in task.outputs]
     size = sum(output.pool.size for output in task.outputs)
+    totals = task.totals
     return SubtaskView(
         status=task.status.value,
         attempt=task.attempt,
@@ -299,6 +313,10 @@ def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> Subtask
         start_delay_gauge_us=task.checkpointing.start_delay_gauge_us,
         alignment_gauge_us=task.checkpointing.alignment_gauge_us,
         mailbox_size=task.mail_count,
+        rates=RatesView(*task.rates.per_s()),
+        mail_waits_us=tuple(task.mail_latency.row_us()),
+        buffers_in=totals.buffers_in,
+        buffers_out=totals.buffers_out,
         gates=tuple(GateView(g.estimator.announced_bytes, g.estimator.time_to_consume_ms) for g in gates),
     )
 

@@ -8,9 +8,10 @@ whose value is no number is left out of it: both as recorded (flink-baseline.md,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, pstdev
 
-from backend.api.runtime_view import GateView, JobView, SubtaskView, VertexView
-from backend.api.runtime_wire import Json, Object
+from backend.api.runtime_view import GateView, JobView, RatesView, SubtaskView, VertexView
+from backend.api.runtime_wire import Json, Object, quantile
 
 Value = int | float | bool
 _AGGREGATES = ("min", "max", "avg", "sum", "skew")
@@ -35,6 +36,41 @@ _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
     # Whole milliseconds, printed in nanoseconds.
     "checkpointStartDelayNanos": lambda s: s.start_delay_gauge_us // 1000 * 1_000_000,
 }
+_QUANTILES = (
+    ("median", 0.5),
+    ("p75", 0.75),
+    ("p90", 0.9),
+    ("p95", 0.95),
+    ("p98", 0.98),
+    ("p99", 0.99),
+    ("p999", 0.999),
+)
+
+
+def _rate(value: Callable[[RatesView], float]) -> Callable[[SubtaskView], Value]:
+    return lambda s: 0.0 if s.rates is None else value(s.rates)
+
+
+def _wait_ms(value: Callable[[Sequence[int]], float]) -> Callable[[SubtaskView], Value]:
+    return lambda s: value(s.mail_waits_us) / 1000 if s.mail_waits_us else 0.0
+
+
+def _quantile(q: float) -> Callable[[Sequence[int]], float]:
+    return lambda row: quantile(row, q)
+
+
+_RATES: Mapping[str, Callable[[SubtaskView], Value]] = {
+    "numRecordsInPerSecond": _rate(lambda r: r.records_in),
+    "numRecordsOutPerSecond": _rate(lambda r: r.records_out),
+    "numBytesInPerSecond": _rate(lambda r: r.bytes_in),
+    "numBytesOutPerSecond": _rate(lambda r: r.bytes_out),
+    "numBuffersOut": lambda s: s.buffers_out,
+    "numBuffersOutPerSecond": _rate(lambda r: r.buffers_out),
+    "mailboxMailsPerSecond": _rate(lambda r: r.mails),
+    "mailboxLatencyMs_mean": _wait_ms(fmean),
+    "mailboxLatencyMs_stddev": _wait_ms(pstdev),
+    **{f"mailboxLatencyMs_{name}": _wait_ms(_quantile(q)) for name, q in _QUANTILES.items()},
+}
 _INPUT_ONLY: Mapping[str, Callable[[SubtaskView], Value]] = {
     "checkpointAlignmentTime": lambda s: s.alignment_gauge_us * 1000,
 }
@@ -58,7 +94,7 @@ _OUT_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
 
 
 def _named() -> tuple[Mapping[str, Callable[[SubtaskView], Value]], Mapping[str, Callable[[SubtaskView], Value]]]:
-    everywhere = dict(_GAUGES)
+    everywhere = {**_GAUGES, **_RATES}
     for names, side in ((_IN_BUFFERS, "Input"), (_OUT_BUFFERS, "Output")):
         for name, value in names.items():
             # 1.20 offers both; the first is gone in 2.x.

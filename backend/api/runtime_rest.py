@@ -4,6 +4,8 @@ It decides nothing itself: the driver holds the jobs, ``runtime_job_json``, ``ru
 ``runtime_metrics`` hold the shapes. Errors are Flink's ``{"errors": [...]}``, without stack traces. Its own paths:
 
 * GET  ``/jobs/:id/checkpoints/:cid/barriers``   what a real Flink does not tell: each barrier on each channel
+* GET  ``/jobs/:id/checkpoints/:cid/measurements``   quantiles, and what each subtask did (``runtime_measure_json``)
+* GET  ``/jobs/:id/restarts``                          what each restart cost
 * GET, PATCH ``/jobs/:id/settings``              the settings that may change while the job runs
 
 Two things may be asked to change: settings, and, as at Flink, a savepoint may be triggered.
@@ -101,6 +103,8 @@ class _Rest:
             Route(detail, self.checkpoint_details),
             Route(detail + "/subtasks/{vertex}", self.checkpoint_subtasks),
             Route(checkpoint + "/{checkpoint}/barriers", self.barriers),
+            Route(checkpoint + "/{checkpoint}/measurements", self.measurements),
+            Route(job + "/restarts", self.restarts),
             Route(vertex, self.vertex),
             Route(vertex + "/backpressure", self.backpressure),
             Route(vertex + "/metrics", self.vertex_metrics),
@@ -157,6 +161,18 @@ class _Rest:
         if events is None:
             raise UnknownEntityError(kind="checkpoint", id=number)
         return _json([_barrier(event) for event in events])
+
+    async def measurements(self, request: Request) -> Response:
+        """``/jobs/:id/checkpoints/:cid/measurements``."""
+        job, number = self._job(request), _number(request)
+        found = self._driver.job(job.id).engine.measurements(number)
+        if found is None:
+            raise UnknownEntityError(kind="checkpoint", id=number)
+        return _json(found)
+
+    async def restarts(self, request: Request) -> Response:
+        """``/jobs/:id/restarts``."""
+        return _json(self._driver.job(self._job(request).id).engine.restarts())
 
     async def settings(self, request: Request) -> Response:
         """``/jobs/:id/settings``: GET those that may change now; PATCH some of them, all or none."""

@@ -91,6 +91,19 @@ class GateView:
 
 
 @dataclass(frozen=True, slots=True)
+class RatesView:
+    """What a subtask did a second, over the engine's window."""
+
+    records_in: float
+    records_out: float
+    bytes_in: float
+    bytes_out: float
+    buffers_in: float
+    buffers_out: float
+    mails: float
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskView:
     """One subtask now. Totals are since its attempt began; ``*_ms_per_s`` are shares of the engine's window."""
 
@@ -119,6 +132,11 @@ class SubtaskView:
     start_delay_gauge_us: int
     alignment_gauge_us: int
     mailbox_size: int
+    rates: RatesView | None = None
+    mail_waits_us: tuple[int, ...] = ()
+    """How long the last mails waited, sorted."""
+    buffers_in: int = 0
+    buffers_out: int = 0
     gates: tuple[GateView, ...] = ()
     """By input edge; none while buffer debloating is off."""
 

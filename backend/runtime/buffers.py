@@ -68,6 +68,8 @@ class OutputPool:
         self._is_flush_due = False
         self._on_change = on_change
         self.requested = 0
+        self.finished_count = 0
+        """Buffers of data handed over so far."""
         self.full_channels = 0
         self.is_closed = False
         self.subpartitions: list[Subpartition] = [Subpartition(self) for _ in range(channels)]
@@ -288,6 +290,7 @@ class Subpartition:
         if builder:
             self.queue.append(DataBuffer(bytes(builder), self))
             self.data_count += 1
+            self._pool.finished_count += 1
             self._builder = None
             self._is_flushed = False
 

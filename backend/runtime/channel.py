@@ -66,6 +66,7 @@ class InputChannel:
         self._write: Write | None = None
         self._persisting_id = 0
         self.bytes_received = 0
+        self.buffers_received = 0
 
     # --- decoding -------------------------------------------------------------------------------------------------
 
@@ -194,6 +195,7 @@ class LocalChannel(InputChannel):
         item = self.subpartition.poll()
         if isinstance(item, DataBuffer):
             self.bytes_received += len(item.data)
+            self.buffers_received += 1
             if self._write is not None:
                 self._write(item.data)
         elif isinstance(item, Barrier):

@@ -33,6 +33,7 @@ class RuntimeConfig:
     prioritizes_missing: bool = False
     overtake_unflushed_us: int = 0
     aligns_after_first: bool = False
+    drops_channel_state_of: int = -1
     cap_bytes: int = UNLIMITED
     cap_job_bytes: int = UNLIMITED
     on_cap: str = "wait"
@@ -175,6 +176,7 @@ KEYS: Mapping[str, _Key] = {
     f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
     f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
+    f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
     "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),
     "runtime.overtake-unflushed": _time("overtake_unflushed_us", 0, is_live=True),
     "runtime.align-after-first-barrier": _bool("aligns_after_first", is_live=True),

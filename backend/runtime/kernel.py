@@ -6,6 +6,7 @@ looking changes nothing (DET-4, INV-12). A change of settings is an event of the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,10 +26,18 @@ from backend.runtime.failure_policy import MESSAGES
 from backend.runtime.faults import Faults, InducedFailure
 from backend.runtime.graph import route
 from backend.runtime.jobfile import JobSpec, SavepointSpec
-from backend.runtime.metadata import StoredCheckpoint, read_checkpoint, restored_graph, restored_snapshots
+from backend.runtime.measures import TaskKey
+from backend.runtime.metadata import (
+    StoredCheckpoint,
+    read_checkpoint,
+    restored_graph,
+    restored_snapshots,
+    without_channel_state,
+)
 from backend.runtime.provenance import Provenance
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.requests import Savepoint, SavepointFormat
+from backend.runtime.restarts import Restart
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.storage import Ledger, SnapshotStore
 from backend.runtime.task import Output, Task, TaskStatus
@@ -91,6 +100,8 @@ class Engine:
         self.restored_id: int | None = None
         self.restored_at_us: int | None = None
         self.exceptions: list[JobFailure] = []
+        self.restarts: deque[Restart] = deque(maxlen=_EXCEPTIONS_KEPT)
+        """What each of the last restarts cost, oldest first (RC-11)."""
         self._attempt = 0
         if self._start_from is not None:
             self.coordinator.continue_after(self._start_from.id)
@@ -192,6 +203,11 @@ class Engine:
         # A restart reads what lies in the store and nothing else (CK-3).
         restored = read_checkpoint(newest.stored(graph)) if newest else self._start_from
         snapshots = restored_snapshots(restored, graph) if restored else {}
+        has_channel_state = restored is not None and restored.has_channel_state
+        lost_bytes = 0
+        if restored and restored.id == self.config.drops_channel_state_of:
+            snapshots, lost_bytes = without_channel_state(snapshots)
+            has_channel_state = False
         if self._attempt or restored:
             self.restored_id = restored.id if restored else None
             self.restored_at_us = self.now_us if restored else None
@@ -202,8 +218,16 @@ class Engine:
             task.start(
                 snapshots.get(task.key),
                 checkpoint_id=restored.id if restored else 0,
-                has_channel_state=restored is not None and restored.has_channel_state,
+                has_channel_state=has_channel_state,
             )
+        if self.restarts and self.restarts[-1].deployed_at_us is None:
+            restart = self.restarts[-1]
+            restart.deployed_at_us = self.now_us
+            restart.restored_id = restored.id if restored else None
+            restart.lost_channel_bytes = lost_bytes
+            restart.subtasks = {task.key: task.initialization for task in self.tasks}
+            for task in self.tasks:
+                task.restart = restart if task.source is not None else None
 
     def _connect(self, edge: int, tasks: dict[tuple[str, int], Task]) -> None:
         graph, config = self.env.graph, self.config
@@ -275,6 +299,8 @@ class Engine:
         """Everything volatile is lost; the job starts again from its newest checkpoint (CO-13)."""
         self.exceptions.insert(0, JobFailure(self.now_us, name, message, task))
         del self.exceptions[_EXCEPTIONS_KEPT:]
+        offsets = {task.key: task.source.offset for task in self.tasks if task.source is not None}
+        self.restarts.append(Restart(self.now_us, f"{name}: {message}", self._offsets_reached(offsets)))
         for each in self.tasks:
             each.kill()
             for channel in each.gate.channels:
@@ -286,6 +312,13 @@ class Engine:
         self.restart_count += 1
         self._attempt += 1
         self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
+
+    def _offsets_reached(self, offsets: dict[TaskKey, int]) -> dict[TaskKey, int]:
+        """A job that fails again before it was back has still to come to where it was the first time."""
+        if not self.restarts:
+            return offsets
+        before = self.restarts[-1].source_offsets
+        return {key: max(offset, before.get(key, 0)) for key, offset in offsets.items()}
 
     def _redeploy(self, attempt: int) -> None:
         if attempt == self._attempt:
@@ -299,5 +332,5 @@ class Engine:
         now = self.now_us
         for task in self.tasks:
             if not task.is_dead:
-                task.account.sample(now)
+                task.sample(now)
         self.scheduler.after(self.config.metric_period_us, EventClass.TIMER, self._sample)

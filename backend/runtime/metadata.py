@@ -272,3 +272,12 @@ def restored_snapshots(read: ReadCheckpoint, graph: Graph) -> dict[TaskKey, Subt
             )
             result[index, subtask] = replace(old[subtask], operators=operators)
     return result
+
+
+def without_channel_state(
+    snapshots: Mapping[TaskKey, SubtaskSnapshot],
+) -> tuple[dict[TaskKey, SubtaskSnapshot], int]:
+    """The same state without what was in flight, and how many bytes are lost by that (RC-8)."""
+    lost_bytes = sum(s.persisted_bytes for s in snapshots.values())
+    bare = {key: replace(s, channels=ChannelState(), persisted_bytes=0) for key, s in snapshots.items()}
+    return bare, lost_bytes

@@ -27,15 +27,15 @@ class Recovery:
         self._env = task.env
         self._seen: set[int] | None = None
 
-    def restore(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> int:
-        """Take up a snapshot; returns the bytes loaded. ``has_channel_state`` is of the whole checkpoint."""
+    def restore(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> None:
+        """Take up a snapshot. ``has_channel_state`` is of the whole checkpoint."""
         task, faults = self._task, self._env.faults
         if snapshot is None:
             # Nothing to restore; what an attempt before left open is aborted all the same (SNK-3).
             for operator in task.operators:
                 if isinstance(operator, TransactionalSink):
                     operator.restore(NO_STATE, 0)
-            return 0
+            return
         faults.passed("recovery.before-output", task.name)
         self._restore_output(snapshot.channels.outputs)
         if has_channel_state:
@@ -48,12 +48,12 @@ class Recovery:
         self._restore_input(snapshot.channels.inputs)
         if has_channel_state:
             self._seen = set()
-        return snapshot.state_bytes + snapshot.persisted_bytes
 
     def finish_input(self) -> None:
         """All recovered input is processed: read the channels from now on (step 5)."""
         task = self._task
         task.gate.is_recovering = False
+        task.initialization.gate_restored_at_us = self._env.now
         self._env.faults.passed("recovery.before-new-data", task.name)
         if self._seen is None:
             task.become_running()

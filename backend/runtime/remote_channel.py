@@ -192,6 +192,7 @@ class RemoteChannel(InputChannel):
             self._queued_bytes -= len(item.data)
             self._queued_count -= 1
             self.bytes_received += len(item.data)
+            self.buffers_received += 1
         return item
 
     def poll_priority(self) -> Barrier | None:

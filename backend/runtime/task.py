@@ -32,8 +32,10 @@ from backend.runtime.gate import InputGate
 from backend.runtime.graph import Route, VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
 from backend.runtime.operators import Operator, Source, chain_of, factor_of
+from backend.runtime.rates import MailLatency, Rates, Totals
 from backend.runtime.recovery import Recovery
 from backend.runtime.remote_channel import FloatingPool
+from backend.runtime.restarts import Initialization, Restart, initialization
 from backend.runtime.scheduler import EventClass
 
 _STEP_US_MIN = 1
@@ -132,6 +134,9 @@ class Task:
         self.status = TaskStatus.INITIALIZING
         self.is_dead = False
         self.started_us = env.now
+        self.initialization = Initialization(env.now)
+        self.restart: Restart | None = None
+        """Who waits to hear how far this source has come since the job failed."""
         self.ended_us: int | None = None
         self.lamport = 0
         self.outputs: list[Output] = []
@@ -152,13 +157,15 @@ class Task:
         self._source_time = SourceTime(self, self.source) if self.source is not None else None
         samples = env.config.metric_window_us // env.config.metric_period_us
         self.account = TimeAccount(env.now, samples)
+        self.rates = Rates(env.now, samples)
+        self.mail_latency = MailLatency()
         self.records_in = 0
         self.records_out = 0
         self.bytes_out = 0
         self.slow_factor = factor_of(spec.slow_factors, key[1])
         self.cost_us = 0
         """Cost of the step in work; mails add to it."""
-        self._mails: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
         self._is_scheduled = False
         self._free_us = env.now
         self._unwritten: deque[tuple[Subpartition, bytes, int]] = deque()
@@ -173,12 +180,11 @@ class Task:
     def start(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> None:
         """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask."""
         self.checkpointing.last_id = checkpoint_id
-        loaded_bytes = self._recovery.restore(
-            snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state
-        )
+        self._recovery.restore(snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state)
         self.gate.is_recovering = True
-        load_us = loaded_bytes * 1_000_000 // self.env.config.recovery_bytes_per_s
-        self._schedule(self.env.now + load_us)
+        bytes_per_s = self.env.config.recovery_bytes_per_s
+        self.initialization = initialization(snapshot, now_us=self.env.now, bytes_per_s=bytes_per_s)
+        self._schedule(self.env.now + self.initialization.mailbox_start_us)
 
     def kill(self) -> None:
         """The job failed: this attempt is over, whatever it was doing."""
@@ -192,8 +198,27 @@ class Task:
     def mail(self, action: Callable[[Any], None], argument: Any = None) -> None:
         """Run ``action(argument)`` on this subtask between two elements (MB-1)."""
         if not self.is_dead:
-            self._mails.append((action, argument))
+            self._mails.append((action, argument, self.env.scheduler.now))
             self._wake()
+
+    def sample(self, now_us: int) -> None:
+        """Take the next edge of the metrics' window."""
+        self.account.sample(now_us)
+        self.rates.sample(now_us, self.totals)
+
+    @property
+    def totals(self) -> Totals:
+        """Counters since the attempt began."""
+        channels = self.gate.channels
+        return Totals(
+            self.records_in,
+            self.records_out,
+            sum(c.bytes_received for c in channels),
+            self.bytes_out,
+            sum(c.buffers_received for c in channels),
+            sum(output.pool.finished_count for output in self.outputs),
+            self.mail_latency.count,
+        )
 
     @property
     def watermark_us(self) -> int:
@@ -250,7 +275,8 @@ class Task:
             return
         self.cost_us = 0
         if self._mails:
-            action, argument = self._mails.popleft()
+            action, argument, mailed_us = self._mails.popleft()
+            self.mail_latency.add(now - mailed_us)
             self.account.turn(Usage.BUSY, now)
             action(argument)
         else:
@@ -283,6 +309,8 @@ class Task:
         self.emit(record)
         self.env.faults.passed("source.after-emit", self.name)
         time.after_record(now)
+        if self.restart is not None and not self.restart.emitted(self.key, source.offset, now):
+            self.restart = None
         return True
 
     def _wait_for_source(self, time: SourceTime, due_us: int | None, now: int) -> bool:
@@ -290,6 +318,9 @@ class Task:
             self.account.turn(Usage.BUSY, now)
             return True
         self.account.turn(Usage.IDLE, now)
+        if self.restart is not None and self.source is not None:
+            self.restart.waits(self.key, self.source.offset, now)
+            self.restart = None
         wake_us = time.wake_us(due_us)
         if wake_us is not None and self._source_wake_us != wake_us:
             self._source_wake_us = wake_us
@@ -396,4 +427,7 @@ class Task:
     def become_running(self) -> None:
         """Everything is restored, and what was recovered is processed (step 7)."""
         self.status = TaskStatus.RUNNING
+        self.initialization.running_at_us = self.env.now
+        if self.initialization.gate_restored_at_us is None:
+            self.initialization.gate_restored_at_us = self.env.now
         self._on_running()

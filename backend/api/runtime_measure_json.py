@@ -1,0 +1,113 @@
+"""What the runtime measures and Flink's REST has no place for, as JSON: microseconds and bytes, null is not known. Pure.
+
+Of a checkpoint, by vertex: quantiles over its subtasks (ME-12), and of each subtask the kinds of its barriers, the order
+of its phases, in-flight data by channel and what it decided at its cap (ME-18, CAP-7). Of a job: what each of its last
+restarts cost, by parts and by subtask (ME-17, RC-11). Vertices go by the ids that the rest of the REST shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from backend.api.runtime_wire import Json, Object
+from backend.runtime.channel import ChannelKey
+from backend.runtime.graph import Graph
+from backend.runtime.measures import CheckpointRecord, Persisted, SubtaskCheckpoint
+from backend.runtime.protocols.capped import CapDecision
+from backend.runtime.restarts import Initialization, Restart
+from backend.runtime.summaries import vertex_summary
+
+
+def checkpoint(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -> Object:
+    """``/jobs/:id/checkpoints/:cid/measurements``."""
+    vertices: dict[str, Json] = {}
+    for index, spec in enumerate(graph.vertices):
+        acks = [record.acks.get((index, n)) for n in range(spec.parallelism)]
+        summary = vertex_summary(record, index)
+        vertices[ids[spec.id]] = {
+            "summary": {name: None if d is None else asdict(d) for name, d in summary.items()},
+            "subtasks": [None if a is None else _subtask(a.measured, graph, ids) for a in acks],
+        }
+    return {
+        "id": record.id,
+        "type": record.barrier.snapshot_type.value,
+        "barrier": record.barrier.alignment.value,
+        "vertices": vertices,
+    }
+
+
+def restarts(every: Sequence[Restart], graph: Graph, ids: Mapping[str, str]) -> list[Json]:
+    """``/jobs/:id/restarts``, newest first; instants are microseconds since the job began."""
+    return [_restart(one, graph, ids) for one in reversed(every)]
+
+
+def _subtask(m: SubtaskCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Object:
+    return {
+        "received": None if m.received is None else m.received.value,
+        "forwarded": None if m.forwarded is None else m.forwarded.value,
+        "forced_hops": m.forced_hops,
+        "order": m.order.value,
+        "persisted_inputs": [_channel(k, p, graph, ids) for k, p in sorted(m.inputs.items())],
+        "overtaken_outputs": [_channel(k, p, graph, ids) for k, p in sorted(m.outputs.items())],
+        "inflight_cap": None if m.cap is None else _cap(m.cap),
+    }
+
+
+def _channel(key: ChannelKey, persisted: Persisted, graph: Graph, ids: Mapping[str, str]) -> Object:
+    edge = graph.edges[key.edge]
+    return {
+        "source": ids[edge.source],
+        "target": ids[edge.target],
+        "source_subtask": key.source_subtask,
+        "target_subtask": key.target_subtask,
+        "buffers": persisted.buffers,
+        "bytes": persisted.size_bytes,
+    }
+
+
+def _cap(decision: CapDecision) -> Object:
+    return {
+        "cap_bytes": decision.cap_bytes,
+        "in_flight_before_bytes": decision.in_flight_before_bytes,
+        "in_flight_bytes": decision.in_flight_bytes,
+        "waited_us": decision.waited_us,
+        "action": decision.action.value,
+    }
+
+
+def _restart(restart: Restart, graph: Graph, ids: Mapping[str, str]) -> Object:
+    return {
+        "failed_at_us": restart.failed_at_us,
+        "cause": restart.cause,
+        "restored_id": restart.restored_id,
+        # A failure is noticed in the event in which it happens.
+        "detection_us": 0,
+        "restart_us": restart.restart_us,
+        "state_load_us": restart.state_load_us,
+        "channel_load_us": restart.channel_load_us,
+        "channel_replay_us": restart.channel_replay_us,
+        "source_replay_us": restart.source_replay_us,
+        "catch_up_us": restart.catch_up_us,
+        "lost_channel_bytes": restart.lost_channel_bytes,
+        "subtasks": [
+            {"vertex": ids[graph.vertices[vertex].id], "subtask": subtask} | _initialization(one)
+            for (vertex, subtask), one in sorted(restart.subtasks.items())
+        ],
+    }
+
+
+def _initialization(one: Initialization) -> Object:
+    return {
+        "mailbox_start_us": one.mailbox_start_us,
+        "read_output_us": one.read_output_us,
+        "initialize_state_us": one.initialize_state_us,
+        "read_input_us": one.read_input_us,
+        "gate_restore_us": one.gate_restore_us,
+        "until_running_us": one.until_running_us,
+        "state_bytes": one.state_bytes,
+        "channel_bytes": one.channel_bytes,
+        # Records are filtered where a checkpoint is restored at another parallelism, which is not built.
+        "records_filtered": None,
+        "status": "INITIALIZING" if one.running_at_us is None else "COMPLETED",
+    }

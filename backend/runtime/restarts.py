@@ -1,0 +1,139 @@
+"""What each restart of a job cost: its parts, and how long each subtask took to be initialised (ME-17, RC-11).
+
+A failure is noticed in the event in which it happens, so that detection takes no time here. The other parts overlap:
+subtasks load beside each other, and sources replay while others still process what they recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from backend.runtime.measures import SubtaskSnapshot, TaskKey
+
+
+@dataclass(slots=True)
+class Initialization:
+    """ME-17 of one subtask. Durations in microseconds, one behind the other; None: not reached (yet)."""
+
+    deployed_at_us: int
+    read_output_us: int = 0
+    initialize_state_us: int = 0
+    read_input_us: int = 0
+    gate_restored_at_us: int | None = None
+    running_at_us: int | None = None
+    state_bytes: int = 0
+    channel_bytes: int = 0
+
+    @property
+    def mailbox_start_us(self) -> int:
+        """From the deployment until the mailbox began to run."""
+        return self.read_output_us + self.initialize_state_us + self.read_input_us
+
+    @property
+    def gate_restore_us(self) -> int | None:
+        """From there until all recovered input was processed."""
+        if self.gate_restored_at_us is None:
+            return None
+        return self.gate_restored_at_us - self.deployed_at_us - self.mailbox_start_us
+
+    @property
+    def until_running_us(self) -> int | None:
+        """From the deployment until it ran."""
+        return None if self.running_at_us is None else self.running_at_us - self.deployed_at_us
+
+
+def initialization(snapshot: SubtaskSnapshot | None, *, now_us: int, bytes_per_s: int) -> Initialization:
+    """The load of one subtask, by its parts: their sum is exactly the time that all bytes take."""
+    if snapshot is None:
+        return Initialization(now_us)
+    output_bytes = sum(len(chunk) for chunks in snapshot.channels.outputs.values() for chunk in chunks)
+    output_us = output_bytes * 1_000_000 // bytes_per_s
+    state_us = (output_bytes + snapshot.state_bytes) * 1_000_000 // bytes_per_s - output_us
+    all_us = (snapshot.state_bytes + snapshot.persisted_bytes) * 1_000_000 // bytes_per_s
+    return Initialization(
+        now_us,
+        read_output_us=output_us,
+        initialize_state_us=state_us,
+        read_input_us=all_us - output_us - state_us,
+        state_bytes=snapshot.state_bytes,
+        channel_bytes=snapshot.persisted_bytes,
+    )
+
+
+@dataclass(slots=True)
+class Restart:
+    """RC-11: one restart. Instants are virtual microseconds; None: not reached (yet), or does not apply."""
+
+    failed_at_us: int
+    cause: str
+    source_offsets: Mapping[TaskKey, int]
+    """Where each source subtask was when the job failed."""
+    deployed_at_us: int | None = None
+    restored_id: int | None = None
+    subtasks: dict[TaskKey, Initialization] = field(default_factory=dict)
+    lost_channel_bytes: int = 0
+    """In-flight data of the checkpoint that was left out on demand (RC-8)."""
+    replayed: dict[TaskKey, int] = field(default_factory=dict)
+    caught_up: dict[TaskKey, int] = field(default_factory=dict)
+
+    @property
+    def restart_us(self) -> int | None:
+        """From the failure to the deployment."""
+        return None if self.deployed_at_us is None else self.deployed_at_us - self.failed_at_us
+
+    @property
+    def state_load_us(self) -> int:
+        """The longest load of a subtask's state."""
+        return max((i.initialize_state_us for i in self.subtasks.values()), default=0)
+
+    @property
+    def channel_load_us(self) -> int:
+        """The longest load of a subtask's in-flight data."""
+        return max((i.read_output_us + i.read_input_us for i in self.subtasks.values()), default=0)
+
+    @property
+    def channel_replay_us(self) -> int | None:
+        """From the end of the loads until the last subtask had processed what was recovered, and ran."""
+        running = self.running_at_us
+        if running is None:
+            return None
+        return running - max(i.deployed_at_us + i.mailbox_start_us for i in self.subtasks.values())
+
+    @property
+    def running_at_us(self) -> int | None:
+        """When every subtask ran."""
+        instants = [i.running_at_us for i in self.subtasks.values()]
+        return _last(instants) if instants else None
+
+    @property
+    def source_replay_us(self) -> int | None:
+        """From the deployment until every source was where it had been when the job failed."""
+        return self._since_deployed(self.replayed)
+
+    @property
+    def catch_up_us(self) -> int | None:
+        """From the deployment until no source was behind; a source that is as fast as it can has nothing to catch."""
+        return self._since_deployed(self.caught_up)
+
+    def _since_deployed(self, instants: Mapping[TaskKey, int]) -> int | None:
+        last = _last([instants.get(key) for key in self.source_offsets])
+        return None if last is None or self.deployed_at_us is None else last - self.deployed_at_us
+
+    # --- what the sources tell ------------------------------------------------------------------------------------
+
+    def emitted(self, key: TaskKey, offset: int, now_us: int) -> bool:
+        """A source emitted; returns whether it still has to be listened to."""
+        if key not in self.replayed and offset >= self.source_offsets.get(key, 0):
+            self.replayed[key] = now_us
+        return key not in self.caught_up
+
+    def waits(self, key: TaskKey, offset: int, now_us: int) -> None:
+        """A source has nothing that is due."""
+        self.emitted(key, offset, now_us)
+        self.caught_up.setdefault(key, now_us)
+
+
+def _last(instants: Sequence[int | None]) -> int | None:
+    known = [at for at in instants if at is not None]
+    return max(known) if known and len(known) == len(instants) else None

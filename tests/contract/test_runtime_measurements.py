@@ -1,0 +1,121 @@
+"""What the live runtime tells beyond Flink's answers: measurements of checkpoints, restarts, rates of subtasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.runtime_driver import LiveJob, RuntimeDriver
+from backend.api.runtime_engine import build_live_engine, job_run_id
+from backend.api.runtime_rest import PREFIX, create_runtime_app
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec
+from backend.runtime.kernel import Engine
+from backend.runtime.summaries import distribution, vertex_summary
+from tests.support.runtime_jobs import small_job
+
+_ORIGIN_MS = 1_760_000_000_000
+
+
+async def _answers(spec: JobSpec, at_s: float, *paths: str) -> list[Any]:
+    job = LiveJob(job_run_id(spec.name, _ORIGIN_MS), build_live_engine(spec), _ORIGIN_MS, 0.0)
+    driver = RuntimeDriver([job], lambda: at_s)
+    while driver.advance(job):
+        pass
+    app = create_runtime_app(driver, version="0.1.0")
+    found = []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1{PREFIX}") as client:
+        for path in paths:
+            answer = await client.get(f"/jobs/{job.id}{path}")
+            assert answer.status_code == 200, f"{path}: {answer.text}"
+            found.append(answer.json())
+    return found
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    found = distribution([*range(1, 101), None])
+    assert found is not None
+    assert (found.count, found.least, found.most, found.mean) == (100, 1, 100, 50.5)
+    assert (found.p50, found.p95, found.p99) == (50, 95, 99)
+    one = distribution([7])
+    assert one is not None
+    assert (one.p50, one.p95, one.p99) == (7, 7, 7)
+    assert distribution([None]) is None
+
+
+def test_a_vertex_is_summed_up_over_its_own_subtasks() -> None:
+    engine = Engine(small_job("unaligned", records=None, parallelism=3))
+    engine.run_until(1_000_000)
+    record = engine.coordinator.all_completed[-1]
+    summary = vertex_summary(record, 2)
+    own = sorted(a.measured.async_us or 0 for key, a in record.acks.items() if key[0] == 2)
+    assert summary["async_us"] is not None
+    assert (summary["async_us"].least, summary["async_us"].p50, summary["async_us"].most) == tuple(own)
+    ends = [a.at_us - record.triggered_at_us for key, a in record.acks.items() if key[0] == 2]
+    assert summary["end_to_end_us"] is not None
+    assert summary["end_to_end_us"].most == max(ends)
+
+
+@pytest.mark.anyio
+async def test_the_measurements_of_a_checkpoint_agree_with_flinks_answers() -> None:
+    config: dict[str, object] = {"runtime.inflight-cap.bytes": "8 kb"}
+    spec = small_job("unaligned", records=None, task_managers=2, config=config)
+    (listed,) = await _answers(spec, 1.2, "/checkpoints")
+    entry = listed["latest"]["completed"]
+    path = f"/checkpoints/{entry['id']}/measurements"
+    measured, detail = await _answers(spec, 1.2, path, f"/checkpoints/details/{entry['id']}")
+    assert (measured["id"], measured["type"], measured["barrier"]) == (entry["id"], "checkpoint", "unaligned")
+    assert list(measured["vertices"]) == list(detail["tasks"])
+    for vertex, task in detail["tasks"].items():
+        mine = measured["vertices"][vertex]
+        inflight = [c for s in mine["subtasks"] for c in (*s["persisted_inputs"], *s["overtaken_outputs"])]
+        assert sum(c["bytes"] for c in inflight) == task["persisted_data"]
+        assert all(c["buffers"] > 0 for c in inflight)
+        assert mine["summary"]["persisted_bytes"]["count"] == task["num_subtasks"]
+        assert mine["summary"]["end_to_end_us"]["most"] // 1000 <= task["end_to_end_duration"] + 1
+        for subtask in mine["subtasks"]:
+            assert subtask["inflight_cap"]["cap_bytes"] == 8 << 10
+            assert subtask["order"] in ("A-F-S", "F-S-L", "F-S")
+
+
+@pytest.mark.anyio
+async def test_restarts_are_told_newest_first_with_their_parts() -> None:
+    plan = (FaultSpec("task.in-sync", hit=13), FaultSpec("task.in-sync", at_us=1_000_000))
+    spec = small_job("unaligned", records=None, plan=plan)
+    restarts, none = (await _answers(spec, 2.0, "/restarts"))[0], await _answers(small_job("aligned"), 0.5, "/restarts")
+    assert none == [[]]
+    assert len(restarts) == 2
+    assert restarts[0]["failed_at_us"] > restarts[1]["failed_at_us"]
+    newest = restarts[0]
+    assert newest["restart_us"] == 20_000
+    assert newest["detection_us"] == 0
+    assert newest["channel_replay_us"] > 0
+    assert newest["source_replay_us"] > 0
+    assert newest["catch_up_us"] is None
+    assert len(newest["subtasks"]) == 6
+    for one in newest["subtasks"]:
+        assert one["mailbox_start_us"] == one["read_output_us"] + one["initialize_state_us"] + one["read_input_us"]
+        assert one["until_running_us"] >= one["mailbox_start_us"] + one["gate_restore_us"]
+        assert one["status"] == "COMPLETED"
+
+
+def test_rates_are_the_growth_of_the_counters_over_the_window() -> None:
+    engine = Engine(small_job("aligned", records=None, task_managers=2, config={}))
+    before = {}
+    # The window of a minute is full at its twelfth edge.
+    engine.run_until(15_000_000)
+    before = {t.key: t.totals for t in engine.tasks}
+    engine.run_until(75_000_000)
+    busy = 0
+    for task in engine.tasks:
+        grown = [(b - a) / 60 for a, b in zip(before[task.key], task.totals, strict=True)]
+        assert list(task.rates.per_s()) == pytest.approx(grown), task.name
+        busy += task.rates.per_s()[0] > 0
+        assert task.mail_latency.count == task.totals.mails > 0
+        assert all(wait >= 0 for wait in task.mail_latency.row_us())
+    assert busy == 4, "sources have no input"
+    # A mail waits for the record in work: up to 2 ms at the slow stage.
+    keyed = engine.tasks[-1].mail_latency.row_us()
+    assert 100 < max(keyed) <= 2_100 + 5_000

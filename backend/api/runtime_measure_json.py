@@ -1,8 +1,8 @@
-"""What the runtime measures and Flink's REST has no place for, as JSON: microseconds and bytes, null is not known. Pure.
+"""What the runtime measures and Flink's REST has no place for, as JSON: microseconds and bytes, null is unknown. Pure.
 
-Of a checkpoint, by vertex: quantiles over its subtasks (ME-12), and of each subtask the kinds of its barriers, the order
-of its phases, in-flight data by channel and what it decided at its cap (ME-18, CAP-7). Of a job: what each of its last
-restarts cost, by parts and by subtask (ME-17, RC-11). Vertices go by the ids that the rest of the REST shows.
+Of a checkpoint, by vertex: quantiles over its subtasks (ME-12), and of each subtask the kinds of its barriers, the
+order of its phases, in-flight data by channel and what it decided at its cap (ME-18, CAP-7). Of a job: what each of its
+last restarts cost, by parts and by subtask (ME-17, RC-11). Vertices go by the ids that the rest of the REST shows.
 """
 
 from __future__ import annotations
@@ -91,14 +91,16 @@ def _restart(restart: Restart, graph: Graph, ids: Mapping[str, str]) -> Object:
         "catch_up_us": restart.catch_up_us,
         "lost_channel_bytes": restart.lost_channel_bytes,
         "subtasks": [
-            {"vertex": ids[graph.vertices[vertex].id], "subtask": subtask} | _initialization(one)
+            _initialization(ids[graph.vertices[vertex].id], subtask, one)
             for (vertex, subtask), one in sorted(restart.subtasks.items())
         ],
     }
 
 
-def _initialization(one: Initialization) -> Object:
+def _initialization(vertex_id: str, subtask: int, one: Initialization) -> Object:
     return {
+        "vertex": vertex_id,
+        "subtask": subtask,
         "mailbox_start_us": one.mailbox_start_us,
         "read_output_us": one.read_output_us,
         "initialize_state_us": one.initialize_state_us,

@@ -36,15 +36,7 @@ _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
     # Whole milliseconds, printed in nanoseconds.
     "checkpointStartDelayNanos": lambda s: s.start_delay_gauge_us // 1000 * 1_000_000,
 }
-_QUANTILES = (
-    ("median", 0.5),
-    ("p75", 0.75),
-    ("p90", 0.9),
-    ("p95", 0.95),
-    ("p98", 0.98),
-    ("p99", 0.99),
-    ("p999", 0.999),
-)
+_QUANTILES = {"median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
 
 def _rate(value: Callable[[RatesView], float]) -> Callable[[SubtaskView], Value]:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, set_props
 from dash.development.base_component import Component
 
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes
 from dashboard.client import ApiClient
 from dashboard.components import cards, shell
-from dashboard.pages import checkpoint, fleet, in_progress, job, targets
+from dashboard.pages import alert, alerts, checkpoint, fleet, in_progress, job, targets
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     app.layout = shell.shell(has_login=has_login)
     _register_shell(app)
     _register_service(app, client)
-    for page in (fleet, job, checkpoint, targets):
+    for page in (fleet, job, checkpoint, targets, alerts, alert):
         page.register(app, client)
     in_progress.register(app, client)
     return app
@@ -137,10 +137,12 @@ def _register_shell(app: Dash) -> None:
         Input("paused", "data"),
     )
     browser(
-        "navigation", [Output("nav-fleet", "className"), Output("nav-targets", "className")], Input("url", "pathname")
+        "navigation",
+        [Output(f"nav-{name}", "className") for name in ("fleet", "targets", "alerts")],
+        Input("url", "pathname"),
     )
     # A store a page: a callback with an output on two pages would be asked for on both.
-    for name in ("fleet", "job", "cp", "targets"):
+    for name in ("fleet", "job", "cp", "targets", "alerts", "alert", "runbook"):
         browser("title", [], Input(f"{name}-title", "data"))
     _register_twins(app)
 
@@ -156,6 +158,12 @@ def _register_shell(app: Dash) -> None:
                 return checkpoint.layout(route)
             case "targets":
                 return targets.layout()
+            case "alerts":
+                return alerts.layout()
+            case "alert":
+                return alert.layout(route)
+            case "runbook":
+                return alert.runbook_layout(route)
             case _:
                 return _unknown()  # fmt: skip
 
@@ -183,12 +191,18 @@ def _register_twins(app: Dash) -> None:
 
 
 def _register_service(app: Dash, client: ApiClient) -> None:
-    @app.callback(Output("service-state", "children"), Input("status-tick", "n_intervals"))
+    @app.callback(
+        Output("service-state", "children"),
+        Output("nav-alerts-count", "children"),
+        Input("status-tick", "n_intervals"),
+    )
     async def refresh(_tick: int | None) -> Any:
         try:
-            return shell.service_state(await client.status())
+            value = await client.status()
         except (ApiRefusedError, ApiUnavailableError) as problem:
-            return html.Span(str(problem), className="missing")
+            # What was counted last stays: silence is no all-clear.
+            return html.Span(str(problem), className="missing"), no_update
+        return shell.service_state(value), shell.alert_count(value)
 
 
 def _unknown() -> Component:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 
@@ -115,6 +116,40 @@ class ApiClient:
         kept_s = _KEPT_S if is_over else _KEPT_OPEN_S
         return await self._kept_get(_path(job, run, checkpoint) + "/barriers", api.BarriersOut, kept_s)
 
+    async def alerts(
+        self, *, states: Sequence[str] = (), job: str | None = None, limit: int = _LIST_LIMIT
+    ) -> api.Page[wire.AlertOut]:
+        """Alerts, newest first."""
+        query = "".join(f"&state={s}" for s in states) + (f"&job={_quote(job)}" if job is not None else "")
+        return await self._get(f"alerts?limit={limit}{query}", api.Page[wire.AlertOut])
+
+    async def open_alerts_or_none(self, job: str) -> list[wire.AlertOut] | None:
+        """A job's firing and pending alerts; None where the API does not answer: another part of the page says so."""
+        try:
+            return (await self.alerts(states=("firing", "pending"), job=job)).items
+        except (ApiRefusedError, ApiUnavailableError):
+            return None
+
+    async def alert(self, alert: str) -> wire.AlertDetailOut:
+        """One alert with its history."""
+        return await self._get(f"alerts/{_quote(alert)}", wire.AlertDetailOut)
+
+    async def alert_rules(self) -> api.Page[wire.AlertRuleOut]:
+        """Every rule."""
+        return await self._get("alert-rules", api.Page[wire.AlertRuleOut])
+
+    async def runbook(self, rule: str) -> wire.RunbookOut:
+        """What to do when a rule fires."""
+        return await self._kept_get(f"alert-rules/{_quote(rule)}/runbook", wire.RunbookOut)
+
+    async def silences(self) -> api.Page[wire.SilenceOut]:
+        """Silences, the one that lasts longest first."""
+        return await self._get(f"silences?limit={_LIST_LIMIT}", api.Page[wire.SilenceOut])
+
+    async def receivers(self) -> api.Page[wire.ReceiverOut]:
+        """Where alerts are sent."""
+        return await self._get(f"receivers?limit={_LIST_LIMIT}", api.Page[wire.ReceiverOut])
+
     # --- writes ---------------------------------------------------------------------------------------------------
 
     async def test_target(self, target: api.TargetIn) -> api.TargetTestOut:
@@ -133,6 +168,24 @@ class ApiClient:
     async def remove_target(self, target: str) -> None:
         """Remove a target."""
         await self._request("DELETE", f"targets/{_quote(target)}", None, _TIMEOUT_S)
+
+    async def change_alert_rule(self, rule: str, patch: wire.AlertRulePatch, *, version: int) -> wire.AlertRuleOut:
+        """Change a rule that is still of this version."""
+        etag = {"If-Match": f'"{version}"'}
+        return await self._send("PATCH", f"alert-rules/{_quote(rule)}", patch, wire.AlertRuleOut, headers=etag)
+
+    async def add_silence(self, silence: wire.SilenceIn) -> wire.SilenceOut:
+        """Add a silence."""
+        return await self._send("POST", "silences", silence, wire.SilenceOut)
+
+    async def end_silence(self, silence: str) -> None:
+        """Let a silence end now."""
+        await self._request("DELETE", f"silences/{_quote(silence)}", None, _TIMEOUT_S)
+
+    async def test_receiver(self, receiver: str) -> wire.ReceiverTestOut:
+        """Send a test message."""
+        answer = await self._request("POST", f"receivers/{_quote(receiver)}/test", None, _TEST_TIMEOUT_S)
+        return _read(answer, wire.ReceiverTestOut)
 
     # --- how ------------------------------------------------------------------------------------------------------
 
@@ -153,13 +206,22 @@ class ApiClient:
         return _read(await self._request("GET", path, None, _TIMEOUT_S), model)
 
     async def _send(
-        self, method: str, path: str, body: BaseModel, model: type[M], *, timeout_s: float = _TIMEOUT_S
+        self,
+        method: str,
+        path: str,
+        body: BaseModel,
+        model: type[M],
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        headers: Mapping[str, str] | None = None,
     ) -> M:
         content = body.model_dump_json(exclude_unset=True).encode()
-        return _read(await self._request(method, path, content, timeout_s), model)
+        return _read(await self._request(method, path, content, timeout_s, headers), model)
 
-    async def _request(self, method: str, path: str, content: bytes | None, timeout_s: float) -> httpx.Response:
-        headers = {"Content-Type": "application/json"} if content is not None else {}
+    async def _request(
+        self, method: str, path: str, content: bytes | None, timeout_s: float, more: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        headers = ({"Content-Type": "application/json"} if content is not None else {}) | dict(more or {})
         try:
             answer = await self._http.request(
                 method, f"/api/v1/{path}", content=content, headers=headers, timeout=timeout_s

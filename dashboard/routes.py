@@ -29,11 +29,13 @@ class Route:
     """Which page, of what."""
 
     page: str
-    """fleet, job, checkpoint, targets or unknown."""
+    """fleet, job, checkpoint, targets, alerts, alert, runbook or unknown."""
     job: str | None = None
     run: str | None = None
     checkpoint: int | None = None
     selection: Selection = field(default_factory=Selection)
+    alert: str | None = None
+    rule: str | None = None
 
 
 SORTS = ("topology", "finish", "start-delay", "alignment", "async", "host")
@@ -50,6 +52,12 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
             return Route("fleet")
         case ["targets"]:
             return Route("targets")
+        case ["alerts"]:
+            return Route("alerts")
+        case ["alerts", alert]:
+            return Route("alert", alert=alert)
+        case ["runbooks", rule]:
+            return Route("runbook", rule=rule)
         case ["jobs", job]:
             return Route("job", job=job)
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
@@ -81,6 +89,21 @@ def fleet() -> str:
 def targets() -> str:
     """The targets."""
     return BASE + "targets"
+
+
+def alerts() -> str:
+    """The alerts."""
+    return BASE + "alerts"
+
+
+def alert(alert_id: str) -> str:
+    """One alert's page."""
+    return f"{BASE}alerts/{_quote(alert_id)}"
+
+
+def runbook(rule: str) -> str:
+    """A rule's runbook."""
+    return f"{BASE}runbooks/{_quote(rule)}"
 
 
 def job(job_id: str) -> str:

@@ -26,6 +26,7 @@ from backend.contracts.api import Model
 State = Literal["inactive", "pending", "firing", "resolved"]
 Severity = Literal["critical", "warning", "none"]
 ReceiverKind = Literal["alertmanager", "webhook"]
+Thresholds = Annotated[dict[str, float], Field(max_length=20)]
 Text = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
 
 
@@ -173,7 +174,7 @@ class AlertRulePatch(Model):
     is_enabled: bool | None = None
     for_s: float | None = None
     keep_firing_for_s: float | None = None
-    thresholds: Annotated[dict[str, float], Field(default_factory=dict, max_length=20)]
+    thresholds: Thresholds | None = None
 
 
 class RunbookOut(Model):

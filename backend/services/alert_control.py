@@ -63,7 +63,7 @@ class AlertControlService:
 
         """
         rule = _known(name)
-        change = RuleChange(patch.is_enabled, patch.for_s, patch.keep_firing_for_s, patch.thresholds)
+        change = RuleChange(patch.is_enabled, patch.for_s, patch.keep_firing_for_s, patch.thresholds or {})
         async with writing(self._engine) as connection:
             (before,) = [s for s in await rules_in_force(connection) if s.rule is rule]
             if version is not None and version != before.version:

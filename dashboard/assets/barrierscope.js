@@ -247,8 +247,9 @@
                 ];
             },
             navigation: function (pathname) {
-                const isTargets = (pathname || "").startsWith("/ui/targets");
-                return [isTargets ? "nav-link" : "nav-link is-here", isTargets ? "nav-link is-here" : "nav-link"];
+                const path = pathname || "";
+                const here = path.startsWith("/ui/targets") ? 1 : /^\/ui\/(alerts|runbooks)/.test(path) ? 2 : 0;
+                return [0, 1, 2].map(function (i) { return i === here ? "nav-link is-here" : "nav-link"; });
             },
             title: function (title) {
                 document.title = title ? title + " · Barrierscope" : "Barrierscope";

@@ -41,6 +41,12 @@ def _header(*, has_login: bool) -> html.Header:
     nav = html.Nav(
         [
             dcc.Link("Fleet", href=routes.fleet(), id="nav-fleet", className="nav-link"),
+            dcc.Link(
+                [html.Span("Alerts"), html.Span(id="nav-alerts-count")],
+                href=routes.alerts(),
+                id="nav-alerts",
+                className="nav-link",
+            ),
             dcc.Link("Targets", href=routes.targets(), id="nav-targets", className="nav-link"),
         ],
         **attrs({"aria-label": "Main"}),
@@ -96,6 +102,14 @@ def _footer() -> html.Footer:
         ],
         className="bottom",
     )
+
+
+def alert_count(value: StatusOut) -> Component | None:
+    """How many alerts fire, beside the link to them."""
+    if not value.alerts_firing_count:
+        return None
+    tone = "bad" if value.alerts_severity == "critical" else "warn"
+    return status.badge(str(value.alerts_firing_count), "bolt", tone, hint=f"{value.alerts_firing_count} alerts fire")
 
 
 def service_state(value: StatusOut) -> list[Component | str]:

@@ -31,6 +31,7 @@ _COLUMNS = [
     _column("name", "Job", "BsJob", 200, flex=1, minWidth=170, filter="agTextColumnFilter"),
     _column("health", "Checkpoints", "BsBadge", 118, headerTooltip="health of the job's checkpoints"),
     _column("verdict", "What limits it", "BsBadge", 168, headerTooltip="the verdict's kind"),
+    _column("alerts", "Alerts", "BsBadge", 92, headerTooltip="alerts that fire now, silenced ones too"),
     _right("age", "Last", 80, "age of the last completed checkpoint, in intervals"),
     _right("success", "Success", 88, "completed of all finished checkpoints, 24 hours"),
     _right("p50", "p50", 78, "median end-to-end duration, 24 hours"),
@@ -160,6 +161,8 @@ def row(job: JobOut) -> dict[str, object]:
         "verdict_badge": _badge(
             status.KIND_WORDS[job.verdict.kind], status.KIND_ICONS[job.verdict.kind], tone, job.verdict.sentence
         ),
+        "alerts": job.alerts_firing_count,
+        "alerts_badge": _alerts_badge(job),
         "age": age,
         "age_text": text.MISSING if age is None else f"{age:.1f} ×" if age < 100 else f"{age:.0f} ×",
         "age_hint": "no checkpoint has completed yet"
@@ -188,6 +191,13 @@ def row(job: JobOut) -> dict[str, object]:
 
 
 _URGENCY = {Health.FAILING: 3, Health.SLOW: 2, Health.TOO_FEW: 1, Health.HEALTHY: 0}
+
+
+def _alerts_badge(job: JobOut) -> dict[str, str] | None:
+    if not job.alerts_firing_count:
+        return None
+    tone = "bad" if job.alerts_severity == "critical" else "warn"
+    return _badge(str(job.alerts_firing_count), "bolt", tone, f"{job.alerts_firing_count} alerts fire")
 
 
 def _badge(word: str, icon: str, tone: str, hint: str) -> dict[str, str]:

@@ -35,6 +35,8 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="job-title"),
             html.Div(id="job-message"),
             html.Div(id="job-head", className="page-head"),
+            html.Div(id="job-alerts"),
+            dcc.Store(id="job-alerts-digest"),
             html.Div(id="job-verdict"),
             html.Div(
                 [

@@ -1,0 +1,85 @@
+"""Alerts in words, icons and colours: state chips, one line an alert, and what matchers look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.alerts import AlertOut, MatcherOut
+from dashboard import routes
+from dashboard.components import cards, status
+
+_STATES = {
+    "firing": ("firing", "bolt", "bad"),
+    "pending": ("pending", "hourglass", "warn"),
+    "resolved": ("resolved", "check", "good"),
+    "inactive": ("never fired", "question", "quiet"),
+}
+_SEVERITIES = {"critical": ("warning", "bad"), "warning": ("warning", "warn"), "none": ("heart", "quiet")}
+
+
+def state(value: str) -> html.Span:
+    """The state of an episode."""
+    word, icon, tone = _STATES[value]
+    return status.badge(word, icon, tone, hint="state of the alert")
+
+
+def severity(value: str) -> html.Span:
+    """How urgent."""
+    icon, tone = _SEVERITIES[value]
+    return status.badge("always fires" if value == "none" else value, icon, tone, hint="severity")
+
+
+def marks(alert: AlertOut) -> list[Component]:
+    """What else is to be known beside the state."""
+    found: list[Component] = []
+    if alert.silenced_by:
+        found.append(status.badge("silenced", "pause", "quiet", hint="evaluated and shown, not delivered"))
+    if alert.is_unknown:
+        found.append(status.badge("cannot tell", "question", "warn", hint=alert.reason))
+    return found
+
+
+def since(alert: AlertOut) -> Component:
+    """How long it fires, or when it ended."""
+    if alert.ended_at is not None:
+        return cards.age("ended", alert.ended_at, is_alarming=False)
+    word = "fires since" if alert.fired_at is not None else "pending since"
+    return cards.age(word, alert.fired_at or alert.began_at, is_alarming=False)
+
+
+def line(alert: AlertOut) -> Component:
+    """One alert on a page about something else."""
+    return html.Li(
+        [
+            state(alert.state),
+            dcc.Link(alert.summary, href=routes.alert(alert.id)),
+            html.Span(alert.rule, className="chip"),
+            *marks(alert),
+            since(alert),
+        ],
+        className="alert-line",
+    )
+
+
+def matchers_text(matchers: Sequence[MatcherOut]) -> str:
+    """Matchers as they are typed: ``job=orders, severity!=warning``."""
+    return ", ".join(f"{m.name}{'=' if m.is_equal else '!='}{m.value}" for m in matchers)
+
+
+def matchers_of(typed: str) -> list[MatcherOut]:
+    """The matchers that were typed; a part without a sign has an empty name, which the API refuses with its reason."""
+    found = []
+    for part in (p.strip() for p in typed.split(",")):
+        if not part:
+            continue
+        name, sign, value = part.partition("=")
+        is_equal = not name.endswith("!")
+        found.append(
+            MatcherOut(
+                name=(name if is_equal else name[:-1]).strip() if sign else "", value=value.strip(), is_equal=is_equal
+            )
+        )
+    return found

@@ -1,0 +1,234 @@
+"""One alert: its words, its states over time, the checkpoints it is about, what was sent to whom, what to do."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from backend.contracts.alerts import AlertDetailOut, DeliveryOut
+from dashboard import routes, text
+from dashboard.client import ApiClient
+from dashboard.components import alerts as words
+from dashboard.components import cards, status
+from dashboard.figures import alert_strip
+from dashboard.live import digest, guarded, look
+
+_DELIVERIES = {"due": ("waiting", "hourglass", "warn"), "delivered": ("delivered", "check", "good")}
+_ABANDONED = ("given up", "cross", "quiet")
+
+
+def layout(route: routes.Route) -> Component:
+    """The page of one alert before its first answer."""
+    return html.Div(
+        [
+            dcc.Store(id="alert-route", data={"alert": route.alert}),
+            dcc.Store(id="alert-digest"),
+            dcc.Store(id="alert-title"),
+            html.Div(id="alert-message"),
+            html.Div(id="alert-head", className="page-head"),
+            html.Div(id="alert-words"),
+            cards.chart(
+                "alert-strip", "States over time", hint="the newest 30 episodes", height_px=alert_strip.HEIGHT_PX
+            ),
+            html.Div(
+                [html.Div(id="alert-deliveries"), html.Div(id="alert-checkpoints")],
+                className="columns",
+            ),
+            html.Div(id="alert-runbook"),
+            html.Div(id="alert-source"),
+        ]
+    )
+
+
+def runbook_layout(route: routes.Route) -> Component:
+    """The page of one runbook."""
+    return html.Div(
+        [
+            dcc.Store(id="runbook-route", data={"rule": route.rule}),
+            dcc.Store(id="runbook-title", data=f"Runbook: {route.rule}"),
+            html.Div(dcc.Link("Alerts", href=routes.alerts()), className="crumbs hint"),
+            html.Div(id="runbook-message"),
+            html.Div(id="runbook-text"),
+        ]
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Keep the page live."""
+    outputs = (
+        Output("alert-message", "children"),
+        Output("alert-head", "children"),
+        Output("alert-words", "children"),
+        Output("alert-strip-graph", "figure"),
+        Output("alert-strip-summary", "children"),
+        Output("alert-strip-data", "data"),
+        Output("alert-deliveries", "children"),
+        Output("alert-checkpoints", "children"),
+        Output("alert-runbook", "children"),
+        Output("alert-title", "data"),
+        Output("alert-digest", "data"),
+        Output("alert-source", "children"),
+    )
+
+    @app.callback(
+        *outputs,
+        Input("tick", "n_intervals"),
+        Input("look", "data"),
+        State("alert-route", "data"),
+        State("alert-digest", "data"),
+    )
+    @guarded(len(outputs))
+    async def refresh(_tick: int | None, look_data: object, route: dict[str, str], before: str | None) -> Any:
+        view = look(look_data)
+        alert = await client.alert(route["alert"])
+        source = cards.source_line(["Source: this service's API", cards.age("evaluated", alert.evaluated_at)])
+        # Its evaluation alone is no reason to draw anew, but while it is open the strip grows.
+        shown = alert.model_copy(update={"evaluated_at": alert.began_at, "value": None})
+        grown = alert.ended_at is None and int(alert.as_of.timestamp()) // 10
+        now = digest(shown, grown, view.theme.name, str(view.where))
+        if now == before:
+            return None, *((no_update,) * 10), source
+        runbook = await client.runbook(alert.rule)
+        chart = alert_strip.strip(alert.episodes, theme=view.theme, where=view.where, now=alert.ended_at or alert.as_of)
+        return (
+            None,
+            _head(alert),
+            _words(alert, view.where),
+            *cards.chart_values("alert-strip", chart),
+            _deliveries(alert, view.where),
+            _checkpoints(alert, view.where),
+            cards.card("Runbook", dcc.Markdown(_body(runbook.markdown), className="runbook")),
+            alert.summary,
+            now,
+            source,
+        )
+
+    @app.callback(
+        Output("runbook-message", "children"), Output("runbook-text", "children"), Input("runbook-route", "data")
+    )
+    @guarded(2)
+    async def show_runbook(route: dict[str, str]) -> Any:
+        runbook = await client.runbook(route["rule"])
+        return None, html.Section(dcc.Markdown(runbook.markdown, className="runbook"), className="card")
+
+    @app.callback(
+        Output("job-alerts", "children"),
+        Output("job-alerts-digest", "data"),
+        Input("tick", "n_intervals"),
+        Input("look", "data"),
+        State("job-route", "data"),
+        State("job-alerts-digest", "data"),
+    )
+    async def refresh_job(_tick: int | None, look_data: object, route: dict[str, str], before: str | None) -> Any:
+        look(look_data)
+        opened = await client.open_alerts_or_none(route["job"])
+        if opened is None:
+            return no_update, no_update
+        now = digest([(a.id, a.state, a.summary, a.silenced_by, a.is_unknown) for a in opened])
+        if now == before:
+            return no_update, no_update
+        lines = html.Ul([words.line(a) for a in opened], className="alert-lines")
+        return (cards.card("Alerts", lines) if opened else None), now
+
+
+def _body(markdown: str) -> str:
+    """Without its title, which the page says already."""
+    return markdown.partition("\n")[2] if markdown.startswith("# ") else markdown
+
+
+def _head(alert: AlertDetailOut) -> list[Component]:
+    title = html.Div(
+        [html.H1(alert.summary), words.state(alert.state), words.severity(alert.severity), *words.marks(alert)],
+        className="title-row",
+    )
+    crumbs = html.Div([dcc.Link("Alerts", href=routes.alerts()), " / ", html.Span(alert.rule)], className="crumbs")
+    tools: list[Component] = []
+    if alert.job_id is not None:
+        tools.append(
+            cards.link_button("To the job", routes.job(alert.job_id), "right", hint="the job's page", is_icon_last=True)
+        )
+    if alert.checkpoints and alert.job_id is not None:
+        newest = alert.checkpoints[-1]
+        where = routes.checkpoint(alert.job_id, newest.run_id, newest.checkpoint_id)
+        word = f"Checkpoint {newest.checkpoint_id}"
+        tools.append(cards.link_button(word, where, "right", hint="the newest it is about", is_icon_last=True))
+    return [html.Div([crumbs, title]), html.Div(tools, className="head-tools")]
+
+
+def _words(alert: AlertDetailOut, where: tzinfo) -> Component:
+    facts = [
+        cards.fact("Vertex", _known(alert.vertex), basis=None),
+        cards.fact("Subtasks", _known(alert.subtasks), basis=None),
+        cards.fact("Hosts", _known(alert.hosts), basis=None),
+        cards.fact("Phase", _known(alert.phase), basis=None),
+    ]
+    times = [
+        cards.fact("Active since", text.instant(alert.began_at, where), basis=None),
+        cards.fact("Fired", text.instant(alert.fired_at, where), basis=None, hint="it has not fired"),
+        cards.fact("Ended", text.instant(alert.ended_at, where), basis=None, hint="it is still open"),
+    ]
+    said: list[Component | None] = [html.P(alert.description.rpartition(" http")[0] or alert.description)]
+    if alert.is_unknown:
+        said.append(html.P(f"It cannot be told now whether this is still so: {alert.reason}.", className="hint"))
+    if alert.ended_reason:
+        said.append(html.P(f"It ended: {alert.ended_reason}.", className="hint"))
+    shown = facts if alert.job_id is not None else []
+    return cards.card("What is wrong", [*said, cards.facts([*shown, *times])], hint=alert.rule_meaning)
+
+
+def _known(value: str | None) -> str:
+    return text.MISSING if value in (None, "not known") else str(value)
+
+
+def _deliveries(alert: AlertDetailOut, where: tzinfo) -> Component:
+    if not alert.deliveries:
+        why = "Silenced." if alert.silenced_by else "Nothing was sent: there is no receiver, or it has not fired."
+        return cards.card("Sent to", html.P(why, className="hint"))
+    heads = ("Receiver", "What", "Delivery", "Attempts", "Last result")
+    head = html.Thead(html.Tr([html.Th(h) for h in heads]))
+    rows = [_delivery(d, where) for d in alert.deliveries]
+    return cards.card("Sent to", html.Table([head, html.Tbody(rows)], className="plain-table"))
+
+
+def _delivery(delivery: DeliveryOut, where: tzinfo) -> html.Tr:
+    word, icon, tone = _DELIVERIES.get(delivery.state, _ABANDONED)
+    next_at = delivery.next_attempt_at
+    hint = f"next attempt {text.instant(next_at, where, with_date=False)}" if next_at is not None else None
+    told = f", told {delivery.sent_count} times" if delivery.sent_count > 1 else ""
+    attempts = [
+        html.Li(
+            f"{text.instant(a.at, where, with_date=False)}: {a.result} ({text.duration(a.duration_ms)})",
+        )
+        for a in delivery.attempts
+    ]
+    return html.Tr(
+        [
+            html.Td(delivery.receiver),
+            html.Td(delivery.kind),
+            html.Td(status.badge(word, icon, tone, hint=hint)),
+            html.Td(
+                html.Details([html.Summary(f"{delivery.attempt_count}{told}"), html.Ul(attempts)], className="events")
+            ),
+            html.Td(delivery.result or text.MISSING),
+        ]
+    )
+
+
+def _checkpoints(alert: AlertDetailOut, where: tzinfo) -> Component:
+    links = [
+        html.Li(
+            dcc.Link(f"Checkpoint {c.checkpoint_id}", href=routes.checkpoint(alert.job_id, c.run_id, c.checkpoint_id))
+        )
+        for c in reversed(alert.checkpoints)
+        if alert.job_id is not None
+    ]
+    events = [
+        html.Li(f"{text.instant(e.at, where)}: {e.before} → {e.after}. {e.reason}") for e in reversed(alert.events)
+    ]
+    parts: list[Component] = [html.Ul(events, className="alert-lines")]
+    if links:
+        parts += [html.H2("Checkpoints it is about"), html.Ul(links, className="chips alert-links")]
+    return cards.card("What happened", parts)

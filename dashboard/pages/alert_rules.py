@@ -1,0 +1,144 @@
+"""The rules on the page of the alerts: thresholds and times to edit; what is out of bounds is said with its field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
+
+from backend.contracts.alerts import AlertRuleOut, AlertRulePatch
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from dashboard import routes, text
+from dashboard.client import ApiClient
+from dashboard.components import alerts as words
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+from dashboard.live import digest, look
+
+_TIMES = (("for_s", "Fires after (s)"), ("keep_firing_for_s", "Resolves after (s)"))
+
+
+def section() -> Component:
+    """The card before its first answer."""
+    return html.Div(
+        [
+            cards.card(
+                "Rules", html.Div(id="rules-list"), hint="thresholds in force; a change counts from the next evaluation"
+            ),
+            html.Div(id="rules-answer", **attrs({"aria-live": "polite"})),
+            dcc.Store(id="rules-digest"),
+            dcc.Store(id="rules-changed"),
+        ]
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Show the rules, drawn anew only when a version changed, so that nobody's typing is lost; save what was edited."""
+
+    @app.callback(
+        Output("rules-list", "children"),
+        Output("rules-digest", "data"),
+        Input("status-tick", "n_intervals"),
+        Input("look", "data"),
+        Input("rules-changed", "data"),
+        State("rules-digest", "data"),
+    )
+    async def refresh(_tick: int | None, look_data: object, _changed: Any, before: str | None) -> Any:
+        look(look_data)
+        try:
+            rules = (await client.alert_rules()).items
+        except (ApiRefusedError, ApiUnavailableError):
+            # The lists above say so.
+            return no_update, no_update
+        now = digest([(r.name, r.version) for r in rules])
+        if now == before:
+            return no_update, no_update
+        return [_rule(r) for r in rules], now
+
+    @app.callback(
+        Output("rules-answer", "children"),
+        Output("rules-changed", "data"),
+        Input({"type": "rule-save", "rule": ALL, "version": ALL}, "n_clicks"),
+        Input({"type": "rule-switch", "rule": ALL, "version": ALL, "to": ALL}, "n_clicks"),
+        State({"type": "rule-value", "rule": ALL, "field": ALL}, "value"),
+        State({"type": "rule-value", "rule": ALL, "field": ALL}, "id"),
+        prevent_initial_call=True,
+    )
+    async def save(saves: list[int | None], switches: list[int | None], values: list[Any], ids: list[Any]) -> Any:
+        pressed = ctx.triggered_id
+        if not isinstance(pressed, dict) or not (any(saves) or any(switches)):
+            raise PreventUpdate
+        rule = pressed["rule"]
+        if pressed["type"] == "rule-switch":
+            patch = AlertRulePatch(is_enabled=pressed["to"] == "on")
+        else:
+            typed = {i["field"]: v for i, v in zip(ids, values, strict=True) if i["rule"] == rule}
+            wrong = next((field for field, value in typed.items() if not isinstance(value, int | float)), None)
+            if wrong is not None:
+                return _answer(False, f"{rule}: {wrong} has to be a number."), no_update
+            times = {name: typed.pop(name) for name, _ in _TIMES}
+            patch = AlertRulePatch(**times, thresholds=typed)
+        try:
+            saved = await client.change_alert_rule(rule, patch, version=pressed["version"])
+        except (ApiRefusedError, ApiUnavailableError) as problem:
+            return _answer(False, f"{rule}: {problem}"), no_update
+        return _answer(True, f"{rule} is changed; version {saved.version}."), [rule, saved.version]
+
+
+def _rule(rule: AlertRuleOut) -> Component:
+    fields = [_number(rule, name, label, getattr(rule, name), "seconds, 0 to 86400") for name, label in _TIMES]
+    for t in rule.thresholds:
+        hint = f"{t.meaning}; {t.least:g} to {t.most:g}, as shipped {t.default:g}"
+        fields.append(_number(rule, t.name, t.name.replace("_", " "), t.value, hint))
+    to, icon, word = ("off", "pause", "Switch off") if rule.is_enabled else ("on", "play", "Switch on")
+    buttons: list[Component] = [
+        html.Button(
+            [status.icon("check"), html.Span("Save")],
+            id={"type": "rule-save", "rule": rule.name, "version": rule.version},
+            className="button",
+            **attrs({"aria-label": f"Save {rule.name}"}),
+        )
+    ]
+    if rule.subject != "service":
+        buttons.append(
+            html.Button(
+                [status.icon(icon), html.Span(word)],
+                id={"type": "rule-switch", "rule": rule.name, "version": rule.version, "to": to},
+                className="button",
+                **attrs({"aria-label": f"{word} {rule.name}"}),
+            )
+        )
+    head: list[Component | None] = [
+        html.B(dcc.Link(rule.name, href=routes.runbook(rule.name), title="its runbook")),
+        words.severity(rule.severity),
+        None if rule.is_enabled else status.badge("switched off", "pause", "quiet"),
+        html.Span(f"version {rule.version}", className="hint") if rule.version else None,
+    ]
+    return html.Div(
+        [
+            html.Div(
+                [html.Div(head, className="chips"), html.P(rule.meaning, className="hint")], className="rule-words"
+            ),
+            html.Div(fields, className="rule-fields") if rule.subject != "service" else html.Div(text.MISSING),
+            html.Div(buttons if rule.subject != "service" else [], className="actions"),
+        ],
+        className="rule-row",
+    )
+
+
+def _number(rule: AlertRuleOut, name: str, label: str, value: float, hint: str) -> Component:
+    number = int(value) if value == int(value) else value
+    control = dcc.Input(
+        id={"type": "rule-value", "rule": rule.name, "field": name}, type="number", value=number, step="any"
+    )
+    return html.Label([label, control], className="field", title=hint)
+
+
+def _answer(is_ok: bool, said: str) -> Component:
+    return html.Div(
+        [status.icon("check" if is_ok else "cross"), html.P(said)],
+        className=f"answer tone-{'good' if is_ok else 'bad'}",
+        role="status",
+    )

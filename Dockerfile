@@ -26,7 +26,7 @@ RUN /opt/barrierscope/bin/python -m pip install --no-compile --no-deps --no-buil
 # What builds has no business where it runs.
 RUN /opt/barrierscope/bin/python -m pip uninstall --yes setuptools hatchling editables pip
 # The root of the file system may be read-only later, and a start must not compile everything again.
-RUN /usr/local/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/barrierscope/lib || true
+RUN /usr/local/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/barrierscope/lib
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="Barrierscope" \

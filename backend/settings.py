@@ -79,6 +79,8 @@ class Settings(BaseSettings):
     """How often a target is read."""
     retention_max_age_days: Annotated[float, Field(gt=0, le=3660)] = 7.0
     """Checkpoints older than this are dropped."""
+    rollup_retention_max_age_days: Annotated[float, Field(gt=0, le=36600)] = 90.0
+    """Hourly rollups older than this are dropped; they are kept at least as long as checkpoints."""
     retention_max_size_mib: Annotated[int, Field(ge=64, le=100_000_000)] = 2048
     """The oldest days are dropped while the store is larger than this."""
     allowed_targets: str = ""

@@ -14,7 +14,7 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes
 from dashboard.client import ApiClient
 from dashboard.components import cards, shell
-from dashboard.pages import alert, alerts, checkpoint, fleet, in_progress, job, targets
+from dashboard.pages import alert, alerts, checkpoint, fleet, in_progress, job, targets, trend
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     for page in (fleet, job, checkpoint, targets, alerts, alert):
         page.register(app, client)
     in_progress.register(app, client)
+    trend.register(app, client)
     return app
 
 

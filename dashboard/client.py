@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from backend.contracts import alerts as wire
 from backend.contracts import api
+from backend.contracts.rollups import RollupHourOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 
 M = TypeVar("M", bound=BaseModel)
@@ -98,6 +99,10 @@ class ApiClient:
     async def events(self, job: str) -> api.Page[api.JobEventOut]:
         """What happened to a job."""
         return await self._get(f"jobs/{_quote(job)}/events?limit={_LIST_LIMIT}", api.Page[api.JobEventOut])
+
+    async def rollups(self, job: str) -> api.Page[RollupHourOut]:
+        """A job's hours of the last 7 days."""
+        return await self._get(f"jobs/{_quote(job)}/rollups?limit={_LIST_LIMIT}", api.Page[RollupHourOut])
 
     async def backpressure(self, job: str) -> api.BackpressureOut:
         """The latest reading of each vertex."""

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.api import examples
 from backend.api.deps import Services
 from backend.api.problems import MEDIA_TYPE, add_problem_handlers, problem
-from backend.api.routes import advice, alerts, checkpoints, jobs, spark, status, targets
+from backend.api.routes import advice, alerts, checkpoints, jobs, rollups, spark, status, targets
 from backend.contracts.api import Problem
 from backend.services.presenting import API_ROOT
 
@@ -22,6 +22,7 @@ _ROUTERS: Final = (
     status.router,
     targets.router,
     jobs.router,
+    rollups.router,
     checkpoints.router,
     alerts.router,
     spark.router,

@@ -18,6 +18,7 @@ from backend.services.jobs import JobService, TimeRange
 from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
 from backend.services.progress import ProgressService
 from backend.services.receivers import ReceiverService
+from backend.services.rollups import RollupService
 from backend.services.spark_ingest import SparkIngestService
 from backend.services.status import StatusService
 from backend.services.targets import TargetService
@@ -43,6 +44,7 @@ class Services:
     receivers: ReceiverService
     spark: SparkIngestService
     advice: AdviceService
+    rollups: RollupService
 
 
 def _services(request: Request) -> Services:

@@ -33,6 +33,15 @@ STATUS: Final = api.StatusOut(
     alerts_firing_count=1,
     alerts_severity="warning",
     roles={"api": "ok", "collect": "ok", "alert": "ok"},
+    pipeline=api.PipelineOut(
+        state="idle",
+        last_run="done",
+        last_run_at=_AT - timedelta(minutes=57),
+        hours_done=1,
+        hours_total=1,
+        next_run_at=_AT + timedelta(minutes=3),
+        rolled_up_until=_AT - timedelta(hours=1),
+    ),
 )
 TARGET: Final = api.TargetOut(
     id=_TARGET,

@@ -32,6 +32,7 @@ from backend.services.fleet import FleetService
 from backend.services.jobs import JobService
 from backend.services.progress import ProgressService
 from backend.services.receivers import ReceiverService
+from backend.services.rollups import RollupService
 from backend.services.spark_ingest import SparkIngestService
 from backend.services.status import StatusService
 from backend.services.targets import Probe, TargetRules, TargetService
@@ -71,6 +72,7 @@ def build(
     allowed_targets: tuple[str, ...],
     retention_max_age_days: float,
     retention_max_size_mib: int,
+    rollup_retention_max_age_days: float = 90.0,
     create_dashboard: DashboardFactory,
     probe: Probe,
     alerting: AlertingOptions,
@@ -89,7 +91,11 @@ def build(
     engine = create_store_engine(database_url)
     clock = WallClock()
     version = metadata.version("barrierscope")
-    retention = Retention(timedelta(days=retention_max_age_days), retention_max_size_mib * 2**20)
+    retention = Retention(
+        timedelta(days=retention_max_age_days),
+        retention_max_size_mib * 2**20,
+        timedelta(days=rollup_retention_max_age_days),
+    )
     rules = TargetRules(is_everything_allowed=trusts_every_target, allowed=allowed_targets)
 
     @asynccontextmanager
@@ -144,6 +150,7 @@ def build_services(
         receivers=ReceiverService(engine, clock, options.receiver_rules, Sender(options.secrets), links),
         spark=SparkIngestService(engine, clock, IngestWriter(engine, retention=retention, clock=clock)),
         advice=AdviceService(engine, clock, evidence, rules, change_settings),
+        rollups=RollupService(engine, clock),
     )
 
 

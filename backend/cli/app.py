@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from backend.cli import advise, alert_role, alerts, roles, simulate, targets, up
+from backend.cli import advise, alert_role, alerts, pipeline, roles, simulate, targets, up
 from backend.cli.liveness import die_with_parent
 from backend.cli.options import OutputFormat, help_without_command
 from backend.domain.errors import BarrierscopeError, DomainError
@@ -62,6 +62,7 @@ app.command(name="simulate", epilog="Example: barrierscope simulate backpressure
 app.add_typer(targets.app, name="targets")
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(alerts.receivers, name="receivers")
+app.add_typer(pipeline.app, name="pipeline")
 app.command(name="api", epilog="Example: barrierscope api --port 8050 --database-url postgresql://...")(roles.api)
 app.command(name="runtime", epilog="Example: barrierscope runtime --port 18050 --job my-job.toml --job healthy")(
     roles.runtime

@@ -87,6 +87,7 @@ def api(
             allowed_targets=names(settings.allowed_targets),
             retention_max_age_days=settings.retention_max_age_days,
             retention_max_size_mib=settings.retention_max_size_mib,
+            rollup_retention_max_age_days=settings.rollup_retention_max_age_days,
             create_dashboard=load_role("dashboard"),
             probe=load_role("probe"),
             alerting=server.AlertingOptions(

@@ -112,6 +112,7 @@ class Stack:
         self._supervisor.start(self._api_role())
         self._supervisor.start(self._collect_role())
         self._supervisor.start(self._alert_role())
+        self._supervisor.start(self._pipeline_role())
         with OwnApi(self._plan.url, self._plan.token) as api:
             self._await("api", api.is_ready)
             if (root := self._plan.runtime_url) is not None:
@@ -188,7 +189,7 @@ class Stack:
         self._say("PostgreSQL ended by itself, starting it again")
         self._database_url = postgres.start()
         # It listens on another port now.
-        for role in (self._api_role(), self._collect_role(), self._alert_role()):
+        for role in (self._api_role(), self._collect_role(), self._alert_role(), self._pipeline_role()):
             if self._supervisor.has(role.name):
                 self._supervisor.replace(role)
         self._say("PostgreSQL is ready")
@@ -206,6 +207,10 @@ class Stack:
     def _alert_role(self) -> Role:
         base_url = self._plan.settings.public_url or self._plan.url
         return self._role("alert", database_url=self._database_url, public_url=base_url)
+
+    def _pipeline_role(self) -> Role:
+        values = child_environment(database_url=self._database_url, data_dir=str(self._plan.folder))
+        return Role("pipeline", role_command("pipeline", "schedule"), values)
 
     def _role(self, name: str, **settings: str) -> Role:
         # By the environment, which other users cannot read: the command line shows in every process list.

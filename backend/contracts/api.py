@@ -17,6 +17,7 @@ Paths (GET unless said):
 * ``/api/v1/jobs/{job}/checkpoints``                          -> Page[CheckpointOut], newest first, over all runs
 * ``/api/v1/jobs/{job}/checkpoints/latest?status=``           -> CheckpointOut
 * ``/api/v1/jobs/{job}/events``                               -> Page[JobEventOut] (restarts, configuration changes)
+* ``/api/v1/jobs/{job}/rollups``                              -> Page[rollups.RollupHourOut], newest hour first
 * ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
 * ``/api/v1/jobs/{job}/advice``                               -> advice.JobAdviceOut
 * ``/api/v1/jobs/{job}/recommendations``                      -> Page[advice.CardOut], newest first
@@ -87,6 +88,24 @@ class Problem(Model):
 # --- status and targets -------------------------------------------------------------------------------------------
 
 
+class PipelineOut(Model):
+    """The pipeline that rolls history up. Without it every page works; long ranges are read more slowly."""
+
+    state: Literal["running", "idle", "unavailable", "never"]
+    """``unavailable``: Spark cannot be started, ``reason`` says why. ``never``: nothing is known of a run yet."""
+    reason: str | None = None
+    last_run: Literal["done", "failed", "interrupted"] | None = None
+    last_run_at: datetime | None = None
+    last_run_reason: str | None = None
+    """Why it did not end well."""
+    hours_done: int | None = None
+    """Of the run at work, or else of the last one."""
+    hours_total: int | None = None
+    next_run_at: datetime | None = None
+    rolled_up_until: datetime | None = None
+    """Every closed hour before this instant is rolled up, as far as it had not changed since."""
+
+
 class StatusOut(Model):
     """Is the service itself well, and how old is what it shows?"""
 
@@ -101,6 +120,8 @@ class StatusOut(Model):
     """Alerts that fire now, the watchdog aside; null while the store does not answer."""
     alerts_severity: Literal["critical", "warning"] | None = None
     roles: dict[str, str] = {}
+    pipeline: PipelineOut | None = None
+    """Null while the store does not answer."""
 
 
 class TargetIn(Model):

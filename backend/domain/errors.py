@@ -13,6 +13,7 @@
     - TargetUnavailableError     a target did not answer, or not in time
     - TargetProtocolError        a target answered, but not as its kind answers
     - StoreUnavailableError      PostgreSQL is away
+    - PipelineFailedError        Spark did not do what it was asked
     - ApiUnavailableError        our own API does not answer a client, or not as ours does
   + HostError                  this machine: a port, a folder, a program; one line tells what to do
 
@@ -135,6 +136,14 @@ class StoreUnavailableError(UpstreamError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"the store does not answer: {reason}")
+
+
+class PipelineFailedError(UpstreamError):
+    """A Spark job failed, or the session ended under it; what had been moved into place stays, the rest is redone."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the pipeline failed: {reason}")
 
 
 class ApiRefusedError(DomainError):

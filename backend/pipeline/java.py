@@ -205,7 +205,10 @@ def _write_launcher(real: Path, home: Path) -> Path:
 
 
 def _package_folder(name: str) -> Path | None:
-    spec = importlib.util.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except ImportError:
+        return None
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations))).absolute()

@@ -10,9 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
+from backend.services.presenting_pipeline import pipeline_out
 from backend.store.alert_lease import evaluator_record
 from backend.store.alerts import open_counts
 from backend.store.engine import reading
+from backend.store.pipeline_log import read_pipeline
 from backend.store.targets import TargetRecord, TargetRepository
 
 _UNWELL = ("unreachable", "malformed")
@@ -33,14 +35,17 @@ class StatusService:
             roles = await self._roles()
             async with reading(self._engine) as connection:
                 firing = (await open_counts(connection)).get(None)
+                pipeline = pipeline_out(await read_pipeline(connection))
         except StoreUnavailableError:
-            return self._out(None, {"api": "ok"})
+            return self._out(None, {"api": "ok"}, None)
         counted = {"alerts_firing_count": firing.count if firing is not None else 0}
-        return self._out(targets, roles).model_copy(
+        return self._out(targets, roles, pipeline).model_copy(
             update=counted | {"alerts_severity": firing.severity if firing is not None else None}
         )
 
-    def _out(self, targets: list[TargetRecord] | None, roles: Mapping[str, str]) -> api.StatusOut:
+    def _out(
+        self, targets: list[TargetRecord] | None, roles: Mapping[str, str], pipeline: api.PipelineOut | None
+    ) -> api.StatusOut:
         successes = [t.last_success_at for t in targets or [] if t.last_success_at is not None]
         return api.StatusOut(
             version=self._version,
@@ -50,6 +55,7 @@ class StatusService:
             targets_unhealthy=sum(t.state in _UNWELL for t in targets) if targets is not None else None,
             newest_observation_at=max(successes, default=None),
             roles=dict(roles),
+            pipeline=pipeline,
         )
 
     async def _roles(self) -> Mapping[str, str]:

@@ -30,6 +30,8 @@ class Retention:
 
     max_age: timedelta = timedelta(days=7)
     max_size_bytes: int = 2 * 2**30
+    rollups_max_age: timedelta = timedelta(days=90)
+    """Of hourly rollups; never less than ``max_age``."""
 
     def accepts(self, instant: datetime, now: datetime) -> bool:
         """Whether something of ``instant`` is to be stored at ``now`` (both aware)."""

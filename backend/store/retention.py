@@ -110,7 +110,7 @@ def _is_lock_timeout(error: StoreUnavailableError) -> bool:
 async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int:
     # From the first instant of the oldest day that is kept on: what hangs on its checkpoints stays with them.
     oldest = datetime.combine(retention.oldest_day(now), time.min, UTC)
-    statements = (
+    statements: tuple[tuple[str, datetime], ...] = (
         ("DELETE FROM progress_points WHERE observed_at < :at", now - _LIVE_KEPT),
         ("DELETE FROM live_progress WHERE observed_at < :at", now - _LIVE_KEPT),
         ("DELETE FROM late_barriers WHERE seen_at < :at", oldest),
@@ -120,6 +120,11 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
             " n.run_id = v.run_id AND n.kind = v.kind AND n.since > v.since AND n.since < :at)",
             oldest,
         ),
+    )
+    oldest_rollup = now - max(retention.max_age, retention.rollups_max_age)
+    statements += tuple(
+        (f"DELETE FROM {table} WHERE hour < :at", oldest_rollup)
+        for table in ("rollups", "rollup_measures", "rollup_hours")
     )
     for statement, at in statements:
         async with writing(engine) as connection:

@@ -388,7 +388,7 @@ rollup_hours = Table(
     "rollup_hours",
     metadata,
     Column("hour", Instant, primary_key=True),
-    # Every change by a transaction below this one is in the hour's rollups; what others changed may not be.
+    # Every change of the hour by a transaction below this one is in its rollups; what others changed may not be.
     Column("horizon_xid", BigInteger, nullable=False),
 )
 
@@ -441,6 +441,9 @@ pipeline_schedule = Table(
     Column("next_run_at", Instant),
     # Why there are no runs, where there are none.
     Column("reason", Text),
+    # Of hours before ``complete_hour``, every change by a transaction below ``complete_xid`` has been rolled up.
+    Column("complete_xid", BigInteger),
+    Column("complete_hour", Instant),
     Column("updated_at", Instant, nullable=False),
 )
 

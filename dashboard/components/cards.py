@@ -19,7 +19,7 @@ from dashboard.figures.base import Chart, Table
 
 Children = Sequence[Component | str | None] | Component | str | None
 
-CHARTS = ("timeline", "job-acks", "pressure", "gantt", "front", "cp-acks", "alert-strip")
+CHARTS = ("timeline", "trend", "job-acks", "pressure", "gantt", "front", "cp-acks", "alert-strip")
 """The names of all charts; each belongs to one page."""
 
 GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}

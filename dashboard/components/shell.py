@@ -6,8 +6,8 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import StatusOut
-from dashboard import routes
+from backend.contracts.api import PipelineOut, StatusOut
+from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 
@@ -112,6 +112,28 @@ def alert_count(value: StatusOut) -> Component | None:
     return status.badge(str(value.alerts_firing_count), "bolt", tone, hint=f"{value.alerts_firing_count} alerts fire")
 
 
+def pipeline_state(value: PipelineOut) -> html.Span:
+    """What the pipeline does, did and does next; why not, where it cannot."""
+    ran = "never ran" if value.last_run_at is None else f"last run {text.instant_utc(value.last_run_at)}"
+    due = "" if value.next_run_at is None else f", next {text.instant_utc(value.next_run_at)}"
+    match value.state:
+        case "unavailable":
+            words = "rollups off: no Spark here"
+        case "running" if value.hours_total is not None:
+            words = f"rolling up, {value.hours_done or 0} of {value.hours_total} hours"
+        case "running":
+            words = "rolling up"
+        case _ if value.last_run == "failed":
+            words = "the last rollup failed"
+        case _ if value.rolled_up_until is not None:
+            words = f"rolled up until {text.instant_utc(value.rolled_up_until)}"
+        case _:
+            words = "nothing rolled up yet"
+    why = value.reason or value.last_run_reason
+    title = f"Hourly rollups: {ran}{due}." + (f" {why}" if why else "") + " Without them every page still works."
+    return html.Span(words, id="pipeline-state", title=title)
+
+
 def service_state(value: StatusOut) -> list[Component | str]:
     """The footer's line about the service itself."""
     unhealthy = f", {value.targets_unhealthy} not well" if value.targets_unhealthy else ""
@@ -123,6 +145,8 @@ def service_state(value: StatusOut) -> list[Component | str]:
         *targets,
         cards.age("newest reading", value.newest_observation_at),
     ]
+    if value.pipeline is not None:
+        parts.append(pipeline_state(value.pipeline))
     if value.store != "ok":
         parts.insert(0, status.badge("store unreachable", "cross", "bad"))
     joined: list[Component | str] = []

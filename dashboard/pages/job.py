@@ -17,6 +17,7 @@ from dashboard.components import cards, progress, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures import pressure, timeline
 from dashboard.live import digest, guarded, look
+from dashboard.pages import trend
 
 
 def layout(route: routes.Route) -> Component:
@@ -61,6 +62,7 @@ def layout(route: routes.Route) -> Component:
                 ],
                 className="columns",
             ),
+            trend.panel(),
             html.Div(id="job-recent"),
             html.Div(id="job-source"),
         ]

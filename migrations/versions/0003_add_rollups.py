@@ -120,6 +120,8 @@ def _create_log() -> None:
         sa.Column("job", sa.Text(), nullable=False),
         sa.Column("next_run_at", _INSTANT, nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("complete_xid", sa.BigInteger(), nullable=True),
+        sa.Column("complete_hour", _INSTANT, nullable=True),
         sa.Column("updated_at", _INSTANT, nullable=False),
         sa.PrimaryKeyConstraint("job", name=op.f("pk_pipeline_schedule")),
     )

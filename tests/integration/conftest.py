@@ -19,6 +19,9 @@ from backend.store.targets import NewTarget, TargetRepository
 from tests.support.clusters import copy_cluster
 from tests.support.databases import Databases
 from tests.support.observations import NOW, SteppingClock
+from tests.support.spark_session import spark_runtime, spark_session
+
+__all__ = ["spark_runtime", "spark_session"]
 
 
 @pytest.fixture(scope="session")

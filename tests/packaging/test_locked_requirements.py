@@ -1,5 +1,7 @@
 """With nothing installed but what ``requirements.txt`` pins, every module is importable and a role starts.
 
+Spark is a part that may be missing: the few modules that stand on it are importable with ``requirements-spark.txt``.
+
 The environment of the tests holds more (what the tests themselves need), so a package that only those bring in is
 missed by every other test, and missing on a fresh machine.
 """
@@ -27,35 +29,64 @@ sys.meta_path.insert(0, Absent())
 assert {"pytest", "hypothesis"} <= absent
 """
 
+# Whatever else there is, now or later, has to do without Spark.
+_OF_SPARK = (
+    "backend.pipeline.session",
+    "backend.pipeline.source",
+    "backend.pipeline.transforms",
+    "collectors.spark.demo",
+    "collectors.spark.listener",
+)
+
 _EVERY_MODULE = """
 import importlib, pkgutil
+without = set(sys.argv.pop(1).split(","))
 for package in ("backend", "collectors", "dashboard"):
     root = importlib.import_module(package)
     for found in pkgutil.walk_packages(root.__path__, package + "."):
-        if not found.name.endswith(".__main__"):
+        if not found.name.endswith(".__main__") and found.name not in without:
             importlib.import_module(found.name)
 # What is loaded by name alone, at the first use.
 from backend.store.engine import create_store_engine
 create_store_engine("postgresql://nobody@127.0.0.1:1/nothing")
 """
 
+_FIND = """
+from pathlib import Path
+from backend.pipeline.java import find_spark
+print(find_spark({}, Path(sys.argv[1])).reason)
+"""
+
 _COMMAND = "from backend.cli import main; main()"
 
 
-def _locked() -> str:
-    names = re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,-]+\])?==", (ROOT / "requirements.txt").read_text(), re.M)
+def _locked(*files: str) -> str:
+    pins = "\n".join((ROOT / file).read_text() for file in ("requirements.txt", *files))
+    names = re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,-]+\])?==", pins, re.M)
     return ",".join([*(re.sub(r"[-_.]+", "-", name).lower() for name in names), "barrierscope", "pip"])
 
 
-def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-c", _ONLY_WHAT_IS_LOCKED + script, _locked(), *arguments]
+def _run(script: str, *arguments: str, locked: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-c", _ONLY_WHAT_IS_LOCKED + script, locked or _locked(), *arguments]
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300)
 
 
-def test_every_module_can_be_imported():
-    done = _run(_EVERY_MODULE)
+def test_every_module_but_those_of_spark_can_be_imported():
+    done = _run(_EVERY_MODULE, ",".join(_OF_SPARK))
 
     assert done.returncode == 0, done.stderr
+
+
+def test_with_the_part_spark_every_module_can_be_imported():
+    done = _run(_EVERY_MODULE, "", locked=_locked("requirements-spark.txt"))
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_spark_the_pipeline_says_what_is_missing():
+    done = _run(_FIND, "/nonexistent")
+
+    assert (done.returncode, done.stdout) == (0, "PySpark is not installed\n"), done.stderr
 
 
 def test_a_role_gets_as_far_as_the_server_that_does_not_answer():

@@ -42,6 +42,12 @@ class Databases:
             yield url
 
     @contextmanager
+    def copy_of(self, url: str) -> Iterator[str]:
+        """A copy of one of these databases, to which nobody may be connected meanwhile."""
+        with self._made(f"CREATE DATABASE {{name}} TEMPLATE {url.rpartition('/')[2]}") as copied:
+            yield copied
+
+    @contextmanager
     def _made(self, statement: str) -> Iterator[str]:
         name = f"test_{next(self._numbers)}"
         self.run(statement.format(name=name))

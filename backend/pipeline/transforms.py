@@ -1,0 +1,116 @@
+"""Checkpoints to rollups: DataFrame to DataFrame, no reads and no writes. Definitions are those of ``domain.rollup``.
+
+Every number is exact: quantiles come from the sorted values with the arithmetic of PostgreSQL's ``percentile_cont``
+(so they are equal to the last bit), buckets from whole-number bounds, sums from decimals that cannot overflow.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+
+from backend.analysis.log_buckets import BOUNDS, GAMMA, ZERO
+from backend.domain.failure import FailureReason
+from backend.domain.rollup import Measure
+
+_KEY = ("job_id", "hour")
+_SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+def hourly_rollups(checkpoints: DataFrame) -> DataFrame:
+    """Rows as they are staged: for each job and hour its counts (``measure`` is null), and one row a measure.
+
+    Args:
+        checkpoints: As ``source.CHECKPOINT_SCHEMA``; an hour has to be whole.
+
+    """
+    # All that follows groups by more than these, and so needs no further exchange.
+    by_hour = checkpoints.repartition(*_KEY)
+    return _counts(by_hour).unionByName(_measures(by_hour), allowMissingColumns=True)
+
+
+def _counts(checkpoints: DataFrame) -> DataFrame:
+    is_failed = F.col("status") == "failed"
+    reason = F.coalesce("failure_reason", F.lit(FailureReason.UNKNOWN.value))
+    counted = checkpoints.groupBy(*_KEY).agg(
+        F.count("*").alias("triggered_count"),
+        F.count_if(F.col("status") == "completed").alias("completed_count"),
+        F.count_if(is_failed).alias("failed_count"),
+        F.max("completed_at").alias("last_completed_at"),
+        F.collect_list(F.when(is_failed, reason)).alias("reasons"),
+    )
+    distinct = F.array_sort(F.array_distinct("reasons"))
+    numbers = F.transform(distinct, lambda r: F.size(F.filter("reasons", lambda x: x == r)))
+    by_reason = F.to_json(F.map_from_arrays(distinct, numbers)).alias("failed_by_reason")
+    return counted.select(
+        *_KEY,
+        F.lit(None).cast("string").alias("measure"),
+        "triggered_count",
+        "completed_count",
+        "failed_count",
+        by_reason,
+        "last_completed_at",
+    )
+
+
+def _measures(checkpoints: DataFrame) -> DataFrame:
+    pairs = ", ".join(f"'{measure}', {measure}" for measure in Measure)
+    values = (
+        checkpoints.where(F.col("status") == "completed")
+        .select(*_KEY, F.expr(f"stack({len(Measure)}, {pairs}) AS (measure, value)"))
+        .where(F.col("value").isNotNull())
+    )
+    buckets = (
+        values.withColumn("bucket", bucket_of(F.col("value")))
+        .groupBy(*_KEY, "measure", "bucket")
+        .agg(
+            F.count("*").alias("number"),
+            F.sum(F.col("value").cast("decimal(20,0)")).alias("total"),
+            F.collect_list("value").alias("some"),
+        )
+    )
+    whole = buckets.groupBy(*_KEY, "measure").agg(
+        F.sum("number").alias("present_count"),
+        F.sum("total").alias("total"),
+        F.array_sort(F.flatten(F.collect_list("some"))).alias("ordered"),
+        F.array_sort(F.collect_list(F.struct("bucket", "number"))).alias("buckets"),
+    )
+    return whole.select(
+        *_KEY,
+        "measure",
+        "present_count",
+        F.element_at("ordered", 1).alias("minimum"),
+        F.element_at("ordered", -1).alias("maximum"),
+        F.col("total").cast("string").alias("total"),
+        *(_quantile(share).alias(name) for name, share in _SHARES.items()),
+        _array_text("buckets.bucket").alias("bucket_index"),
+        _array_text("buckets.number").alias("bucket_count"),
+    )
+
+
+def bucket_of(value: Column) -> Column:
+    """``analysis.log_buckets.bucket_of``: a logarithm tells about where, the exact bounds on either side decide."""
+    # One text, which the optimiser makes a constant of: as thousands of literals it takes seconds to hand over.
+    bounds = F.split(F.lit(",".join(map(str, BOUNDS))), ",").cast("array<bigint>")
+    guess = F.least(F.ceil(F.log(value.cast("double")) / F.lit(log(GAMMA))), F.lit(len(BOUNDS) - 1)).cast("int")
+    return (
+        F.when(value <= 0, F.lit(ZERO))
+        .when((guess > 0) & (value <= F.element_at(bounds, F.greatest(guess, F.lit(1)))), guess - 1)
+        .when(value > F.element_at(bounds, guess + 1), guess + 1)
+        .otherwise(guess)
+    )
+
+
+def _quantile(share: float) -> Column:
+    position = F.lit(share) * (F.col("present_count") - 1)
+    below = F.floor(position)
+    low = F.element_at("ordered", (below + 1).cast("int")).cast("double")
+    high = F.element_at("ordered", F.least(below + 2, "present_count").cast("int")).cast("double")
+    return low + (position - below) * (high - low)
+
+
+def _array_text(column: str) -> Column:
+    # As PostgreSQL writes an array; it is read as one when it is moved out of staging.
+    return F.concat(F.lit("{"), F.array_join(F.col(column).cast("array<string>"), ","), F.lit("}"))

@@ -1,0 +1,156 @@
+"""A job's week, an hour a point: median, 95th and 99th percentile of the duration, and how many checkpoints failed.
+
+Hours in which nothing was triggered leave a gap: nothing is drawn through them. Hours that are not rolled up yet were
+worked out from the checkpoints, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta, tzinfo
+
+from backend.contracts.rollups import RollupHourOut
+from dashboard import text
+from dashboard.figures.base import Cell, Chart, Table, Trace, axis, empty, largest, layout, ticks_ms
+from dashboard.palette import ALIGNED, IN_TRANSIT, UNALIGNED, Theme
+
+HEIGHT_PX = 300
+_DURATION = "end_to_end_duration_ms"
+_HOUR = timedelta(hours=1)
+_LINES = (("p50", ALIGNED, "solid"), ("p95", IN_TRANSIT, "dash"), ("p99", UNALIGNED, "dot"))
+_COLUMNS = (
+    "hour (UTC)",
+    "source",
+    "triggered",
+    "completed",
+    "failed",
+    "duration p50 (ms)",
+    "duration p95 (ms)",
+    "duration p99 (ms)",
+    "duration max (ms)",
+    "start delay p95 (ms)",
+    "alignment p95 (ms)",
+    "checkpointed size p95 (bytes)",
+    "persisted in-flight p95 (bytes)",
+)
+_MORE = ("start_delay_max_ms", "alignment_max_ms", "checkpointed_size_bytes", "persisted_bytes")
+
+
+def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revision: str = "") -> Chart:
+    """The chart of a job's hours, newest first as the API lists them."""
+    if not hours:
+        return empty(theme, "No hour with a checkpoint is kept.", height_px=HEIGHT_PX)
+    ordered = sorted(hours, key=lambda h: h.hour)
+    longest_ms = largest([_quantile(h, "p99") for h in ordered]) or 1.0
+    values_ms, labels = ticks_ms(longest_ms * 1.1)
+    failed = max(h.failed_count for h in ordered)
+    figure = {
+        "data": [_failures(ordered, where), *(_line(ordered, *line, theme, where) for line in _LINES)],
+        "layout": layout(
+            theme,
+            height_px=HEIGHT_PX,
+            revision=revision,
+            margin={"l": 64, "r": 56, "t": 30, "b": 44},
+            showlegend=True,
+            xaxis=axis(theme, f"hour of the trigger ({where})", type="date"),
+            yaxis=axis(
+                theme,
+                "end-to-end duration, completed",
+                tickvals=values_ms,
+                ticktext=labels,
+                range=[0, longest_ms * 1.15],
+            ),
+            yaxis2=axis(
+                theme, "failed", overlaying="y", side="right", showgrid=False, range=[0, max(4, 3 * failed)], nticks=4
+            ),
+            hovermode="closest",
+        ),
+    }
+    return Chart(figure, _table(ordered), _summary(ordered), HEIGHT_PX)
+
+
+def _line(hours: Sequence[RollupHourOut], name: str, color: str, dash: str, theme: Theme, where: tzinfo) -> Trace:
+    x: list[str] = []
+    y: list[float | None] = []
+    hover: list[str] = []
+    for before, hour in zip([None, *hours], hours, strict=False):
+        if before is not None and hour.hour - before.hour > _HOUR:
+            x.append(text.axis_instant(before.hour + _HOUR, where))
+            y.append(None)
+            hover.append("")
+        x.append(text.axis_instant(hour.hour, where))
+        y.append(_quantile(hour, name))
+        hover.append(_hover(hour, where))
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": x,
+        "y": y,
+        "connectgaps": False,
+        "hovertext": hover,
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "line": {"color": color, "width": 1.5, "dash": dash},
+        "marker": {"color": color, "size": 5, "line": {"width": 0.5, "color": theme.surface}},
+    }
+
+
+def _failures(hours: Sequence[RollupHourOut], where: tzinfo) -> Trace:
+    return {
+        "type": "bar",
+        "name": "failed",
+        "yaxis": "y2",
+        "x": [text.axis_instant(h.hour, where) for h in hours],
+        "y": [h.failed_count for h in hours],
+        "width": 3_000_000,
+        "hovertext": [_hover(h, where) for h in hours],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "marker": {"color": UNALIGNED, "opacity": 0.35, "pattern": {"shape": "x", "size": 6}},
+    }
+
+
+def _quantile(hour: RollupHourOut, name: str) -> float | None:
+    found = hour.measures.get(_DURATION)
+    return None if found is None else float(getattr(found, name))
+
+
+def _hover(hour: RollupHourOut, where: tzinfo) -> str:
+    reasons = ", ".join(f"{number} {reason.value}" for reason, number in hour.failed_by_reason.items())
+    lines = [
+        f"<b>{text.instant(hour.hour, where)}</b>, one hour ({_SOURCES[hour.source]})",
+        f"{hour.completed_count} completed, {hour.failed_count} failed" + (f" ({reasons})" if reasons else ""),
+        ", ".join(f"{name} {text.duration(_quantile(hour, name))}" for name, _, _ in _LINES),
+        text.instant_utc(hour.hour),
+    ]
+    return "<br>".join(lines)
+
+
+_SOURCES = {"rollup": "hourly rollup", "checkpoints": "worked out from its checkpoints"}
+
+
+def _summary(hours: Sequence[RollupHourOut]) -> str:
+    completed, failed = sum(h.completed_count for h in hours), sum(h.failed_count for h in hours)
+    slowest = max(hours, key=lambda h: _quantile(h, "p95") or 0.0)
+    return (
+        f"{len(hours)} hours with checkpoints: {completed} completed, {failed} failed; the slowest hour began "
+        f"{text.instant_utc(slowest.hour)} with a 95th percentile of {text.duration(_quantile(slowest, 'p95'))}."
+    )
+
+
+def _table(hours: Sequence[RollupHourOut]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for h in reversed(hours):
+        duration = h.measures.get(_DURATION)
+        more = [h.measures.get(name) for name in _MORE]
+        rows.append(
+            (
+                h.hour.isoformat(),
+                _SOURCES[h.source],
+                h.triggered_count,
+                h.completed_count,
+                h.failed_count,
+                *((None,) * 4 if duration is None else (duration.p50, duration.p95, duration.p99, duration.max)),
+                *(None if m is None else m.p95 for m in more),
+            )
+        )
+    return Table(_COLUMNS, tuple(rows))

@@ -1,0 +1,384 @@
+"""Rollups by Spark equal what PostgreSQL says of the same rows, and survive reruns, late rows, retries and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from backend.analysis import log_buckets
+from backend.domain.errors import HostError, PipelineFailedError
+from backend.domain.rollup import HOUR, Measure, hour_of
+from backend.pipeline.jobs.rollups import HourRange, RollupRun, stage
+from backend.pipeline.ledger import open_ledger
+from backend.pipeline.session import handed_over, translated
+from backend.pipeline.transforms import bucket_of
+from backend.store.engine import create_store_engine, reading
+from backend.store.rollups import cover, hours_of, totals_of
+from tests.support.databases import Databases
+from tests.support.many_checkpoints import fill, insert, row
+from tests.support.observations import SteppingClock
+
+SEED = 20261121
+FIRST = datetime(2026, 11, 20, 3, 17, tzinfo=UTC)
+NOW = datetime(2026, 11, 21, 2, 40, tzinfo=UTC)
+_TABLES = ("rollups", "rollup_measures", "rollup_hours")
+
+
+class _NoSparkError(Exception):
+    pass
+
+
+def _no_spark():
+    raise _NoSparkError
+
+
+@pytest.fixture(scope="module")
+def filled(databases: Databases):
+    """A database of its own with two days of drawn checkpoints; each test copies it."""
+    with databases.migrated() as url:
+        fill(url, SEED, FIRST, NOW, count=1500)
+        yield url
+
+
+@pytest.fixture
+def fresh(filled, databases: Databases):
+    """A copy of it to write to."""
+    with databases.copy_of(filled) as copied:
+        yield copied
+
+
+@pytest.fixture(scope="module")
+def rolled_up(filled, databases: Databases, spark_session):
+    """That database with its rollups."""
+    with databases.copy_of(filled) as copied:
+        _run(copied, spark_session).do()
+        yield copied
+
+
+@pytest.fixture
+def url(rolled_up, databases: Databases):
+    """A copy of what is rolled up, to write to."""
+    with databases.copy_of(rolled_up) as copied:
+        yield copied
+
+
+def _run(url, spark, **hooks):
+    return RollupRun(url, _no_spark, SteppingClock(NOW), started=spark, **hooks)
+
+
+def _rows(url, query, *values):
+    with psycopg.connect(url) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        return connection.execute(query, values).fetchall()
+
+
+def _contents(url):
+    return {table: _rows(url, f"SELECT t::text FROM {table} t ORDER BY 1") for table in _TABLES}
+
+
+def _exact_counts(url):
+    return _rows(
+        url,
+        "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count(*),"
+        " count(*) FILTER (WHERE status = 'completed'), count(*) FILTER (WHERE status = 'failed'),"
+        " max(triggered_at + LEAST(end_to_end_duration_ms, 1000000000000) * interval '1 ms')"
+        " FILTER (WHERE status = 'completed')"
+        " FROM checkpoints WHERE kind = 'checkpoint' AND triggered_at < %s GROUP BY 1, 2 ORDER BY 1, 2",
+        hour_of(NOW),
+    )
+
+
+def _exact_measures(url, measure):
+    return _rows(
+        url,
+        f"SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count({measure}), min({measure}),"
+        f" max({measure}), sum({measure}),"
+        f" percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY {measure}), array_agg({measure})"
+        " FROM checkpoints WHERE kind = 'checkpoint' AND status = 'completed' AND triggered_at < %s"
+        f" GROUP BY 1, 2 HAVING count({measure}) > 0 ORDER BY 1, 2",
+        hour_of(NOW),
+    )
+
+
+def test_buckets_in_spark_are_those_of_the_definition(spark_session):
+    edges = [bound + step for bound in log_buckets.BOUNDS[:-1] for step in (0, 1)]
+    values = [-5, 0, 2**63 - 1, 2**62, *edges]
+
+    rows = spark_session.createDataFrame([(v,) for v in values], "v bigint")
+
+    got = rows.select("v", bucket_of(rows["v"]).alias("bucket")).collect()
+    assert [(r["v"], r["bucket"]) for r in got] == [(v, log_buckets.bucket_of(v)) for v in values]
+
+
+def test_every_rollup_equals_what_postgres_says_of_the_same_rows(rolled_up):
+    counts = _rows(
+        rolled_up,
+        "SELECT job_id, hour, triggered_count, completed_count, failed_count, last_completed_at FROM rollups"
+        " ORDER BY 1, 2",
+    )
+    assert counts == _exact_counts(rolled_up), f"seed {SEED}"
+    assert len(counts) > 45
+    reasons = _rows(
+        rolled_up,
+        "SELECT job_id, date_trunc('hour', triggered_at, 'UTC'), coalesce(failure_reason, 'unknown'), count(*)"
+        " FROM checkpoints WHERE kind = 'checkpoint' AND status = 'failed' AND triggered_at < %s"
+        " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        hour_of(NOW),
+    )
+    kept = (
+        "SELECT job_id, hour, r.key, r.value::int8 FROM rollups, jsonb_each_text(failed_by_reason) r ORDER BY 1, 2, 3"
+    )
+    assert _rows(rolled_up, kept) == reasons, f"seed {SEED}"
+    for measure in Measure:
+        kept = _rows(
+            rolled_up,
+            "SELECT job_id, hour, present_count, minimum, maximum, total, ARRAY[p50, p95, p99], bucket_index,"
+            " bucket_count FROM rollup_measures WHERE measure = %s ORDER BY 1, 2",
+            measure.value,
+        )
+        exact = _exact_measures(rolled_up, measure)
+        # To the last bit, quantiles too.
+        assert [k[:7] for k in kept] == [e[:7] for e in exact], f"{measure}, seed {SEED}"
+        buckets = [log_buckets.count(v for v in e[7] if v is not None) for e in exact]
+        assert [dict(zip(k[7], k[8], strict=True)) for k in kept] == buckets, f"{measure}, seed {SEED}"
+        assert len(kept) > (5 if measure is Measure.PROCESSED else 45)
+
+
+def test_running_it_twice_changes_nothing_and_starts_no_spark(rolled_up):
+    before = _contents(rolled_up)
+
+    again = RollupRun(rolled_up, _no_spark, SteppingClock(NOW)).do()
+
+    assert (again.hours_total, again.hours_done) == (0, 0)
+    assert _contents(rolled_up) == before
+    assert len(before["rollup_hours"]) > 20
+
+
+def test_doing_hours_again_that_did_not_change_gives_the_same_bytes(url, spark_session):
+    before = _contents(url)
+
+    done = _run(url, spark_session).do(HourRange(FIRST, NOW - 16 * HOUR))
+
+    assert done.hours_done == done.hours_total > 5
+    after = _contents(url)
+    assert {t: after[t] for t in _TABLES[:2]} == {t: before[t] for t in _TABLES[:2]}
+
+
+def test_a_late_row_and_a_late_end_have_their_hours_done_again_and_no_others(url, spark_session):
+    late = NOW - 9 * HOUR
+    insert(url, [row("j0", 90_001, late, end_to_end_duration_ms=77)])
+    with psycopg.connect(url) as connection:
+        (ended_at,) = connection.execute(
+            "UPDATE checkpoints SET status = 'failed', changed_xid = DEFAULT WHERE (run_id, checkpoint_id) ="
+            " (SELECT run_id, checkpoint_id FROM checkpoints WHERE status = 'in-progress' AND kind = 'checkpoint'"
+            " AND triggered_at < %s LIMIT 1) RETURNING triggered_at",
+            [NOW - 12 * HOUR],
+        ).fetchone()
+    untouched = "SELECT xmin::text, job_id, hour FROM rollups WHERE hour NOT IN (%s, %s) ORDER BY 2, 3"
+    hours = (hour_of(late), hour_of(ended_at))
+    before = _rows(url, untouched, *hours)
+
+    done = _run(url, spark_session).do()
+
+    assert done.hours_done == 2
+    assert _rows(url, untouched, *hours) == before
+    assert [c[:5] for c in _exact_counts(url)] == _rows(
+        url, "SELECT job_id, hour, triggered_count, completed_count, failed_count FROM rollups ORDER BY 1, 2"
+    )
+
+
+def test_what_a_transaction_commits_after_the_run_looked_is_done_by_the_next(url, spark_session):
+    run = _run(url, spark_session)
+    late = NOW - 9 * HOUR
+    insert(url, [row("j0", 90_002, late, "in-progress")])
+    with psycopg.connect(url) as slow:
+        slow.execute("UPDATE checkpoints SET status = 'completed', changed_xid = DEFAULT WHERE checkpoint_id = 90002")
+        run.do()
+        slow.commit()
+
+    assert run.do().hours_done >= 1
+    assert [c[:5] for c in _exact_counts(url)] == _rows(
+        url, "SELECT job_id, hour, triggered_count, completed_count, failed_count FROM rollups ORDER BY 1, 2"
+    )
+
+
+def test_a_run_stopped_at_any_step_loses_nothing_and_doubles_nothing(fresh, rolled_up, spark_session):
+    url = fresh
+    for step in ("before reading", "between staging and moving", "after moving"):
+
+        def stop(at, wanted=step):
+            if at == wanted:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            _run(url, spark_session, at=stop).do(HourRange(FIRST, FIRST + 4 * HOUR))
+        (state,) = _rows(url, "SELECT state, reason FROM pipeline_runs ORDER BY started_at DESC, id LIMIT 1")
+        assert state == ("interrupted", "it was stopped")
+
+    _run(url, spark_session).do()
+
+    assert _contents(url)["rollups"] == _contents(rolled_up)["rollups"]
+    assert _contents(url)["rollup_measures"] == _contents(rolled_up)["rollup_measures"]
+    assert _rows(url, "SELECT count(*) FROM rollup_staging") == [(0,)]
+
+
+def test_a_day_that_is_dropped_keeps_the_rollups_it_has(url, spark_session):
+    before = _rows(url, "SELECT t::text FROM rollups t WHERE hour < '2026-11-21' ORDER BY 1")
+
+    def drop(at):
+        if at == "before reading":
+            with psycopg.connect(url) as connection:
+                connection.execute("DROP TABLE checkpoints_p20261120")
+
+    done = _run(url, spark_session, at=drop).do(HourRange(NOW - 6 * HOUR, NOW))
+
+    assert 0 < done.hours_done < done.hours_total
+    assert _rows(url, "SELECT t::text FROM rollups t WHERE hour < '2026-11-21' ORDER BY 1") == before != []
+
+
+def test_a_second_run_beside_the_first_is_refused(url):
+    with open_ledger(url) as ledger:
+        ledger.claim()
+
+        with pytest.raises(HostError, match="another run is writing the rollups"):
+            RollupRun(url, _no_spark, SteppingClock(NOW)).do()
+
+
+def test_a_task_that_fails_after_it_wrote_and_is_tried_again_doubles_nothing(fresh, rolled_up, spark_session, tmp_path):
+    from backend.pipeline import source
+
+    marker = str(tmp_path / "failed once")
+
+    def attempt(writer, iterator):
+        written = source.StagingWriter.write(writer, iterator)
+        if written.row_count and not os.path.exists(marker):
+            open(marker, "w").close()
+            raise RuntimeError("the worker was lost after its commit")
+        return written
+
+    # Made here, so that it travels to the workers by value.
+    class Failing(source.StagingWriter):
+        write = attempt
+
+    class FailingSink(source.StagingSink):
+        def writer(self, schema, overwrite):
+            return Failing(self.options)
+
+    spark_session.dataSource.register(FailingSink)
+    try:
+        _run(fresh, spark_session).do()
+    finally:
+        spark_session.dataSource.register(source.StagingSink)
+
+    assert os.path.exists(marker)
+    assert _contents(fresh)["rollups"] == _contents(rolled_up)["rollups"]
+    assert _contents(fresh)["rollup_measures"] == _contents(rolled_up)["rollup_measures"]
+
+
+def test_the_password_is_in_no_plan_and_in_no_error(url, spark_session, capfd):
+    secret = "correct-horse-battery"
+    wrong = f"postgresql://nobody:{secret}@127.0.0.1:1/nothing"
+    with handed_over(wrong) as url_file:
+        with pytest.raises(PipelineFailedError) as error, translated():
+            stage(spark_session, url_file, "0" * 32, [hour_of(NOW)])
+        source = spark_session.read.format("barrierscope_checkpoints").option("url_file", url_file)
+        source.option("hours", "[0]").load().explain(extended=True)
+
+    assert error.value.reason.startswith("the store does not answer Spark: ")
+    out, err = capfd.readouterr()
+    assert "barrierscope_checkpoints" in out
+    assert secret not in out + err + str(error.value)
+
+
+# --- reading them -------------------------------------------------------------------------------------------------
+
+
+def _read(url, since, until, jobs=("j0", "j1", "j2", "none")):
+    async def read():
+        engine = create_store_engine(url)
+        try:
+            async with reading(engine) as connection:
+                covered = await cover(connection, since, until)
+                totals = await totals_of(connection, jobs, since, until)
+                hours = {job: await hours_of(connection, job, since, until, limit=500) for job in jobs}
+                return covered, totals, hours
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        (FIRST - HOUR, NOW + HOUR),
+        (NOW - 24 * HOUR, NOW),
+        (hour_of(NOW) - 3 * HOUR, hour_of(NOW)),
+        (NOW - timedelta(minutes=5), NOW),
+        (NOW - 30 * HOUR + timedelta(microseconds=1), NOW - 29 * HOUR),
+        (NOW, NOW),
+    ],
+)
+def test_rollups_and_the_tail_are_together_what_the_checkpoints_alone_say(rolled_up, filled, since, until):
+    covered, totals, hours = _read(rolled_up, since, until)
+    nothing, exact_totals, exact_hours = _read(filled, since, until)
+
+    assert nothing.hours == ()
+    assert len(covered.hours) == max(0, (min(until, hour_of(NOW)) - _ceiled(since)) // HOUR) - _empty(
+        rolled_up, since, until
+    )
+    assert totals == exact_totals
+    for job, found in hours.items():
+        assert [_values(h) for h in found] == [_values(h) for h in exact_hours[job]]
+        assert all(h.is_rolled_up == (h.hour < hour_of(NOW)) for h in found)
+        assert not any(h.is_rolled_up for h in exact_hours[job])
+
+
+def test_an_hour_with_a_late_row_is_read_from_the_checkpoints_until_it_is_done_again(url):
+    late = NOW - 9 * HOUR
+    insert(url, [row("j0", 90_003, late, end_to_end_duration_ms=12_345)])
+
+    covered, totals, hours = _read(url, NOW - 24 * HOUR, NOW)
+
+    assert hour_of(late) not in covered.hours
+    _, exact_totals, _ = _read(url, NOW - 24 * HOUR, NOW)
+    assert totals == exact_totals
+    (stale,) = [h for h in hours["j0"] if h.hour == hour_of(late)]
+    assert not stale.is_rolled_up
+
+
+def test_on_a_copy_at_another_server_rollups_are_done_anew(url, spark_session):
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE pipeline_schedule SET complete_xid = complete_xid + 1000000000")
+        connection.execute("UPDATE rollup_hours SET horizon_xid = horizon_xid + 1000000000")
+
+    assert _read(url, NOW - 24 * HOUR, NOW)[0].hours == ()
+    assert _run(url, spark_session).do().hours_done > 20
+    assert len(_read(url, NOW - 24 * HOUR, NOW)[0].hours) > 15
+
+
+def _values(hour):
+    return (
+        hour.hour,
+        hour.triggered_count,
+        hour.completed_count,
+        hour.failed_count,
+        dict(hour.failed_by_reason),
+        hour.last_completed_at,
+        hour.measures,
+    )
+
+
+def _ceiled(instant):
+    return hour_of(instant - timedelta(microseconds=1)) + HOUR
+
+
+def _empty(url, since, until):
+    """Hours of a range in which nothing was triggered."""
+    first, last = _ceiled(since), min(until, hour_of(NOW))
+    present = {h for (h,) in _rows(url, "SELECT hour FROM rollup_hours WHERE hour >= %s AND hour < %s", first, last)}
+    return sum((first + n * HOUR) not in present for n in range(max(0, (last - first) // HOUR)))

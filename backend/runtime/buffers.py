@@ -247,6 +247,11 @@ class Subpartition:
         return not self.is_blocked and bool(self.queue or (self._is_flushed and self._builder))
 
     @property
+    def backlog(self) -> int:
+        """Data buffers that a reader may still get: the one in work counts once it is flushed (CR-1)."""
+        return self.data_count + bool(self._is_flushed and self._builder)
+
+    @property
     def is_event_next(self) -> bool:
         """Whether the next poll yields an event, which needs no credit (CR-3)."""
         if self.priority:

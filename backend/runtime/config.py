@@ -200,7 +200,7 @@ KEYS: Mapping[str, _Key] = {
     f"{_NET}buffer-debloat.period": _time("debloat_period_us", 1_000, is_live=True),
     f"{_NET}buffer-debloat.samples": _count("debloat_samples", 1, 10_000, is_live=True),
     f"{_NET}buffer-debloat.threshold-percentages": _count("debloat_threshold_percent", 0, 100, is_live=True),
-    f"{_NET}buffers-per-channel": _count("exclusive_buffers", 1, 1000),
+    f"{_NET}buffers-per-channel": _count("exclusive_buffers", 0, 1000),
     f"{_NET}floating-buffers-per-gate": _count("floating_buffers", 1, 10_000),
     f"{_NET}max-buffers-per-channel": _count("max_buffers_per_channel", 1, 10_000),
     f"{_NET}max-overdraft-buffers-per-gate": _count("max_overdraft", 0, 1000),

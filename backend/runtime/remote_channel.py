@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.buffers import DataBuffer, Subpartition
 from backend.runtime.channel import ChannelKey, Gate, InputChannel, Write
-from backend.runtime.elements import Barrier, Event
+from backend.runtime.elements import Barrier, Event, blocks_upstream
 from backend.runtime.scheduler import EventClass, Scheduler
+
+
+class _Backlog:
+    """On the wire: the sender has data and no credit (CR-4)."""
+
+
+_BACKLOG = _Backlog()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,9 @@ class RemoteChannel(InputChannel):
         # The sender's half.
         self._credit = exclusive
         self._link_free_us = 0
-        self._wire: deque[tuple[DataBuffer | Event, int]] = deque()
+        self._wire: deque[tuple[DataBuffer | Event | _Backlog, int]] = deque()
+        self._is_backlog_told = False
+        self._sender_round = 0
         self._last_arrival_us = 0
         # The receiver's half.
         self._queue: deque[tuple[int, DataBuffer | Event]] = deque()
@@ -102,6 +111,8 @@ class RemoteChannel(InputChannel):
         self._queued_bytes = 0
         self._queued_count = 0
         self._last_announcement_us = 0
+        self._round = 0
+        """Credits of an earlier round are void: their buffers were let go (CR-4)."""
         self.is_waiting = False
         self.is_dead = False
 
@@ -116,16 +127,25 @@ class RemoteChannel(InputChannel):
             if isinstance(item, DataBuffer):
                 self._credit -= 1
                 size = len(item.data)
-            start_us = max(self._scheduler.now, self._link_free_us)
-            self._link_free_us = start_us + size * 1_000_000 // self._costs.bytes_per_s
-            arrival_us = self._link_free_us + self._scheduler.jitter(self._costs.latency_us)
-            # Wire order is FIFO (CR-6), whatever the jitter.
-            self._last_arrival_us = max(arrival_us, self._last_arrival_us)
-            self._wire.append((item, subpartition.data_count))
-            self._scheduler.at(self._last_arrival_us, EventClass.NETWORK, self._arrive)
+            self._send(item, size, subpartition.data_count if self._initial_credit else subpartition.backlog)
+        if not self._initial_credit and subpartition.is_readable and not self._is_backlog_told:
+            # Nobody has a buffer for it: the receiver must be asked for one.
+            self._is_backlog_told = True
+            self._send(_BACKLOG, 0, subpartition.backlog)
 
-    def _add_credit(self, count: int) -> None:
-        if not self.is_dead:
+    def _send(self, item: DataBuffer | Event | _Backlog, size_bytes: int, backlog: int) -> None:
+        start_us = max(self._scheduler.now, self._link_free_us)
+        self._link_free_us = start_us + size_bytes * 1_000_000 // self._costs.bytes_per_s
+        arrival_us = self._link_free_us + self._scheduler.jitter(self._costs.latency_us)
+        # Wire order is FIFO (CR-6), whatever the jitter.
+        self._last_arrival_us = max(arrival_us, self._last_arrival_us)
+        self._wire.append((item, backlog))
+        self._scheduler.at(self._last_arrival_us, EventClass.NETWORK, self._arrive)
+
+    def _add_credit(self, granted: tuple[int, int]) -> None:
+        count, of_round = granted
+        if not self.is_dead and of_round == self._sender_round:
+            self._is_backlog_told = False
             self._credit += count
             self.on_available()
 
@@ -133,9 +153,14 @@ class RemoteChannel(InputChannel):
         if not self.is_dead:
             self.subpartition.buffer_bytes = size_bytes
 
-    def _resume_sender(self, _: object) -> None:
-        if not self.is_dead:
-            self.subpartition.resume()
+    def _resume_sender(self, of_round: int) -> None:
+        if self.is_dead:
+            return
+        if of_round > self._sender_round:
+            self._sender_round = of_round
+            self._credit = 0
+            self._is_backlog_told = False
+        self.subpartition.resume()
 
     # --- receiver -------------------------------------------------------------------------------------------------
 
@@ -146,8 +171,13 @@ class RemoteChannel(InputChannel):
         if isinstance(item, DataBuffer):
             item.owner.recycle()
             self._on_data(item.data, backlog)
+        elif isinstance(item, _Backlog):
+            self._required = backlog
+            self._grow()
         else:
             self._on_event(item)
+            if not self._initial_credit and blocks_upstream(item):
+                self._let_go()
 
     def _on_data(self, data: bytes, backlog: int) -> None:
         if self._floating_free:
@@ -203,7 +233,9 @@ class RemoteChannel(InputChannel):
         return bool(self._priority or self._queue)
 
     def resume(self) -> None:
-        self._scheduler.after(self._scheduler.jitter(self._costs.latency_us), EventClass.NETWORK, self._resume_sender)
+        self._scheduler.after(
+            self._scheduler.jitter(self._costs.latency_us), EventClass.NETWORK, self._resume_sender, self._round
+        )
 
     def convert_to_priority(self, checkpoint_id: int) -> bool:
         for at, (number, item) in enumerate(self._queue):
@@ -278,6 +310,14 @@ class RemoteChannel(InputChannel):
         if not self.is_dead:
             self._grow()
 
+    def _let_go(self) -> None:
+        """Blocked, and without a buffer of its own: what it does not use may be what all others wait for (CR-4)."""
+        self._round += 1
+        self._required = 0
+        while self._floating_free:
+            self._floating_free -= 1
+            self._pool.give_back()
+
     def _grow(self) -> None:
         gained = 0
         while self._exclusive_free + self._floating_free < self._required and self._pool.take(self):
@@ -288,4 +328,4 @@ class RemoteChannel(InputChannel):
 
     def _announce(self, count: int) -> None:
         delay_us = self._scheduler.jitter(self._costs.latency_us)
-        self._scheduler.after(delay_us, EventClass.NETWORK, self._add_credit, count)
+        self._scheduler.after(delay_us, EventClass.NETWORK, self._add_credit, (count, self._round))

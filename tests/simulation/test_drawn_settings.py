@@ -43,7 +43,7 @@ def drawn_job(seed: int) -> JobSpec:
         "execution.checkpointing.tolerable-failed-checkpoints": one_of("unlimited", "unlimited", 3),
         "execution.checkpointing.num-retained": one_of(1, 2),
         "taskmanager.memory.segment-size": one_of(256, 512, 2048),
-        "taskmanager.network.memory.buffers-per-channel": one_of(1, 2, 3),
+        "taskmanager.network.memory.buffers-per-channel": one_of(0, 1, 3),
         "taskmanager.network.memory.floating-buffers-per-gate": one_of(1, 2, 8),
         "taskmanager.network.memory.max-buffers-per-channel": one_of(1, 2, 10),
         "taskmanager.network.memory.max-overdraft-buffers-per-gate": one_of(0, 1, 5),

@@ -347,3 +347,66 @@ def test_a_record_may_span_segments_and_start_in_the_middle_of_one() -> None:
 
 def _nothing() -> None:
     return None
+
+
+# --- no buffers of one's own (CR-4) -----------------------------------------------------------------------------------
+
+
+def test_without_exclusive_buffers_a_backlog_is_told_before_anything_is_sent() -> None:
+    link = Link(exclusive=0, floating=2)
+    link.send(5)
+    link.settle()
+    assert link.channels[0].queued[0] == 2
+    got = 0
+    while isinstance(link.take(), DataBuffer):
+        got += 1
+        link.settle()
+    assert got == 5
+    assert link.floating.free == 2
+
+
+def test_what_is_flushed_and_not_full_is_asked_for_as_well() -> None:
+    link = Link(exclusive=0, floating=1)
+    assert link.pool.subpartitions[0].append(b"half") == 4
+    link.settle(2_000)
+    assert link.channels[0].queued == (1, 4)
+
+
+def test_a_blocked_channel_lets_its_floating_buffers_go_so_that_others_get_them() -> None:
+    link = Link(channels=2, exclusive=0, floating=2)
+    blocked = link.pool.subpartitions[0]
+    link.send(1)
+    blocked.add_event(Barrier(1, 0, Alignment.ALIGNED))
+    link.send(3)
+    link.settle()
+    # Both buffers went to the first channel: one holds what was in front of the barrier, one is for what cannot come.
+    assert blocked.is_blocked
+    assert isinstance(link.take(), DataBuffer)
+    link.send(4, channel=1)
+    link.settle()
+    assert link.channels[1].queued[0] == 2
+    assert link.channels[0]._floating_free == 0
+
+
+def test_credit_of_buffers_that_were_let_go_is_void_when_the_sender_is_resumed() -> None:
+    link = Link(channels=2, exclusive=0, floating=3)
+    blocked = link.pool.subpartitions[0]
+    link.send(1)
+    blocked.add_event(Barrier(1, 0, Alignment.ALIGNED))
+    link.send(2)
+    link.settle()
+    assert link.channels[0]._credit > 0
+    link.send(6, channel=1)
+    link.settle()
+    assert isinstance(link.take(), DataBuffer)
+    assert isinstance(link.take(), Barrier)
+    # All three are with the other channel; on void credits data would arrive that has no buffer (CR-5).
+    link.settle()
+    assert link.floating.free == 0
+    link.channels[0].resume()
+    link.settle()
+    assert link.channels[0].queued[0] == 0
+    for _ in range(6):
+        link.take(1)
+        link.settle()
+    assert link.channels[0].queued[0] == 2

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from backend.api.runtime_view import JobView, SubtaskView, VertexView
 from backend.api.runtime_wire import Json, Object, quantile
+from backend.contracts.flink import NAN_TEXT
 
 FLINK_VERSION = "1.20"
 """The version whose REST this is; the collector goes by ``barrierscope-runtime`` and not by it."""
@@ -293,8 +294,10 @@ def _job_vertex(view: JobView, vertex: VertexView) -> Object:
     }
 
 
-def _total(rows: Sequence[Mapping[str, int | float | bool]], key: str) -> int | float:
-    return sum(row[key] for row in rows)
+def _total(rows: Sequence[Mapping[str, int | float | bool | str]], key: str) -> int | float | str:
+    numbers = [row[key] for row in rows]
+    # A sum with what is no number is none.
+    return NAN_TEXT if NAN_TEXT in numbers else sum(n for n in numbers if not isinstance(n, str))
 
 
 def _vertex_status(vertex: VertexView) -> str:
@@ -316,7 +319,7 @@ def _until_end(view: JobView, since_us: int) -> int:
     return ((view.now_us if view.ended_at_us is None else view.ended_at_us) - since_us) // 1000
 
 
-def _io_metrics(subtask: SubtaskView) -> dict[str, int | float | bool]:
+def _io_metrics(subtask: SubtaskView) -> dict[str, int | float | bool | str]:
     return {
         "read-bytes": subtask.bytes_in,
         "read-bytes-complete": True,
@@ -328,7 +331,7 @@ def _io_metrics(subtask: SubtaskView) -> dict[str, int | float | bool]:
         "write-records-complete": True,
         "accumulated-backpressured-time": subtask.backpressured_us // 1000,
         "accumulated-idle-time": subtask.idle_us // 1000,
-        "accumulated-busy-time": float(subtask.busy_us // 1000),
+        "accumulated-busy-time": NAN_TEXT if subtask.busy_us is None else float(subtask.busy_us // 1000),
     }
 
 
@@ -349,7 +352,10 @@ def vertex(view: JobView, one: VertexView, task_manager_id: str) -> Object:
         "now": view.epoch_ms(view.now_us),
         "subtasks": rows,
         "aggregated": {
-            "metrics": {key: _aggregate([int(t[key]) for t in totals]) for key in numeric},
+            # What is no number is -1 there, as before a vertex runs.
+            "metrics": {
+                key: _aggregate([-1 if t[key] == NAN_TEXT else int(t[key]) for t in totals]) for key in numeric
+            },
             "status-duration": {state: _aggregate([t[state] for t in spent]) for state in spent[0]},
         },
     }
@@ -365,7 +371,7 @@ def backpressure(view: JobView, one: VertexView) -> Object:
             "backpressureLevel": _level(ratio),
             "ratio": ratio,
             "idleRatio": s.idle_ms_per_s / 1000,
-            "busyRatio": s.busy_ms_per_s / 1000,
+            "busyRatio": NAN_TEXT if s.busy_ms_per_s is None else s.busy_ms_per_s / 1000,
             "backpressure-level": _level(ratio),
         }
         for n, (s, ratio) in enumerate(zip(one.subtasks, ratios, strict=True))

@@ -7,11 +7,13 @@ whose value is no number is left out of it: both as recorded (flink-baseline.md,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 
 from backend.api.runtime_view import GateView, JobView, RatesView, SubtaskView, VertexView
 from backend.api.runtime_wire import Json, Object, quantile
+from backend.contracts.flink import NAN_TEXT
 
 Value = int | float | bool
 _AGGREGATES = ("min", "max", "avg", "sum", "skew")
@@ -19,12 +21,12 @@ _AGGREGATES = ("min", "max", "avg", "sum", "skew")
 _SKEW_MAX = 100.0
 
 _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
-    "busyTimeMsPerSecond": lambda s: float(s.busy_ms_per_s),
+    "busyTimeMsPerSecond": lambda s: math.nan if s.busy_ms_per_s is None else float(s.busy_ms_per_s),
     "idleTimeMsPerSecond": lambda s: s.idle_ms_per_s,
     "backPressuredTimeMsPerSecond": lambda s: s.soft_backpressured_ms_per_s + s.hard_backpressured_ms_per_s,
     "softBackPressuredTimeMsPerSecond": lambda s: s.soft_backpressured_ms_per_s,
     "hardBackPressuredTimeMsPerSecond": lambda s: s.hard_backpressured_ms_per_s,
-    "accumulateBusyTimeMs": lambda s: float(s.busy_us // 1000),
+    "accumulateBusyTimeMs": lambda s: math.nan if s.busy_us is None else float(s.busy_us // 1000),
     "accumulateIdleTimeMs": lambda s: s.idle_us // 1000,
     "accumulateBackPressuredTimeMs": lambda s: s.backpressured_us // 1000,
     "isBackPressured": lambda s: s.soft_backpressured_ms_per_s + s.hard_backpressured_ms_per_s > 0,
@@ -121,8 +123,9 @@ def aggregated_metrics(vertex: VertexView, get: Sequence[str] | None, aggregates
     found: list[Json] = []
     for name in get:
         values = [metrics[name](s) for s in vertex.subtasks]
-        if not isinstance(values[0], bool):
-            row = _aggregate([float(v) for v in values])
+        numbers = [float(v) for v in values if not math.isnan(v)]
+        if numbers and not isinstance(values[0], bool):
+            row = _aggregate(numbers)
             found.append({"id": name} | {a: row[a] for a in _AGGREGATES if not aggregates or a in aggregates})
     return found
 
@@ -150,7 +153,9 @@ def _gate_metrics(gates: int) -> dict[str, Callable[[SubtaskView], Value]]:
 
 
 def _print(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return NAN_TEXT if math.isnan(value) else str(value)
 
 
 def _aggregate(values: Sequence[float]) -> Object:

@@ -115,10 +115,11 @@ class SubtaskView:
     records_out: int
     bytes_in: int
     bytes_out: int
-    busy_us: int
+    busy_us: int | None
+    """None where nobody measures it: a legacy source emits outside the mailbox (SRC-2)."""
     idle_us: int
     backpressured_us: int
-    busy_ms_per_s: int
+    busy_ms_per_s: int | None
     idle_ms_per_s: int
     soft_backpressured_ms_per_s: int
     hard_backpressured_ms_per_s: int

@@ -159,10 +159,14 @@ class EdgeSpec:
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """The store for snapshots: one write costs the latency and its share of the bandwidth, writes take turns."""
+    """The store for snapshots: one write costs the latency and its share of the bandwidth, writes take turns.
+
+    ``upload_bytes_per_s`` is what a single upload gets at most, None for all of it.
+    """
 
     latency_us: int = 8_000
     bytes_per_s: int = 200_000_000
+    upload_bytes_per_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +294,8 @@ def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:
         raise PlanError(word, rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
     if vertex.kind.has_sink and outputs:
         raise PlanError("a sink has outputs", rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
+    if vertex.burst_period_us and not vertex.rate:
+        raise PlanError("bursts of no rate", rule="SRC-4", vertex=vertex.id, fix="set a rate, or no burst_period")
     if vertex.record_bytes < HEADER.size:
         raise PlanError(
             f"record_bytes {vertex.record_bytes}", rule="DET-9", vertex=vertex.id, fix=f"at least {HEADER.size}"

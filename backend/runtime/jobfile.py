@@ -109,7 +109,7 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     seed = root.whole("seed", 0, 0, 2**63 - 1)
     vertices = [_vertex(reader, row, f"vertex[{i}]") for i, row in enumerate(root.rows("vertex"))]
     edges = [_edge(reader, row, f"edge[{i}]") for i, row in enumerate(root.rows("edge"))]
-    store = _store(reader.table(root.mapping("store"), "store", {"latency", "bytes_per_s"}))
+    store = _store(reader.table(root.mapping("store"), "store", {"latency", "bytes_per_s", "upload_bytes_per_s"}))
     faults = tuple(_fault(reader, row, f"fault[{i}]") for i, row in enumerate(root.rows("fault")))
     savepoints = tuple(_savepoint(reader, row, f"savepoint[{i}]") for i, row in enumerate(root.rows("savepoint")))
     if not name:
@@ -332,6 +332,9 @@ def _store(row: _Table) -> StoreSpec:
     return StoreSpec(
         latency_us=row.scaled("latency", default.latency_us, duration_us, DURATION_WORDS, 0, 3_600_000_000),
         bytes_per_s=row.scaled("bytes_per_s", default.bytes_per_s, size_bytes, SIZE_WORDS, 1, 10**12),
+        upload_bytes_per_s=row.scaled("upload_bytes_per_s", 1, size_bytes, SIZE_WORDS, 1, 10**12)
+        if row.has("upload_bytes_per_s")
+        else None,
     )
 
 

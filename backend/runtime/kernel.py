@@ -85,7 +85,12 @@ class Engine:
             config=config,
             graph=graph,
             faults=Faults(spec.faults, lambda: scheduler.now),
-            store=SnapshotStore(scheduler, latency_us=spec.store.latency_us, bytes_per_s=spec.store.bytes_per_s),
+            store=SnapshotStore(
+                scheduler,
+                latency_us=spec.store.latency_us,
+                bytes_per_s=spec.store.bytes_per_s,
+                upload_bytes_per_s=spec.store.upload_bytes_per_s,
+            ),
             ledger=self.ledger,
             log=BarrierLog(kept=config.history_size),
             provenance=Provenance(is_kept=keeps_rows),
@@ -243,9 +248,10 @@ class Engine:
                 self.scheduler,
                 channels=len(targets),
                 segment_bytes=config.segment_bytes,
-                size=len(targets) * config.exclusive_buffers + config.floating_buffers,
+                # One in work for each channel must not use all up, or nothing moves but by the flush (as in Flink).
+                size=max(len(targets) + 1, len(targets) * config.exclusive_buffers + config.floating_buffers),
                 max_per_channel=config.max_buffers_per_channel,
-                max_overdraft=config.max_overdraft,
+                max_overdraft=0 if source.may_block_in_emission else config.max_overdraft,
                 flush_timeout_us=config.flush_timeout_us,
                 on_change=sender.on_output_change,
             )

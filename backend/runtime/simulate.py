@@ -126,7 +126,10 @@ def _vertex(engine: Engine, vertex_id: str) -> dict[str, Any]:
     elapsed = [max(1, sum(t)) for t in totals]
     return {
         "id": vertex_id,
-        "busy_ratio": [round(t[0] / e, 6) for t, e in zip(totals, elapsed, strict=True)],
+        "busy_ratio": [
+            None if task.spec.is_legacy else round(t[0] / e, 6)
+            for task, t, e in zip(tasks, totals, elapsed, strict=True)
+        ],
         "idle_ratio": [round(t[1] / e, 6) for t, e in zip(totals, elapsed, strict=True)],
         "backpressured_ratio": [round((t[2] + t[3]) / e, 6) for t, e in zip(totals, elapsed, strict=True)],
         "records_in": [t.records_in for t in tasks],

@@ -22,8 +22,11 @@ _COMMITTED_KEPT = 100_000
 class SnapshotStore:
     """Costs of writing and reading; what was written is kept by whoever wrote it."""
 
-    def __init__(self, scheduler: Scheduler, *, latency_us: int, bytes_per_s: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, *, latency_us: int, bytes_per_s: int, upload_bytes_per_s: int | None = None
+    ) -> None:
         self._scheduler = scheduler
+        self._upload_bytes_per_s = upload_bytes_per_s
         self.latency_us = latency_us
         self.bytes_per_s = bytes_per_s
         self._free_us = 0
@@ -35,10 +38,14 @@ class SnapshotStore:
         start_us = max(self._scheduler.now, self._free_us)
         transfer_us = int(size_bytes * 1_000_000 * factor) // self.bytes_per_s
         self._free_us = start_us + transfer_us
+        end_us = self._free_us
+        if self._upload_bytes_per_s is not None:
+            # One upload has a limit of its own; the others may use what it leaves of the bandwidth (DET-7).
+            end_us = max(end_us, start_us + int(size_bytes * 1_000_000 * factor) // self._upload_bytes_per_s)
         self.written_bytes += size_bytes
         self.write_count += 1
         latency_us = self._scheduler.jitter(int(self.latency_us * factor))
-        self._scheduler.at(self._free_us + latency_us, EventClass.STORAGE, done)
+        self._scheduler.at(end_us + latency_us, EventClass.STORAGE, done)
 
     def forget(self) -> None:
         """The writers are gone: what they still had in the queue is not written."""

@@ -69,7 +69,7 @@ def drawn_job(seed: int) -> JobSpec:
     size = one_of(40, 100, 600, 1500)
     width = one_of(1, 2, 3, 4)
     common: dict[str, Any] = {"parallelism": width, "record_bytes": size}
-    vertices = [
+    vertices: list[dict[str, Any]] = [
         {"id": "source", "kind": "source", "keys": 12, "limit": _RECORDS, "cost_us": 100, **common},
         {"id": "map", "kind": "map", "cost_us": one_of(50, 400), **common},
         {"id": "keyed", "kind": "keyed+sink", "cost_us": one_of(300, 2000), **common, "parallelism": one_of(1, 2, 3)},
@@ -80,6 +80,19 @@ def drawn_job(seed: int) -> JobSpec:
     ]
     store = {"latency": one_of("1 ms", "5 ms", "80 ms"), "bytes_per_s": "10 mb"}
     savepoints = _drawn_savepoints(seed)
+    # Draws of their own, so that the others stay as they are.
+    more = Stream(seed, "drawn operators")
+    vertices[0] |= (
+        {},
+        {"out_of_orderness": "30 ms", "idle_timeout": "5 ms"},
+        {"rate": 400, "burst_period": "200 ms", "burst_ratio": 0.2, "idle_timeout": "20 ms"},
+        {"legacy": True, "nonblocking_hook": more.below(2) == 1},
+    )[more.below(4)]
+    if more.below(3) == 0:
+        # Records are numbered as they leave: the oracle is the same, the state comes and goes.
+        hold = ("0 ms", "10 ms", "1 h")[more.below(3)]
+        vertices[2] |= {"kind": "timer+sink", "hold": hold, "timer_cost_us": (0, 300)[more.below(2)]}
+        settings["execution.checkpointing.unaligned.interruptible-timers.enabled"] = more.below(2) == 1
     document = {"name": "drawn", "seed": seed, "config": settings, "vertex": vertices, "edge": edges, "store": store}
     document["savepoint"] = savepoints
     points = points_of(protocol)

@@ -1,0 +1,182 @@
+"""Goal: each kind of source and sink behaves as its rule says, under backpressure and over a crash (SRC-2, 4, SNK-6).
+
+Method: small jobs whose last stage is the slow one. What a legacy source does differently shows in where its time goes
+and in how long a trigger waits for it; what a sink guarantees shows in what the external system holds in the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backend.api.runtime_engine import build_live_engine
+from backend.api.runtime_job_json import backpressure, vertex
+from backend.api.runtime_metrics import aggregated_metrics, vertex_metrics
+from backend.domain.errors import PlanError
+from backend.runtime.elements import Record
+from backend.runtime.graph import FaultSpec, Graph
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.operators import Source
+from backend.runtime.scheduler import Scheduler
+from backend.runtime.simulate import simulate
+from backend.runtime.storage import SnapshotStore
+from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, run_to_the_end, small_job
+
+_RECORDS = 300
+
+
+def _with(spec: JobSpec, vertex_id: str, **changes: Any) -> JobSpec:
+    """The job with one vertex changed."""
+    vertices = tuple(replace(v, **changes) if v.id == vertex_id else v for v in spec.graph.vertices)
+    return replace(spec, graph=Graph(vertices, spec.graph.edges))
+
+
+# --- legacy sources ---------------------------------------------------------------------------------------------------
+
+
+def _source_figures(*, legacy: bool, hook: bool) -> tuple[int, int, int]:
+    """(soft, hard backpressured time, longest start delay) of the sources, in microseconds."""
+    # Records of several segments: an emission that finds no room ends in the middle.
+    spec = small_job("unaligned", seed=3, records=None, record_bytes=3000, parallelism=1, keyed={"cost_us": 30_000})
+    engine = Engine(_with(spec, "source", is_legacy=legacy, has_nonblocking_hook=hook))
+    engine.run_until(3_000_000)
+    _, _, soft_us, hard_us = engine.tasks[0].account.settle(engine.now_us)
+    delays = [r.acks[0, 0].measured.start_delay_us for r in engine.coordinator.all_completed]
+    assert delays
+    return soft_us, hard_us, max(delays)
+
+
+def test_a_legacy_source_blocks_in_the_middle_of_an_emission_and_its_trigger_waits() -> None:
+    soft_us, hard_us, delay_us = _source_figures(legacy=True, hook=False)
+    # It never looks for room first: all its waiting is inside an emission, under the lock.
+    assert soft_us == 0
+    assert hard_us > 2_000_000
+    assert delay_us > 15_000
+    soft_us, hard_us, hooked_us = _source_figures(legacy=True, hook=True)
+    assert soft_us > 2_000_000
+    assert hooked_us < delay_us / 2
+    assert (soft_us, hard_us, hooked_us) == _source_figures(legacy=False, hook=False)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_legacy_sources_lose_and_double_nothing(protocol: str) -> None:
+    for seed in range(3):
+        plan = (FaultSpec("task.in-sync", hit=9 + seed), FaultSpec("source.after-emit", hit=150))
+        spec = small_job(protocol, seed=seed, task_managers=2, fuzz=seed, plan=plan, record_bytes=700)
+        engine = run_to_the_end(_with(spec, "source", is_legacy=True))
+        assert not exactly_once_violations(engine.ledger.rows), f"seed {seed}"
+        assert engine.restart_count == 2, f"seed {seed}"
+
+
+def test_the_busy_time_of_a_legacy_source_is_no_number() -> None:
+    spec = _with(small_job("aligned", records=None), "source", is_legacy=True)
+    engine = build_live_engine(spec)
+    engine.run_until(2_000_000)
+    view = engine.view(job_id="x", origin_epoch_ms=0, lag_ms=0)
+    sources, maps = view.vertices[0], view.vertices[1]
+    assert vertex_metrics(sources, ["0.busyTimeMsPerSecond"]) == [{"id": "0.busyTimeMsPerSecond", "value": "NaN"}]
+    assert aggregated_metrics(sources, ["busyTimeMsPerSecond"], []) == []
+    assert len(aggregated_metrics(maps, ["busyTimeMsPerSecond"], [])) == 1
+    shown = json.loads(json.dumps(backpressure(view, sources), allow_nan=False))
+    assert [row["busyRatio"] for row in shown["subtasks"]] == ["NaN", "NaN"]
+    shown = json.loads(json.dumps(vertex(view, sources, "tm"), allow_nan=False))
+    assert [row["metrics"]["accumulated-busy-time"] for row in shown["subtasks"]] == ["NaN", "NaN"]
+    document = simulate(spec, duration_us=500_000).to_json()
+    assert document["vertices"][0]["busy_ratio"] == [None, None]
+    assert all(ratio > 0 for ratio in document["vertices"][1]["busy_ratio"])
+
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
+
+
+def _due_times(**fields: Any) -> list[int]:
+    vertices = [{"id": "s", "kind": "source", "limit": 100} | fields, {"id": "k", "kind": "sink"}]
+    document = {"name": "due", "vertex": vertices, "edge": [{"from": "s", "to": "k", "partitioner": "rebalance"}]}
+    source = Source(load_job_document(document).graph.vertex("s"), 0, seed=1, started_us=0)
+    times = []
+    while (at_us := source.due_us()) is not None:
+        times.append(at_us)
+        source.poll()
+    return times
+
+
+def test_a_burst_brings_what_happens_in_a_period_in_the_first_part_of_it() -> None:
+    even, bursty = _due_times(rate=100), _due_times(rate=100, burst_period="200 ms", burst_ratio=0.1)
+    assert even == list(range(0, 1_000_000, 10_000))
+    assert bursty == sorted(bursty)
+    assert all(at_us % 200_000 < 20_000 for at_us in bursty)
+    # The rate is the same: as many in each period.
+    assert Counter(at_us // 200_000 for at_us in bursty) == Counter(at_us // 200_000 for at_us in even)
+
+
+def test_bursts_without_a_rate_are_refused() -> None:
+    with pytest.raises(PlanError, match="SRC-4 at 's': bursts of no rate"):
+        _due_times(burst_period="200 ms")
+
+
+def test_a_backlog_is_there_from_the_start() -> None:
+    assert _due_times(rate=100, backlog=40) == [0] * 40 + list(range(0, 600_000, 10_000))
+
+
+# --- sinks ------------------------------------------------------------------------------------------------------------
+
+
+def _crashed(sink: str) -> Engine:
+    plan = (FaultSpec("task.in-sync", hit=9), FaultSpec("task.between-outputs", hit=30))
+    spec = small_job("unaligned", seed=5, plan=plan, keyed={"sink": sink})
+    engine = Engine(spec, keeps_rows=True)
+    engine.run_until(4_000_000)
+    assert engine.restart_count == 2
+    return engine
+
+
+def test_the_plain_sink_loses_nothing_and_doubles_what_came_after_the_checkpoint() -> None:
+    engine = _crashed("append")
+    origins = Counter(row.origin for row in engine.ledger.rows)
+    assert len(origins) == 400
+    assert 0 < sum(n > 1 for n in origins.values()) < 400
+    # Twice or more, and always with the same value: what is behind the sink is exactly once.
+    assert len({(row.origin, row.key, row.value) for row in engine.ledger.rows}) >= len(origins)
+
+
+def test_the_idempotent_sink_holds_in_the_end_what_an_undisturbed_run_holds() -> None:
+    engine = _crashed("idempotent")
+    undisturbed = Engine(small_job("unaligned", seed=5, keyed={"sink": "idempotent"}), keeps_rows=True)
+    undisturbed.run_until(4_000_000)
+    assert undisturbed.ledger.put_count == 400
+    assert engine.ledger.put_count > 400
+    assert engine.ledger.table == undisturbed.ledger.table
+    assert sum(engine.ledger.table.values()) == 400
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_record_costs_may_be_asked_of_a_function_and_changes_no_result() -> None:
+    plain = small_job("aligned", seed=2)
+
+    def cost_of(record: Record) -> int:
+        return 4_000 if record.key == 3 else 0
+
+    runs = [run_to_the_end(spec) for spec in (plain, _with(plain, "map", cost_of=cost_of))]
+    results = [sorted((row.origin, row.key) for row in engine.ledger.rows) for engine in runs]
+    assert results[0] == results[1]
+    slow = sum(key == 3 for _, key in results[0])
+    busy = [sum(t.account.settle(e.now_us)[0] for t in e.tasks if t.spec.id == "map") for e in runs]
+    assert busy[1] - busy[0] == pytest.approx(4_000 * slow, rel=0.05)
+
+
+def test_one_upload_has_a_limit_of_its_own_and_leaves_the_rest_to_others() -> None:
+    done: dict[str, int] = {}
+    scheduler = Scheduler()
+    store = SnapshotStore(scheduler, latency_us=0, bytes_per_s=1_000_000, upload_bytes_per_s=250_000)
+    for name in ("first", "second"):
+        store.write(100_000, lambda _, name=name: done.setdefault(name, scheduler.now))  # type: ignore[misc]
+    scheduler.run_until(10_000_000)
+    # 100 ms of the shared bandwidth each, in turn, and 400 ms of their own.
+    assert done == {"first": 400_000, "second": 500_000}

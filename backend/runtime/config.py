@@ -34,6 +34,8 @@ class RuntimeConfig:
     overtake_unflushed_us: int = 0
     aligns_after_first: bool = False
     drops_channel_state_of: int = -1
+    backlog_interval_us: int = -1
+    """-1: as without a backlog; 0: no checkpoints meanwhile (SRC-5)."""
     cap_bytes: int = UNLIMITED
     cap_job_bytes: int = UNLIMITED
     on_cap: str = "wait"
@@ -168,6 +170,12 @@ def _limit(field: str, parse: Callable[[str], int], words: str, *, is_live: bool
 KEYS: Mapping[str, _Key] = {
     f"{_CP}interval": _time("interval_us", 10_000, is_live=True),
     f"{_CP}timeout": _time("timeout_us", 10_000, is_live=True),
+    f"{_CP}interval-during-backlog": _Key(
+        "backlog_interval_us",
+        lambda text: -1 if text.strip().lower() == "same" else _duration(0, 7 * _DAY_US)(text),
+        lambda value: "same" if value < 0 else _show_us(value),
+        f'{DURATION_WORDS}, 0 for none, or "same"',
+    ),
     f"{_CP}min-pause": _time("min_pause_us", 0, is_live=True),
     f"{_CP}max-concurrent-checkpoints": _count("max_concurrent", 1, 100),
     f"{_CP}tolerable-failed-checkpoints": _limit("tolerable_failures", _failures, "a whole number", is_live=True),
@@ -271,6 +279,14 @@ def validate(config: RuntimeConfig) -> None:
             rule="G-6",
             vertex=None,
             fix=f"set {_CP}max-concurrent-checkpoints = 1 or {_CP}unaligned.enabled = false",
+        )
+    if 0 < config.backlog_interval_us < config.interval_us:
+        raise PlanError(
+            f"an interval of {_show_us(config.backlog_interval_us)} during a backlog, "
+            f"{_show_us(config.interval_us)} after",
+            rule="SRC-5",
+            vertex=None,
+            fix=f"set {_CP}interval-during-backlog = 0, or not below {_CP}interval",
         )
     if config.min_pause_us > 0 and config.max_concurrent > 1:
         raise PlanError(

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.failure import FailureReason
+from backend.runtime.backlog import BacklogMessage, Backlogs
 from backend.runtime.config import UNLIMITED
 from backend.runtime.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.environment import AckMessage, DeclineMessage, Environment
@@ -27,6 +28,7 @@ from backend.runtime.scheduler import EventClass
 from backend.runtime.task import Task, TaskStatus
 
 _SAVEPOINT_REQUESTS_KEPT = 1000
+_NEVER_US = 1 << 62
 
 
 class AckOutcome(StrEnum):
@@ -78,6 +80,8 @@ class Coordinator:
         self._queue = RequestQueue()
         self._starting: Request | None = None
         self._request_number = 0
+        self._next_tick_us = 0
+        self._backlogs = Backlogs()
         self._last_completion_us: int | None = None
         self._policy = FailurePolicy()
         self._delays = Stream(env.seed, "first trigger")
@@ -108,6 +112,7 @@ class Coordinator:
         self._tasks = tasks
         self._by_key = {task.key: task for task in tasks}
         self._epoch += 1
+        self._backlogs.clear()
         config = self._env.config
         delay_us = self._delays.between(min(config.min_pause_us, config.interval_us), config.effective_interval_us)
         self._schedule_tick(delay_us)
@@ -154,12 +159,19 @@ class Coordinator:
     def _schedule_tick(self, delay_us: int) -> None:
         """One tick is due at a time: an earlier one that is still to come is forgotten."""
         self._tick_number += 1
+        self._next_tick_us = self._env.now + delay_us
         self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._tick_number)
 
     def _tick(self, number: int) -> None:
-        if number == self._tick_number:
-            self._schedule_tick(self._env.config.effective_interval_us)
-            self._ask(None, is_forced=False)
+        if number != self._tick_number:
+            return
+        interval_us = self._backlogs.interval_us(self._env.config)
+        if interval_us is None:
+            # No checkpoints during a backlog: its end schedules the next (SRC-5).
+            self._next_tick_us = _NEVER_US
+            return
+        self._schedule_tick(interval_us)
+        self._ask(None, is_forced=False)
 
     def request_savepoint(self, form: SavepointFormat) -> Savepoint:
         """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3)."""
@@ -212,6 +224,16 @@ class Coordinator:
             # CC-3: a savepoint waits for an unaligned checkpoint, also for one from before a change of settings.
             return None
         return self._queue.pop() if has_slot or first.is_forced else None
+
+    def on_backlog(self, message: BacklogMessage) -> None:
+        """SRC-5: a shorter interval holds at once, a longer one from the next trigger on."""
+        task = self._by_key.get(message.task)
+        if task is None or task.attempt != message.attempt:
+            return
+        self._backlogs.tell(message)
+        interval_us = self._backlogs.interval_us(self._env.config)
+        if interval_us is not None and self._env.now + interval_us < self._next_tick_us:
+            self._schedule_tick(interval_us)
 
     def _pause_left_us(self) -> int:
         """CO-4: counted from the last completion."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backend.domain.failure import FailureReason
+from backend.runtime.backlog import BacklogMessage
 from backend.runtime.barrier_log import BarrierLog
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.faults import Faults
@@ -47,6 +48,10 @@ class CoordinatorPort(Protocol):
 
     def on_decline(self, message: DeclineMessage) -> None:
         """A refusal arrived."""
+        ...
+
+    def on_backlog(self, message: BacklogMessage) -> None:
+        """A source began or ended to work off a backlog (SRC-5)."""
         ...
 
     def cap_bytes(self, task: TaskKey) -> int:

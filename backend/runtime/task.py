@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from backend.domain.barriers import ChannelId
 from backend.domain.ids import VertexId
+from backend.runtime.backlog import BacklogMessage
 from backend.runtime.buffers import OutputPool, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.elements import (
@@ -172,6 +173,7 @@ class Task:
         self._recovery = Recovery(self)
         self._on_running = on_running
         self._source_wake_us = -1
+        self._is_in_backlog = False
         self._may_block = spec.may_block_in_emission
         self.checkpointing = checkpointing(self)
 
@@ -299,6 +301,7 @@ class Task:
         if self.gate.is_recovering:
             self.gate.is_recovering = False
             self.become_running()
+            self._tell_of_backlog(source)
         due_us = source.due_us()
         if due_us is None or due_us > now:
             return self._wait_for_source(time, due_us, now)
@@ -311,7 +314,18 @@ class Task:
         time.after_record(now)
         if self.restart is not None and not self.restart.emitted(self.key, source.offset, now):
             self.restart = None
+        if self._is_in_backlog:
+            self._tell_of_backlog(source)
         return True
+
+    def _tell_of_backlog(self, source: Source) -> None:
+        """Tell the coordinator when working off a backlog begins or ends (SRC-5)."""
+        is_processing = source.is_processing_backlog
+        if is_processing is not self._is_in_backlog:
+            self._is_in_backlog = is_processing
+            env = self.env
+            message = BacklogMessage(self.key, self.attempt, is_processing)
+            env.scheduler.after(env.config.rpc_latency_us, EventClass.RPC, env.coordinator.on_backlog, message)
 
     def _wait_for_source(self, time: SourceTime, due_us: int | None, now: int) -> bool:
         if time.is_told(due_us, now):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -121,6 +122,49 @@ def test_bursts_without_a_rate_are_refused() -> None:
 
 def test_a_backlog_is_there_from_the_start() -> None:
     assert _due_times(rate=100, backlog=40) == [0] * 40 + list(range(0, 600_000, 10_000))
+
+
+def _triggers(during_backlog: str) -> tuple[list[int], list[int], int]:
+    """(trigger times while the backlog is worked off, those after it, when it was done), in microseconds."""
+    spec = small_job(
+        "aligned",
+        records=None,
+        parallelism=1,
+        config={"execution.checkpointing.interval-during-backlog": during_backlog},
+    )
+    spec = _with(spec, "source", backlog=400, rate=50.0)
+    engine = Engine(spec)
+    triggered: list[int] = []
+    engine.coordinator.on_terminal = lambda record: triggered.append(record.triggered_at_us)
+    engine.run_until(1_000)
+    source = engine.tasks[0].source
+    assert source is not None
+    while source.is_processing_backlog:
+        engine.run_until(engine.now_us + 1_000)
+    done_us = engine.now_us
+    engine.run_until(done_us + 1_500_000)
+    triggered.sort()
+    return [t for t in triggered if t < done_us], [t for t in triggered if t > done_us + 5_000], done_us
+
+
+def test_the_interval_during_a_backlog_holds_until_the_last_source_is_through() -> None:
+    same, _, done_us = _triggers("same")
+    assert len(same) > 4
+    rare, after, done_us = _triggers("400 ms")
+    # The first trigger was planned before the coordinator knew.
+    assert len(rare) <= 2 + done_us // 400_000
+    assert {b - a for a, b in pairwise(rare[1:])} <= {400_000}
+    # The shorter interval holds at once when it ends.
+    assert after[0] <= done_us + 105_000
+    assert len(after) > 10
+    none, after, done_us = _triggers("0 ms")
+    assert none == []
+    assert after[0] <= done_us + 105_000
+
+
+def test_an_interval_during_a_backlog_below_the_other_is_refused() -> None:
+    with pytest.raises(PlanError, match="SRC-5: an interval of 50 ms during a backlog, 100 ms after"):
+        small_job("aligned", config={"execution.checkpointing.interval-during-backlog": "50 ms"})
 
 
 # --- sinks ------------------------------------------------------------------------------------------------------------

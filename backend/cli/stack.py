@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ class Plan:
     """None: no demo jobs."""
     poll_interval_s: float
     is_verbose: bool
+    has_spark_demo: bool
     settings: Settings
 
     @property
@@ -118,6 +119,9 @@ class Stack:
             if (root := self._plan.runtime_url) is not None:
                 self._await("runtime", lambda: api.is_runtime_ready(root))
                 self._await_first_reading(api)
+        if self._plan.has_spark_demo:
+            # Last, and not waited for: Spark takes its time, and the machine's.
+            self._supervisor.start(self._spark_demo_role())
         self._say(f"ready: open {self._plan.url} (Ctrl-C stops everything; the next start has the history)")
 
     def _end(self) -> None:
@@ -211,6 +215,11 @@ class Stack:
     def _pipeline_role(self) -> Role:
         values = child_environment(database_url=self._database_url, data_dir=str(self._plan.folder))
         return Role("pipeline", role_command("pipeline", "schedule"), values)
+
+    def _spark_demo_role(self) -> Role:
+        role = self._role("spark-demo", api_url=self._plan.url, data_dir=str(self._plan.folder))
+        # The query ends in order, then its JVM.
+        return replace(role, stop_timeout_s=15.0)
 
     def _role(self, name: str, **settings: str) -> Role:
         # By the environment, which other users cannot read: the command line shows in every process list.

@@ -31,6 +31,7 @@ Host = Annotated[
 ]
 Folder = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Database, logs and run files.")]
 Demo = Annotated[bool, typer.Option(help="Run the live demo jobs of the embedded runtime.")]
+SparkDemo = Annotated[bool, typer.Option(help="Run a small streaming query on Spark, where there is a Java for it.")]
 RuntimePort = Annotated[
     int | None, typer.Option(min=1, max=65535, help="Port of the demo jobs' REST [that of the pages + 10000].")
 ]
@@ -43,6 +44,7 @@ def up(
     host: Host = None,
     folder: Folder = None,
     demo: Demo = True,
+    spark_demo: SparkDemo = True,
     runtime_port: RuntimePort = None,
     poll_interval: Interval = None,
     verbose: Verbose = False,
@@ -60,6 +62,7 @@ def up(
         runtime_port=(runtime_port or _runtime_port(chosen)) if demo else None,
         poll_interval_s=interval_s,
         is_verbose=verbose,
+        has_spark_demo=demo and spark_demo,
         settings=settings,
     )
     # Said before anything is started.

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import dash_ag_grid as dag
-from dash import dcc, html
+from dash import Output, dcc, html
 from dash.development.base_component import Component
 
 from backend.domain.errors import ApiRefusedError
@@ -19,7 +19,9 @@ from dashboard.figures.base import Chart, Table
 
 Children = Sequence[Component | str | None] | Component | str | None
 
-CHARTS = ("timeline", "trend", "job-acks", "pressure", "gantt", "front", "cp-acks", "alert-strip")
+CHARTS = (
+    "timeline", "trend", "job-acks", "pressure", "job-batches", "gantt", "front", "cp-acks", "cp-batch", "alert-strip",
+)  # fmt: skip
 """The names of all charts; each belongs to one page."""
 
 GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}
@@ -201,6 +203,11 @@ def _blank(height_px: int) -> dict[str, object]:
 def table_data(name: str, table: Table) -> dict[str, object]:
     """A chart's table for the browser."""
     return {"name": name, "columns": list(table.columns), "rows": [list(r) for r in table.rows]}
+
+
+def chart_outputs(name: str) -> tuple[Output, Output, Output]:
+    """The outputs that ``chart_values`` fills."""
+    return Output(f"{name}-graph", "figure"), Output(f"{name}-summary", "children"), Output(f"{name}-data", "data")
 
 
 def chart_values(name: str, value: Chart) -> tuple[object, str, dict[str, object]]:

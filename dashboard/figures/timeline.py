@@ -158,14 +158,23 @@ def _size(checkpoint: CheckpointOut) -> float:
     return 9.0 if persisted <= 0 else min(24.0, 9.0 + 1.6 * math.log2(1 + persisted / 65_536))
 
 
+def _barrier_lines(c: CheckpointOut) -> list[str]:
+    if c.subtask_count is None:
+        # A micro-batch has no subtasks to wait for, and no barriers.
+        return []
+    return [
+        f"acknowledged {c.acknowledged_count} of {c.subtask_count}",
+        f"start delay up to {text.duration(c.start_delay_max_ms)}, alignment up to {text.duration(c.alignment_max_ms)}",
+        f"persisted in-flight {text.size(c.persisted_bytes)}",
+    ]
+
+
 def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:
     c = checkpoint
     lines = [
         f"<b>{c.kind.value} {c.checkpoint_id}</b> {_state(c)}, {_mode(c)}",
         f"{text.duration(_duration(c, now))}{'' if c.end_to_end_duration_ms is not None else ' so far'} (measured)",
-        f"acknowledged {c.acknowledged_count} of {c.subtask_count}",
-        f"start delay up to {text.duration(c.start_delay_max_ms)}, alignment up to {text.duration(c.alignment_max_ms)}",
-        f"persisted in-flight {text.size(c.persisted_bytes)}",
+        *_barrier_lines(c),
         f"{text.instant(c.triggered_at, where)} ({text.instant_utc(c.triggered_at)})",
     ]
     if c.failure_message or c.failure_reason:

@@ -16,10 +16,11 @@ from dash.exceptions import PreventUpdate
 from backend.contracts.api import BarriersOut, CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Health, Phase, VerdictKind
 from dashboard import routes, text
 from dashboard.client import ApiClient
-from dashboard.components import cards, progress, status, verdict
+from dashboard.components import cards, micro_batch, progress, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures import front, front_times, gantt
 from dashboard.live import Look, digest, guarded, look
@@ -54,25 +55,32 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="cp-verdict"),
             html.Div(id="cp-facts"),
             html.Div(progress.panel("cp"), id="cp-progress", style={"display": "none"}),
-            cards.chart(
-                "gantt",
-                "Phases",
-                hint="times since the trigger; a closed vertex shows its slowest subtask",
-                tools=_gantt_tools(selection.sort),
-                before=html.Div([_gantt_legend(), html.Div(id="cp-vertices", className="vertices")]),
-                after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
-            ),
-            cards.chart(
-                "front",
-                "Barrier front",
-                hint="where the barrier was, at the time of the slider",
-                before=_front_legend(),
-                after=_scrubber(selection.at_ms),
-            ),
+            html.Div(micro_batch.card(), id="cp-batch-views", style=micro_batch.HIDDEN),
+            html.Div(_barrier_views(selection), id="cp-barrier-views"),
             html.Div(id="cp-evidence"),
             html.Div(id="cp-source"),
         ]
     )
+
+
+def _barrier_views(selection: routes.Selection) -> list[Component]:
+    return [
+        cards.chart(
+            "gantt",
+            "Phases",
+            hint="times since the trigger; a closed vertex shows its slowest subtask",
+            tools=_gantt_tools(selection.sort),
+            before=html.Div([_gantt_legend(), html.Div(id="cp-vertices", className="vertices")]),
+            after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
+        ),
+        cards.chart(
+            "front",
+            "Barrier front",
+            hint="where the barrier was, at the time of the slider",
+            before=_front_legend(),
+            after=_scrubber(selection.at_ms),
+        ),
+    ]
 
 
 def _gantt_tools(sort: str) -> list[Component]:
@@ -190,6 +198,10 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
         Output("gantt-summary", "children"),
         Output("gantt-data", "data"),
         Output("cp-vertices", "children"),
+        Output("cp-batch-views", "style"),
+        Output("cp-barrier-views", "style"),
+        *cards.chart_outputs("cp-batch"),
+        Output("cp-batch-facts", "children"),
         Output("cp-evidence", "children"),
         Output("cp-source", "children"),
         Output("cp-title", "data"),
@@ -241,6 +253,7 @@ def _register_refresh(app: Dash, client: ApiClient) -> None:
             route if is_open else None,
             *cards.chart_values("gantt", chart),
             _vertices(found, opened) if not before or before["vertices"] != buttons else no_update,
+            *micro_batch.values(found, theme=view.theme),
             _evidence(found),
             _source(found),
             f"{found.kind.value} {found.checkpoint_id} of {found.job}",
@@ -288,6 +301,9 @@ def _register_front(app: Dash, client: ApiClient) -> None:
             raise PreventUpdate
         key = (route["job"], route["run"], route["checkpoint"])
         found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
+        if found.batch is not None:
+            # No barriers, no front.
+            raise PreventUpdate
         barriers = await _barriers(client, key, is_over=not _is_open(found))
         elapsed = loaded["elapsed_ms"] if _is_open(found) else None
         model = front_times.build(found, job.vertices, job.edges, barriers, elapsed_ms=elapsed)
@@ -490,6 +506,8 @@ def _verdict(found: CheckpointDetailOut) -> Component:
 
 
 def _facts(found: CheckpointDetailOut, view: Look) -> Component:
+    if found.batch is not None:
+        return micro_batch.facts(found, found.batch)
     took = text.duration(found.end_to_end_duration_ms)
     why = "its end was not seen" if found.is_lost else "still in progress"
     return html.Section(
@@ -587,10 +605,17 @@ def _front_basis(model: front_times.Front, barriers: BarriersOut | None) -> list
     return [status.basis(Basis.RECONSTRUCTED), f" {note}"]
 
 
+_WHENCE = {
+    Engine.FLINK: "Source: REST of the cluster",
+    Engine.RUNTIME: "Source: reference runtime",
+    Engine.SPARK: "Source: the listener in the query's driver",
+}
+
+
 def _source(found: CheckpointDetailOut) -> Component:
     return cards.source_line(
         [
-            "Source: reference runtime" if found.has_barriers else "Source: REST of the cluster",
+            _WHENCE[found.engine],
             cards.age("read", found.observed_at, is_alarming=_is_open(found)),
             f"run {found.run_id}",
         ]

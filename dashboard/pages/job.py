@@ -11,9 +11,11 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import BackpressureOut, CheckpointOut, JobDetailOut, JobEventOut, Page
+from backend.domain.observation import Engine
+from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.client import ApiClient
-from dashboard.components import cards, progress, status, verdict
+from dashboard.components import cards, micro_batch, progress, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures import pressure, timeline
 from dashboard.live import digest, guarded, look
@@ -55,9 +57,15 @@ def layout(route: routes.Route) -> Component:
             ),
             html.Div(
                 [
-                    cards.chart(
-                        "pressure", "Where the pressure is", hint="now; measured, mean over the subtasks of a vertex"
+                    html.Div(
+                        cards.chart(
+                            "pressure",
+                            "Where the pressure is",
+                            hint="now; measured, mean over the subtasks of a vertex",
+                        ),
+                        id="job-pressure",
                     ),
+                    html.Div(micro_batch.job_card(), id="job-micro-batches", style=micro_batch.HIDDEN),
                     cards.card("Settings and counts", html.Div(id="job-facts"), hint="measured: the engine's own"),
                 ],
                 className="columns",
@@ -109,6 +117,9 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         Output("pressure-graph", "figure"),
         Output("pressure-summary", "children"),
         Output("pressure-data", "data"),
+        Output("job-micro-batches", "style"),
+        Output("job-pressure", "style"),
+        *cards.chart_outputs("job-batches"),
         Output("job-facts", "children"),
         Output("job-recent", "children"),
         Output("job-source", "children"),
@@ -143,7 +154,7 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         shown: object = no_update if wanted == target else wanted
         now = digest(job, reading, view.theme.name, str(view.where), is_log, *checkpoints.items, *events.items)
         if now == before:
-            return (None, *((no_update,) * 10), source, shown, no_update, no_update)
+            return (None, *((no_update,) * 15), source, shown, no_update, no_update)
         chart = timeline.timeline(
             checkpoints.items,
             events.items,
@@ -162,6 +173,7 @@ def _register_job(app: Dash, client: ApiClient) -> None:
             verdict.verdict_card(job.verdict, tone_of=job.health, has_evidence=True),
             *cards.chart_values("timeline", chart),
             *cards.chart_values("pressure", pressure.backpressure(reading, theme=view.theme)),
+            *micro_batch.job_values(job, theme=view.theme),
             _facts(job, reading),
             _recent(checkpoints, events, view.where),
             source,
@@ -186,7 +198,7 @@ def _progress_target(job: JobDetailOut, checkpoints: Page[CheckpointOut]) -> dic
 def _head(job: JobDetailOut) -> list[Component]:
     chips = [
         status.health(job.health),
-        status.mode(job.mode),
+        *(() if job.engine is Engine.SPARK else (status.mode(job.mode),)),
         html.Span(f"{job.engine.value}: {job.run.engine_state.lower()}", className="chip", title="engine and state"),
     ]
     if job.target_state != "ok":
@@ -203,10 +215,21 @@ def _head(job: JobDetailOut) -> list[Component]:
                 cards.fact("Success 24 h", text.percent(job.success_24h_ratio)),
                 cards.fact("p50", text.duration(job.duration_p50_ms)),
                 cards.fact("p99", text.duration(job.duration_p99_ms)),
-                cards.fact("Interval", text.duration(job.interval_ms), basis=None, hint="configured"),
-                cards.fact("Timeout", text.duration(job.timeout_ms), basis=None, hint="configured"),
+                *_interval_and_timeout(job),
             ]
         ),
+    ]
+
+
+def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:
+    if job.engine is Engine.SPARK:
+        is_told = job.config is not None and job.config.interval_ms is not None
+        hint = "told by the job" if is_told else "learned from the pauses between batches"
+        basis = None if is_told else Basis.RECONSTRUCTED
+        return [cards.fact("Trigger interval", text.duration(job.interval_ms), basis=basis, hint=hint)]
+    return [
+        cards.fact("Interval", text.duration(job.interval_ms), basis=None, hint="configured"),
+        cards.fact("Timeout", text.duration(job.timeout_ms), basis=None, hint="configured"),
     ]
 
 
@@ -231,12 +254,22 @@ def _facts(job: JobDetailOut, reading: BackpressureOut) -> Component:
             ("of them never listed", text.count(counts.failed_unlisted)),
             ("Restored", text.count(counts.restored)),
         ]
+    if job.engine is Engine.SPARK:
+        return _spark_facts(job)
     rows.append(("Restarts", text.count(job.run.restart_count)))
     pairs = [html.Div([html.Dt(k, className="hint"), html.Dd(v, className="number")]) for k, v in rows]
     parts: list[Component] = [html.Dl(pairs, className="settings")]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
     return html.Div(parts)
+
+
+def _spark_facts(job: JobDetailOut) -> Component:
+    """Spark reports neither settings nor counters of checkpoints: what there is are the signs."""
+    parts: list[Component | None] = [micro_batch.signs(job.signs), *(html.P(p, className="hint") for p in job.problems)]
+    if job.exceptions:
+        parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
+    return html.Div([p for p in parts if p is not None])
 
 
 def _exceptions(exceptions: list[str]) -> list[Component]:
@@ -253,27 +286,38 @@ def _tolerable(value: int | None) -> str:
 
 
 _RECENT_MAX = 15
+_BARRIER_HEADS = ("Start delay", "Alignment", "Persisted")
 
 
 def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: tzinfo) -> Component:
     """The newest checkpoints as links: the keyboard's way to what the timeline offers the mouse."""
-    heads = ("Checkpoint", "Status", "Mode", "Triggered", "Duration", "Acked", "Start delay", "Alignment", "Persisted")
+    is_of_spark = bool(checkpoints.items) and all(c.subtask_count is None for c in checkpoints.items[:_RECENT_MAX])
+    heads: tuple[str, ...] = (
+        "Checkpoint",
+        "Status",
+        "Mode",
+        "Triggered",
+        "Duration",
+        "Acked",
+        "Start delay",
+        "Alignment",
+        "Persisted",
+    )
     rows = [
         html.Tr(
             [
                 html.Td(_link(c)),
                 html.Td([status.checkpoint(c), " ", status.failure(c)]),
-                html.Td(status.mode(c.mode)),
+                *(() if is_of_spark else (html.Td(status.mode(c.mode)),)),
                 html.Td(text.instant(c.triggered_at, where), title=text.instant_utc(c.triggered_at)),
                 html.Td(text.duration(c.end_to_end_duration_ms), className="right number"),
-                html.Td(f"{c.acknowledged_count}/{c.subtask_count}", className="right number"),
-                html.Td(text.duration(c.start_delay_max_ms), className="right number"),
-                html.Td(text.duration(c.alignment_max_ms), className="right number"),
-                html.Td(text.size(c.persisted_bytes), className="right number"),
+                *(() if is_of_spark else _barrier_cells(c)),
             ]
         )
         for c in checkpoints.items[:_RECENT_MAX]
     ]  # fmt: skip
+    if is_of_spark:
+        heads = ("Micro-batch", "Status", "Triggered", "Duration")
     right = {"Duration", "Acked", "Start delay", "Alignment", "Persisted"}
     head = html.Thead(html.Tr([html.Th(h, className="right" if h in right else "") for h in heads]))
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
@@ -282,6 +326,16 @@ def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: 
         parts.append(_events(events, where))
     hint = f"the newest {len(rows)}, measured; all that are kept are in the table of the timeline"
     return cards.card("Newest checkpoints", parts, hint=hint)
+
+
+def _barrier_cells(c: CheckpointOut) -> list[Component]:
+    acknowledged = text.MISSING if c.subtask_count is None else f"{c.acknowledged_count}/{c.subtask_count}"
+    return [
+        html.Td(acknowledged, className="right number"),
+        html.Td(text.duration(c.start_delay_max_ms), className="right number"),
+        html.Td(text.duration(c.alignment_max_ms), className="right number"),
+        html.Td(text.size(c.persisted_bytes), className="right number"),
+    ]
 
 
 def _link(c: CheckpointOut) -> Component:
@@ -304,8 +358,15 @@ def _events(events: Page[JobEventOut], where: tzinfo) -> Component:
     return html.Details([summary, html.Table(html.Tbody(rows), className="plain-table")], className="events")
 
 
+_WHENCE = {
+    Engine.FLINK: "REST of the cluster",
+    Engine.RUNTIME: "reference runtime",
+    Engine.SPARK: "the listener in the query's driver",
+}
+
+
 def _source(job: JobDetailOut) -> Component:
-    kind = "reference runtime" if job.engine.value == "runtime" else "REST of the cluster"
+    kind = _WHENCE[job.engine]
     return cards.source_line(
         [
             f"Source: {kind}, target {job.target_name}",

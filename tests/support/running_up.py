@@ -43,7 +43,15 @@ class Up:
         shell = {k: v for k, v in os.environ.items() if not k.startswith("BARRIERSCOPE_")} | environment
         # Every role inherits it: how ``processes_of`` knows them.
         shell["TEST_DATA_FOLDER"] = str(folder)
-        options = ("--port", str(self.port), "--runtime-port", str(free_port()), "--data-dir", str(folder))
+        options = (
+            "--port",
+            str(self.port),
+            "--runtime-port",
+            str(free_port()),
+            "--data-dir",
+            str(folder),
+            "--no-spark-demo",
+        )
         self.process = subprocess.Popen(
             [*COMMAND, "up", *options, *arguments],
             stdout=subprocess.PIPE,

@@ -1,0 +1,130 @@
+"""The demo query of ``up``: one small real streaming query with state, which tells of itself by our listener.
+
+It decides nothing but its own size: one thread, half a gigabyte at most, no web page, loopback only. Its checkpoint
+folder outlives it, so the next start is the same query in a new run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  the name everybody gives it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from collectors.spark.listener import BarrierscopeListener
+
+NAME = "spark-windowed-count"
+DEPLOYMENT = "demo-spark"
+TRIGGER_MS = 5_000
+_ROWS_PER_BATCH = 1_000
+_KEYS = 200
+_LOOK_S = 0.5
+_SETTINGS = {
+    "spark.master": "local[1]",
+    # Spark refuses less than 450 MiB.
+    "spark.driver.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Each one is a state store with files of its own.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.log.level": "ERROR",
+}
+
+_log = logging.getLogger(__name__)
+
+
+def run(*, api_url: str, token: str | None, folder: Path, stop: threading.Event) -> None:
+    """Run the query until ``stop``; its environment must be one that Spark starts with.
+
+    Args:
+        api_url: Root of Barrierscope, to which the listener posts.
+        token: Its API token, where it needs one.
+        folder: For the query's checkpoints and Spark's own files.
+        stop: Set to end it in order.
+
+    Raises:
+        RuntimeError: Spark did not start, or the query ended by itself; one line says why.
+
+    """
+    try:
+        _run(api_url, token, folder, stop)
+    except (Py4JError, PySparkException) as error:
+        if stop.is_set():
+            # It was asked to stop while it started.
+            return
+        raise RuntimeError(_line(error)) from None
+
+
+def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event) -> None:
+    with _session(folder) as session:
+        listener = BarrierscopeListener(api_url, token, deployment=DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
+        session.streams.addListener(listener)
+        query = _start(session, folder)
+        _log.info("the demo query runs as %s", query.runId)
+        try:
+            while query.isActive and not stop.wait(_LOOK_S):
+                pass
+            if not stop.is_set():
+                raise RuntimeError(f"the demo query ended: {_line(query.exception())}")
+        finally:
+            query.stop()
+            # Its end is told a moment after it ended.
+            time.sleep(_LOOK_S)
+            listener.close()
+
+
+def _line(error: BaseException | None) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception).splitlines()[0]
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@contextmanager
+def _session(folder: Path) -> Iterator[SparkSession]:
+    scratch = folder / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    builder = SparkSession.Builder().appName(DEPLOYMENT)
+    for key, value in (_SETTINGS | {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch)}).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _start(session: SparkSession, folder: Path) -> StreamingQuery:
+    rows = (
+        # As many rows each time, however long it was away: after a night there is nothing to catch up on.
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", _ROWS_PER_BATCH)
+        .option("numPartitions", 1)
+        .option("startTimestamp", int(time.time() * 1000))
+        .option("advanceMillisPerBatch", TRIGGER_MS)
+        .load()
+    )
+    counts = (
+        rows.withWatermark("timestamp", "10 seconds")
+        .groupBy(F.window("timestamp", "30 seconds"), (F.col("value") % _KEYS).alias("key"))
+        .count()
+    )
+    return (
+        counts.writeStream.format("noop")
+        .outputMode("update")
+        .queryName(NAME)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime=f"{TRIGGER_MS} milliseconds")
+        .start()
+    )

@@ -1,0 +1,154 @@
+"""What the pages show of a Spark micro-batch in place of barrier views: its phases, state, sources, and the signs."""
+
+from __future__ import annotations
+
+from dash import html
+from dash.development.base_component import Component
+
+from backend.contracts.api import BatchSourceOut, CheckpointDetailOut, JobDetailOut, MicroBatchOut, PressureSignOut
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.observation import Engine
+from backend.domain.verdict import Basis
+from dashboard import text
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+from dashboard.figures import micro_batch
+from dashboard.palette import Theme
+
+HIDDEN = {"display": "none"}
+SHOWN: dict[str, str] = {}
+NO_BARRIERS = (
+    "On Spark each micro-batch is its own checkpoint: there are no barriers and nothing is aligned, so there is no "
+    "start delay, no barrier front and no in-flight data to show."
+)
+_SIGN_WORDS = {
+    "overrun": "Longer than the interval",
+    "backlog-growth": "Backlog grows",
+    "rows-growth": "Rows grow",
+    "utilisation": "No pause between batches",
+}
+
+
+def card() -> Component:
+    """The card of one micro-batch on its page."""
+    return html.Div(
+        [
+            cards.chart(
+                "cp-batch",
+                "Phases of the micro-batch",
+                hint="in the order in which Spark does them",
+                before=html.P(NO_BARRIERS, className="hint"),
+                height_px=120,
+            ),
+            html.Div(id="cp-batch-facts"),
+        ]
+    )
+
+
+def values(found: CheckpointDetailOut, *, theme: Theme) -> tuple[object, ...]:
+    """Styles of the batch's and the barriers' views, the chart's three values, and the tables below it."""
+    if found.batch is None:
+        blank = micro_batch.phases([], theme=theme)
+        return HIDDEN, SHOWN, *cards.chart_values("cp-batch", blank), None
+    chart = micro_batch.phases([found.batch], theme=theme)
+    return SHOWN, HIDDEN, *cards.chart_values("cp-batch", chart), _sources(found.batch)
+
+
+def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
+    """The strip of numbers of one micro-batch; what a query without state does not have is not there."""
+    is_failed = found.status is CheckpointStatus.FAILED
+    why = "Spark does not tell when a batch that failed began" if is_failed else None
+    shown = [
+        cards.fact("Batch duration", text.duration(found.end_to_end_duration_ms), hint=why),
+        cards.fact("Batch number", str(batch.checkpoint_id), basis=batch.number_basis),
+        cards.fact("Rows read", text.count(batch.input_row_count)),
+        cards.fact("Checkpoint log", text.duration(_log_ms(batch)), hint="offsets and commits files"),
+    ]
+    if (state := batch.state) is not None:
+        shown += [
+            cards.fact("State rows", text.count(state.row_count)),
+            cards.fact("State size", text.size(found.full_state_size_bytes)),
+            cards.fact(
+                "State commit",
+                text.duration(state.commit_ms),
+                basis=Basis.RECONSTRUCTED,
+                hint=f"mean of {text.count(state.store_count)} state stores; part of running the query",
+            ),
+            cards.fact(
+                "Snapshot lag",
+                text.MISSING if state.snapshot_lag is None else f"{state.snapshot_lag} batches",
+                basis=Basis.RECONSTRUCTED,
+                hint="what a recovery would replay",
+            ),
+        ]
+    return html.Section(cards.facts(shown), className="card", **attrs({"aria-label": "Facts"}))
+
+
+def job_card() -> Component:
+    """The card of the newest micro-batches on a job's page."""
+    return html.Div(
+        [
+            cards.chart("job-batches", "What the newest micro-batches spent their time on", hint="measured"),
+        ]
+    )
+
+
+def job_values(job: JobDetailOut, *, theme: Theme) -> tuple[object, ...]:
+    """Styles of the batches' and the pressure's cards, and the chart's three values."""
+    is_spark = job.engine is Engine.SPARK
+    chart = micro_batch.phases(job.batches, theme=theme)
+    return SHOWN if is_spark else HIDDEN, HIDDEN if is_spark else SHOWN, *cards.chart_values("job-batches", chart)
+
+
+def signs(found: list[PressureSignOut]) -> Component | None:
+    """The signs of back-pressure, raised or not, each with its basis."""
+    if not found:
+        return None
+    rows = [
+        html.Tr(
+            [
+                html.Td(_SIGN_WORDS[s.sign.value]),
+                html.Td(
+                    status.badge("raised", "warning", "warn")
+                    if s.is_raised
+                    else html.Span(text.MISSING if s.value is None else "no", className="hint")
+                ),
+                html.Td([s.statement, " ", status.basis(s.basis)]),
+            ]
+        )
+        for s in found
+    ]
+    title = html.H3("Signs of back-pressure")
+    hint = html.P("Spark has no measure of back-pressure; these tell of it.", className="hint")
+    return html.Div([title, hint, html.Table(html.Tbody(rows), className="plain-table")])
+
+
+def _sources(batch: MicroBatchOut) -> Component | None:
+    if not batch.sources:
+        return None
+    heads = ("Source", "Rows", "From offset", "To offset", "Newest offset", "Backlog")
+    body = [_source(s) for s in batch.sources]
+    table = html.Table([html.Thead(html.Tr([html.Th(h) for h in heads])), html.Tbody(body)], className="plain-table")
+    hint = "measured; the backlog is in the source's own units, beyond the end of the batch"
+    return cards.card("Sources", html.Div(table, className="table-scroll"), hint=hint)
+
+
+def _source(source: BatchSourceOut) -> Component:
+    offsets = (source.start_offset, source.end_offset, source.latest_offset)
+    return html.Tr(
+        [
+            html.Td(text.short(source.description, 80), title=source.description),
+            html.Td(text.count(source.input_row_count), className="number"),
+            *(html.Td(html.Code(text.short(o, 40)) if o else _missing()) for o in offsets),
+            html.Td(_missing() if source.backlog is None else text.count(source.backlog), className="number"),
+        ]
+    )
+
+
+def _missing() -> Component:
+    return html.Span(text.MISSING, title="the source does not report it", className="missing")
+
+
+def _log_ms(batch: MicroBatchOut) -> int | None:
+    known = [p.duration_ms for p in batch.phases if p.phase.value in ("wal-commit", "commit-offsets")]
+    return sum(known) if known else None

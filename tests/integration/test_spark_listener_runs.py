@@ -1,0 +1,89 @@
+"""The listener in a real query: it tells what Spark says, and while nobody answers the query runs on undisturbed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from backend.contracts.spark import SparkPushIn
+from collectors.spark.listener import BarrierscopeListener
+from tests.support.spark_session import spark_runtime, spark_session  # noqa: F401  fixtures
+from tests.support.waiting import until
+
+_ROWS = 10
+_GOOD_BATCHES = 5
+
+
+@pytest.fixture
+def place():
+    """A server that takes everything, and what it got."""
+    got: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", got
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_each_batch_and_the_failure_are_told_and_a_dead_endpoint_disturbs_nothing(spark_session, place, tmp_path):  # noqa: F811
+    url, got = place
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        dead_url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    heard = BarrierscopeListener(url)
+    unheard = BarrierscopeListener(dead_url, queue_size=2)
+    for listener in (heard, unheard):
+        spark_session.streams.addListener(listener)
+    try:
+        rows = spark_session.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).load()
+        fails = F.when(F.col("value") < _ROWS * _GOOD_BATCHES, F.col("value")).otherwise(F.expr("raise_error('no')"))
+        counts = rows.groupBy((fails % 3).alias("key")).count()
+        query = (
+            counts.writeStream.format("noop")
+            .outputMode("update")
+            .queryName("tried")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination(120)
+        until(lambda: b"terminated" in b"".join(got), "the end of the query")
+        assert heard.flush(10)
+        until(lambda: unheard.dropped_count >= _GOOD_BATCHES, "drops that are counted")
+    finally:
+        for listener in (heard, unheard):
+            spark_session.streams.removeListener(listener)
+            listener.close(1.0)
+
+    said = [json.loads(p.json) if hasattr(p, "json") else p for p in query.recentProgress]
+    events = [e for body in got for e in SparkPushIn.model_validate_json(body).events if e.event != "alive"]
+    told = [e.progress for e in events if e.event == "progress"]
+    # Neither the dead endpoint nor the live one cost a batch: each ran, until the one that had to fail.
+    assert [p.batch_id for p in told] == [p["batchId"] for p in said] == list(range(_GOOD_BATCHES))
+    assert [p.batch_duration for p in told] == [p["batchDuration"] for p in said]
+    assert all({"addBatch", "walCommit", "commitOffsets"} <= p.duration_ms.keys() for p in told)
+    assert all(p.state_operators[0].num_state_store_instances == 4 for p in told)
+    assert (events[0].event, events[-1].event) == ("started", "terminated")
+    assert (events[-1].error_class, events[-1].last_batch_id) == ("USER_RAISED_EXCEPTION", _GOOD_BATCHES - 1)
+    # Started, each batch and the end: all of it was lost there, and counted once the driver gave up.
+    assert (unheard.sent_count, unheard.dropped_count) == (0, _GOOD_BATCHES + 2)
+    assert (heard.sent_count, heard.dropped_count) == (_GOOD_BATCHES + 2, 0)

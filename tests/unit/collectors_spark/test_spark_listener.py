@@ -1,0 +1,217 @@
+"""The listener against a server on this machine, with events as Spark makes them but without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+
+from backend.contracts.spark import SparkPushIn
+from collectors.spark import listener as module
+from collectors.spark.listener import BarrierscopeListener
+from tests.support.recorded_spark import batches, recorded
+from tests.support.waiting import until
+
+TOKEN = "a-token-of-this-test"
+
+
+@contextmanager
+def server(statuses=(), *, delay=None) -> Iterator[SimpleNamespace]:
+    """Answers as ``statuses`` say, then 200; keeps what it got. ``delay`` is what it waits for before it answers."""
+    left = list(statuses)
+    got: list[dict] = []
+    headers: list[dict] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if delay is not None:
+                delay.wait(10)
+            status = left.pop(0) if left else 200
+            if status == 200:
+                got.append(body)
+            headers.append(dict(self.headers))
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield SimpleNamespace(url=f"http://127.0.0.1:{made.server_port}", got=got, headers=headers)
+    finally:
+        if delay is not None:
+            delay.set()
+        made.shutdown()
+        thread.join()
+        made.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(module, "_BACK_OFF_FIRST_S", 0.01)
+    monkeypatch.setattr(module, "_BACK_OFF_MOST_S", 0.02)
+
+
+@contextmanager
+def listening(url, **more) -> Iterator[BarrierscopeListener]:
+    made = BarrierscopeListener(url, more.pop("token", TOKEN), deployment="tests", **more)
+    try:
+        yield made
+    finally:
+        made.close(2.0)
+
+
+def progress_event(batch):
+    names = ("id", "runId", "name", "batchId", "timestamp", "batchDuration")
+    told = {n: batch[n] for n in names} | {"json": json.dumps(batch)}
+    return SimpleNamespace(progress=SimpleNamespace(**told))
+
+
+def play(listener, name="b_windowed_hdfs"):
+    """Call the listener as Spark did when that recording was made."""
+    for line in recorded(name):
+        match line["event"]:
+            case "started":
+                listener.onQueryStarted(SimpleNamespace(**line))
+            case "progress":
+                listener.onQueryProgress(progress_event(line["progress"]))
+            case "terminated":
+                listener.onQueryTerminated(SimpleNamespace(**line))
+
+
+def test_what_it_sends_fits_the_contract_and_holds_every_event_in_order():
+    with server() as place, listening(place.url, trigger_interval_ms=2000) as listener:
+        play(listener)
+        assert listener.flush(10)
+        assert (listener.sent_count, listener.dropped_count) == (27, 0)
+
+    pushes = [SparkPushIn.model_validate(body) for body in place.got]
+    events = [e for push in pushes for e in push.events]
+    assert [e.event for e in events] == ["started", *["progress"] * 25, "terminated"]
+    assert [e.progress.batch_id for e in events[1:-1]] == list(range(25))
+    assert (pushes[0].deployment, pushes[0].trigger_interval_ms) == ("tests", 2000)
+    # Out of order or alone, the end tells of which query it is and which batch was the last.
+    assert (events[-1].name, events[-1].last_batch_id) == ("b_windowed_hdfs", 24)
+    assert place.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_observed_metrics_and_the_sink_stay_in_the_driver():
+    batch = batches("b_windowed_hdfs")[3] | {"observedMetrics": {"salaries": {"sum": 1}}}
+    with server() as place, listening(place.url) as listener:
+        listener.onQueryProgress(progress_event(batch))
+        assert listener.flush(10)
+
+    assert "salaries" not in json.dumps(place.got)
+    assert "NoopTable" not in json.dumps(place.got)
+
+
+def test_while_nobody_answers_the_queue_is_bounded_the_oldest_go_and_all_of_it_is_counted(caplog):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with caplog.at_level(logging.DEBUG), listening(url, queue_size=10) as listener:
+        play(listener)
+        assert not listener.flush(0.05)
+        assert listener.dropped_count in (17, 16)
+    assert listener.dropped_count == 27
+    assert listener.sent_count == 0
+    assert "did not take events" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+def test_a_server_that_comes_back_gets_what_was_kept_and_is_told_what_was_not():
+    with server([503, 500, 429]) as place, listening(place.url, queue_size=10) as listener:
+        play(listener)
+        assert listener.flush(10)
+
+    events = [e for body in place.got for e in body["events"]]
+    assert events[-1]["event"] == "terminated"
+    assert place.got[-1]["dropped_count"] == listener.dropped_count
+    assert listener.sent_count + listener.dropped_count == 27
+
+
+def test_one_event_that_is_refused_costs_no_other():
+    with server([422]) as place, listening(place.url) as listener:
+        play(listener)
+        assert listener.flush(20)
+
+    assert sum(len(body["events"]) for body in place.got) == 27 - listener.dropped_count
+    assert listener.dropped_count <= 1
+
+
+def test_spark_never_waits_for_a_server_that_hangs():
+    hanging = threading.Event()
+    with server(delay=hanging) as place, listening(place.url, timeout_s=5.0) as listener:
+        began_s = time.perf_counter()
+        play(listener)
+        took_s = time.perf_counter() - began_s
+        hanging.set()
+        assert listener.flush(10)
+
+    # It hangs for as long as it is asked; 27 calls take milliseconds.
+    assert took_s < 1.0
+
+
+def test_an_event_that_cannot_be_read_is_counted_and_raises_nothing():
+    with server() as place, listening(place.url) as listener:
+        listener.onQueryProgress(SimpleNamespace(progress=None))
+        listener.onQueryStarted(None)
+        assert listener.dropped_count == 2
+
+
+@pytest.mark.parametrize("url", ["", "barrierscope:8050", "ftp://host", "http://u:p@host", "http://[::1", None])
+def test_an_address_that_is_none_is_logged_and_keeps_no_job_from_starting(url, caplog):
+    with listening(url) as listener:
+        play(listener)
+    assert listener.dropped_count == 27
+    assert "nothing is sent" in caplog.text
+
+
+def test_the_token_does_not_follow_a_redirect():
+    with server([302] * 3) as place, listening(place.url) as listener:
+        play(listener)
+        assert listener.flush(10)
+
+    assert len(place.headers) >= 4
+
+
+def test_while_a_batch_takes_long_it_says_that_the_query_runs(monkeypatch):
+    monkeypatch.setattr(module, "_ALIVE_EVERY_S", 0.05)
+    with server() as place, listening(place.url) as listener:
+        listener.onQueryStarted(SimpleNamespace(**recorded("b_windowed_hdfs")[0]))
+        until(lambda: any(e["event"] == "alive" for body in place.got for e in body["events"]), "a sign of life")
+    for body in place.got:
+        SparkPushIn.model_validate(body)
+
+
+def test_the_file_alone_beside_a_job_is_enough(tmp_path):
+    shutil.copy(module.__file__, tmp_path / "barrierscope_listener.py")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "for name in ('backend', 'collectors', 'dashboard', 'httpx', 'pydantic', 'structlog', 'orjson', 'aiohttp'):\n"
+        "    sys.modules[name] = None\n"
+        "from barrierscope_listener import BarrierscopeListener\n"
+        "made = BarrierscopeListener('http://127.0.0.1:1')\n"
+        "made.close(); print(made.dropped_count)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "0", done.stderr

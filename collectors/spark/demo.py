@@ -7,6 +7,7 @@ folder outlives it, so the next start is the same query in a new run.
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -105,13 +106,26 @@ def _session(folder: Path) -> Iterator[SparkSession]:
         session.stop()
 
 
+def _first_timestamp_ms(folder: Path) -> int:
+    """The time of the first row: of the first start, since the source goes on from it and takes no later one."""
+    kept = folder / "first-timestamp-ms"
+    try:
+        return int(kept.read_text())
+    except (OSError, ValueError):
+        # What went on without it cannot be gone on with.
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        first_ms = int(time.time() * 1000)
+        kept.write_text(str(first_ms))
+        return first_ms
+
+
 def _start(session: SparkSession, folder: Path) -> StreamingQuery:
     rows = (
         # As many rows each time, however long it was away: after a night there is nothing to catch up on.
         session.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", _ROWS_PER_BATCH)
         .option("numPartitions", 1)
-        .option("startTimestamp", int(time.time() * 1000))
+        .option("startTimestamp", _first_timestamp_ms(folder))
         .option("advanceMillisPerBatch", TRIGGER_MS)
         .load()
     )

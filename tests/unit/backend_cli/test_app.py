@@ -33,7 +33,7 @@ _GROUPS = {(), ("targets",), ("receivers",)}
 def test_every_subcommand_that_is_promised_is_there():
     assert {p[0] for p in _PATHS if p} == {
         *("up", "diagnose", "advise", "simulate", "targets", "version"),
-        *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "pipeline"),
+        *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "pipeline"),
     }
     assert {p[1] for p in _PATHS if p[:1] == ("targets",) and len(p) == 2} == {"add", "list", "test", "remove"}
 

@@ -122,7 +122,10 @@ _COLORS = {"aligned": ALIGNED, "unaligned": UNALIGNED}
 def _duration(checkpoint: CheckpointOut, now: datetime) -> float:
     if checkpoint.end_to_end_duration_ms is not None:
         return float(checkpoint.end_to_end_duration_ms)
-    if checkpoint.is_lost:
+    if checkpoint.failed_at is not None:
+        # It ended then, whenever it began.
+        now = checkpoint.failed_at
+    elif checkpoint.is_lost:
         # As far as it was seen.
         now = checkpoint.latest_ack_at or checkpoint.triggered_at
     return max(0.0, (now - checkpoint.triggered_at).total_seconds() * 1000)

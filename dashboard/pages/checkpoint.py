@@ -452,7 +452,7 @@ def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
                         html.H1(f"{found.kind.value.replace('-', ' ').capitalize()} {found.checkpoint_id}"),
                         status.checkpoint(found),
                         status.failure(found),
-                        status.mode(found.mode),
+                        *(() if found.batch is not None else (status.mode(found.mode),)),
                         html.Span(
                             text.instant(found.triggered_at, view.where),
                             className="hint",

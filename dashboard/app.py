@@ -14,7 +14,7 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes
 from dashboard.client import ApiClient
 from dashboard.components import cards, shell
-from dashboard.pages import alert, alerts, checkpoint, fleet, in_progress, job, targets, trend
+from dashboard.pages import advice, alert, alerts, checkpoint, fleet, in_progress, job, targets, trend
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
     app.layout = shell.shell(has_login=has_login)
     _register_shell(app)
     _register_service(app, client)
-    for page in (fleet, job, checkpoint, targets, alerts, alert):
+    for page in (fleet, job, checkpoint, targets, alerts, alert, advice):
         page.register(app, client)
     in_progress.register(app, client)
     trend.register(app, client)
@@ -143,7 +143,7 @@ def _register_shell(app: Dash) -> None:
         Input("url", "pathname"),
     )
     # A store a page: a callback with an output on two pages would be asked for on both.
-    for name in ("fleet", "job", "cp", "targets", "alerts", "alert", "runbook"):
+    for name in ("fleet", "job", "cp", "targets", "alerts", "alert", "runbook", "advice"):
         browser("title", [], Input(f"{name}-title", "data"))
     _register_twins(app)
 
@@ -165,6 +165,8 @@ def _register_shell(app: Dash) -> None:
                 return alert.layout(route)
             case "runbook":
                 return alert.runbook_layout(route)
+            case "advice":
+                return advice.layout(route)
             case _:
                 return _unknown()  # fmt: skip
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from backend.contracts import alerts as wire
 from backend.contracts import api
+from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut
 from backend.contracts.rollups import RollupHourOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 
@@ -155,6 +156,14 @@ class ApiClient:
         """Where alerts are sent."""
         return await self._get(f"receivers?limit={_LIST_LIMIT}", api.Page[wire.ReceiverOut])
 
+    async def advice(self, job: str) -> JobAdviceOut:
+        """What is advised on a job, and why not where nothing is."""
+        return await self._get(f"jobs/{_quote(job)}/advice", JobAdviceOut)
+
+    async def recommendations(self, job: str) -> api.Page[CardOut]:
+        """The newest of what was ever advised on it."""
+        return await self._get(f"jobs/{_quote(job)}/recommendations?limit=20", api.Page[CardOut])
+
     # --- writes ---------------------------------------------------------------------------------------------------
 
     async def test_target(self, target: api.TargetIn) -> api.TargetTestOut:
@@ -191,6 +200,20 @@ class ApiClient:
         """Send a test message."""
         answer = await self._request("POST", f"receivers/{_quote(receiver)}/test", None, _TEST_TIMEOUT_S)
         return _read(answer, wire.ReceiverTestOut)
+
+    async def accept_advice(self, job: str, card: str) -> CardOut:
+        """Say that the change will be made."""
+        return _read(await self._request("POST", _card_path(job, card, "accept"), None, _TIMEOUT_S), CardOut)
+
+    async def dismiss_advice(self, job: str, card: str, reason: str) -> CardOut:
+        """Say why it is not wanted."""
+        body = DismissIn(reason=reason)
+        return await self._send("POST", _card_path(job, card, "dismiss"), body, CardOut)
+
+    async def apply_advice(self, job: str, card: str) -> CardOut:
+        """Make the change on the target."""
+        answer = await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S)
+        return _read(answer, CardOut)
 
     # --- how ------------------------------------------------------------------------------------------------------
 
@@ -238,6 +261,10 @@ class ApiClient:
         if answer.is_success:
             return answer
         raise _refusal(answer)
+
+
+def _card_path(job: str, card: str, verb: str) -> str:
+    return f"jobs/{_quote(job)}/recommendations/{_quote(card)}/{verb}"
 
 
 def _path(job: str, run: str, checkpoint: int) -> str:

@@ -29,7 +29,7 @@ class Route:
     """Which page, of what."""
 
     page: str
-    """fleet, job, checkpoint, targets, alerts, alert, runbook or unknown."""
+    """fleet, job, advice, checkpoint, targets, alerts, alert, runbook or unknown."""
     job: str | None = None
     run: str | None = None
     checkpoint: int | None = None
@@ -60,6 +60,8 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
             return Route("runbook", rule=rule)
         case ["jobs", job]:
             return Route("job", job=job)
+        case ["jobs", job, "advice"]:
+            return Route("advice", job=job)
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
             return Route("checkpoint", job=job, run=run, checkpoint=int(number), selection=_selection(search))
         case _:
@@ -109,6 +111,11 @@ def runbook(rule: str) -> str:
 def job(job_id: str) -> str:
     """A job's page."""
     return f"{BASE}jobs/{_quote(job_id)}"
+
+
+def advice(job_id: str) -> str:
+    """Advice on a job."""
+    return f"{job(job_id)}/advice"
 
 
 def checkpoint(job_id: str, run_id: str, checkpoint_id: int) -> str:

@@ -444,6 +444,8 @@ def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
                         dcc.Link("Fleet", href=routes.fleet()),
                         " / ",
                         dcc.Link(found.job, href=routes.job(found.job_id)),
+                        " / ",
+                        dcc.Link("Advice on this job", href=routes.advice(found.job_id)),
                     ],
                     className="crumbs",
                 ),

@@ -38,6 +38,7 @@ _COLUMNS = [
     _right("p99", "p99", 78, "99th percentile of the end-to-end duration, 24 hours"),
     _column("phase", "Mostly in", "BsChip", 112, headerTooltip="the phase that most of the duration is spent in"),
     _column("mode", "Mode", "BsChip", 156),
+    _column("advice", "Advice", "BsChip", 96, headerTooltip="recommendations that wait for somebody"),
     _column("pressure", "Pressure", "BsShare", 92, headerTooltip="backpressure of the most backpressured vertex, now"),
     _column(
         "spark",
@@ -183,6 +184,8 @@ def row(job: JobOut) -> dict[str, object]:
         "mode_chip": None
         if job.mode is None
         else {"word": job.mode.replace("-", " "), "swatch": f"mode-{job.mode}", "hint": None},
+        "advice": job.open_advice_count,
+        "advice_chip": _advice(job.open_advice_count),
         "pressure": job.backpressured_max_ratio,
         "pressure_text": text.percent(job.backpressured_max_ratio),
         "spark": [[p.duration_ms, p.status.value] for p in job.sparkline],
@@ -198,6 +201,12 @@ def _alerts_badge(job: JobOut) -> dict[str, str] | None:
         return None
     tone = "bad" if job.alerts_severity == "critical" else "warn"
     return _badge(str(job.alerts_firing_count), "bolt", tone, f"{job.alerts_firing_count} alerts fire")
+
+
+def _advice(count: int) -> dict[str, str]:
+    if count:
+        return {"word": f"{count} open", "swatch": "advice-open", "hint": "recommendations that wait for somebody"}
+    return {"word": "none", "swatch": "advice-none", "hint": "nothing is advised"}
 
 
 def _badge(word: str, icon: str, tone: str, hint: str) -> dict[str, str]:

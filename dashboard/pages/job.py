@@ -196,11 +196,14 @@ def _progress_target(job: JobDetailOut, checkpoints: Page[CheckpointOut]) -> dic
 
 
 def _head(job: JobDetailOut) -> list[Component]:
-    chips = [
+    chips: list[Component] = [
         status.health(job.health),
         *(() if job.engine is Engine.SPARK else (status.mode(job.mode),)),
         html.Span(f"{job.engine.value}: {job.run.engine_state.lower()}", className="chip", title="engine and state"),
     ]
+    number = job.open_advice_count
+    words = f"Advice ({number})" if number else "Advice"
+    chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="what is worth changing on this job"))
     if job.target_state != "ok":
         chips.append(status.badge(f"target {job.target_state}: old data", "warning", "bad"))
     return [

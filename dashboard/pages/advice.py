@@ -385,7 +385,7 @@ def _actions(card: CardOut) -> Component:
             className="button primary",
         )
         parts.insert(0, button)
-    return html.Div(parts, className="form-row advice-actions")
+    return html.Div(parts, className="advice-actions")
 
 
 def _list(title: str, items: Sequence[Component | str]) -> Component:

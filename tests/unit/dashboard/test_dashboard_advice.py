@@ -1,0 +1,69 @@
+"""The page of advice: what is predicted is labelled, what was measured stands beside it, every checkpoint is a link."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from backend.api import examples
+from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
+from backend.domain.advice import AdviceState, Metric
+from dashboard import routes
+from dashboard.pages import advice, fleet
+
+
+def shown(card) -> str:
+    return repr(advice._card(card, UTC))
+
+
+def test_the_address_of_the_page_is_found_again():
+    route = routes.parse(routes.advice("j/ 1"))
+
+    assert (route.page, route.job) == ("advice", "j/ 1")
+
+
+def test_a_new_card_shows_the_diff_the_prediction_and_what_can_be_done():
+    page = shown(examples.CARD)
+
+    assert "- execution.checkpointing.unaligned.enabled: false" in page
+    assert "+ execution.checkpointing.aligned-checkpoint-timeout: 200 ms" in page
+    assert "predicted" in page
+    assert "202 ms to 441 ms" in page
+    assert "advice-dismiss" in page
+    assert "advice-apply" not in page, "Flink's settings are changed by a restart, which is the operator's"
+    assert routes.checkpoint(examples.CARD.job_id, examples.CARD.run_id, 412) in page
+
+
+def test_where_settings_change_while_the_job_runs_it_can_be_applied():
+    assert "advice-apply" in shown(examples.CARD.model_copy(update={"can_apply": True}))
+
+
+def test_once_applied_the_measured_values_stand_beside_the_predicted_ones():
+    interval = IntervalOut(value=228, low=202, high=441)
+    rows = [
+        MeasuredOut(
+            metric=Metric.DURATION, unit="ms", predicted=interval, measured=value, is_inside=inside, checkpoint_count=5
+        )
+        for value, inside in ((231, True), (900, False))
+    ]
+    update = {"state": AdviceState.VERIFIED, "measured": tuple(rows), "measured_ids": (413,)}
+    page = shown(examples.CARD.model_copy(update=update))
+
+    assert "231 ms" in page
+    assert "inside the interval" in page
+    assert "outside the interval" in page
+    assert "advice-dismiss" not in page
+
+
+def test_silence_says_why_and_which_rule():
+    found: JobAdviceOut = examples.JOB_ADVICE
+    parts = repr(advice._cards(found, UTC))
+
+    assert "persist no in-flight data" in parts
+    assert "R-CAP-1" in parts
+
+
+def test_the_fleet_says_how_many_wait():
+    row = fleet.row(examples.JOB.model_copy(update={"open_advice_count": 2}))
+
+    assert row["advice"] == 2
+    assert row["advice_chip"]["word"] == "2 open"

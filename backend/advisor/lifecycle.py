@@ -30,7 +30,7 @@ ROLLED_BACK_FOR = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A recommendation as it was given, and what became of it so far. Instants are the engine's clock."""
+    """A recommendation as it was given, and what became of it so far. Instants are our clock."""
 
     state: AdviceState
     created_at: datetime
@@ -43,7 +43,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is known of the job now. ``settings_since`` is when the settings in force were first seen."""
+    """What is known of the job now. ``settings_since`` is when the settings in force were first seen.
+
+    ``checkpoints`` are those taken under these settings.
+    """
 
     now: datetime
     config: CheckpointConfig | None
@@ -116,10 +119,7 @@ def is_suppressed(state: AdviceState, decided_at: datetime, before: Setting, now
 
 
 def _verified(card: Card, seen: Observed) -> Step | None:
-    since = card.applied_at
-    if since is None:
-        return None
-    after = [c for c in seen.checkpoints if c.triggered_at >= since and _counts(c)]
+    after = [c for c in seen.checkpoints if _counts(c)]
     if len(after) < VERIFY_MIN_COUNT:
         return None
     found = tuple(

@@ -7,7 +7,6 @@ older than the verdict beside it, and a job nobody looks at is followed all the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import cast
 from urllib.parse import urlsplit
@@ -200,12 +199,14 @@ class AdviceService:
         advice = case.finding.advice
         silence = next((s.reason for s in advice.silences if s.topic is card.topic), "something else is advised")
         is_given = any(r.kind == card.kind for r in advice.recommendations)
-        offset = timedelta(milliseconds=case.record.clock_offset_ms or 0)
+        settings = case.finding.settings
         seen = Observed(
             now=self._clock.now(),
             config=case.shape.config,
-            settings_since=case.finding.settings_since,
-            checkpoints=[replace(h.header, triggered_at=h.header.triggered_at - offset) for h in case.headers],
+            settings_since=None if settings is None else settings.seen_at,
+            checkpoints=[
+                h.header for h in case.headers if settings is None or h.header.triggered_at >= settings.first_trigger_at
+            ],
             is_given=is_given,
             why_not=silence,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import anyio.to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -40,13 +40,22 @@ _PRESSURE_WINDOW = timedelta(seconds=150)
 _PRESSURE_NEAR = timedelta(seconds=60)
 _LOOK_BACK = timedelta(days=8)
 _KEPT_S = 300.0
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsTaken:
+    """When settings were first seen in force (our clock), and the first trigger under them (the engine's)."""
+
+    seen_at: datetime
+    first_trigger_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What the analysis says of one job, and how many terminal checkpoints it could look at; and what is advised.
 
-    ``settings_since``: when the settings in force were first seen, where they changed while the job ran.
+    ``settings``: since when those in force are, where they changed while the job ran.
     """
 
     diagnosis: Diagnosis
@@ -54,7 +63,7 @@ class Finding:
     backpressured_max_ratio: float | None
     checkpoint_count: int
     advice: Advice
-    settings_since: datetime | None
+    settings: SettingsTaken | None
     interval_ms: int | None = None
     """Spark: the trigger's interval, told by the job or learned from its batches."""
 
@@ -76,6 +85,19 @@ class JobCase:
 
 
 _Token = tuple[object, ...]
+
+
+def settings_taken_at(records: Sequence[CheckpointRecord], changed_at: datetime | None) -> SettingsTaken | None:
+    """From which trigger on checkpoints were taken under the settings in force, seen first at ``changed_at``.
+
+    The engine's clock and ours may lie apart, and drift: what tells is which checkpoints were seen to end after the
+    change was. The first of these may have begun before it.
+    """
+    if changed_at is None:
+        return None
+    ended = [r for r in records if r.header.status.is_terminal and r.observed_at > changed_at]
+    first = min((r.header.triggered_at for r in ended[1:]), default=_NEVER)
+    return SettingsTaken(changed_at, first)
 
 
 def is_lost(record: CheckpointRecord, run: RunRecord) -> bool:
@@ -104,7 +126,9 @@ class EvidenceReader:
         if stale:
             evidence = await _evidence(connection, stale, headers, shapes, read_at, self._clock.now())
             changed = await settings_since(connection, [r.run.id for r in stale])
-            asked = {r.id: (evidence[r.id], r, changed.get(r.run.id)) for r in stale}
+            asked = {
+                r.id: (evidence[r.id], r, settings_taken_at(headers[r.run.id], changed.get(r.run.id))) for r in stale
+            }
             # Thinking takes some milliseconds a job: not on the loop that answers requests.
             for job_id, finding in (await anyio.to_thread.run_sync(_findings, asked)).items():
                 self._kept[job_id] = (tokens[job_id], self._clock.monotonic_s(), finding)
@@ -207,14 +231,14 @@ async def _newest_readings(connection: AsyncConnection, read_at: Mapping[str, da
     return await readings_since(connection, {run: at - _PRESSURE_WINDOW for run, at in read_at.items()})
 
 
-_Asked = tuple[JobEvidence, JobRecord, datetime | None]
+_Asked = tuple[JobEvidence, JobRecord, SettingsTaken | None]
 
 
 def _findings(asked: Mapping[JobId, _Asked]) -> dict[JobId, Finding]:
     return {job_id: _finding(*one) for job_id, one in asked.items()}
 
 
-def _finding(evidence: JobEvidence, record: JobRecord, settings_changed_at: datetime | None) -> Finding:
+def _finding(evidence: JobEvidence, record: JobRecord, settings: SettingsTaken | None) -> Finding:
     completed = [c for c in evidence.checkpoints if c.header.status is CheckpointStatus.COMPLETED and c.details]
     path = None
     if completed:
@@ -234,8 +258,7 @@ def _finding(evidence: JobEvidence, record: JobRecord, settings_changed_at: date
             evidence,
             engine=record.run.engine,
             version=record.engine_version,
-            # Checkpoints are dated by the engine's clock.
-            settings_since=None if settings_changed_at is None else record.engine_now(settings_changed_at),
+            settings_since=None if settings is None else settings.first_trigger_at,
         ),
-        settings_since=settings_changed_at,
+        settings=settings,
     )

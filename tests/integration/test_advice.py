@@ -58,7 +58,8 @@ class Target:
     async def report_timed(self, count, duration_ms=230, persisted=270_000):
         """The advised settings, and then checkpoints under them."""
         await self.report(TIMED, at=START + timedelta(seconds=90))
-        run = [persisting(quick(n, duration_ms), persisted) for n in range(19, 19 + count)]
+        # The first may have begun before the change: it does not count.
+        run = [persisting(quick(n, duration_ms), persisted) for n in range(18, 19 + count)]
         await self.report(TIMED, run, at=START + timedelta(seconds=90 + 10 * count))
 
 
@@ -248,3 +249,18 @@ async def test_unknown_ids_are_problems(client, target):
         answer = await client.get(path)
         assert answer.status_code == 404
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_target_whose_clock_falls_behind_is_verified_all_the_same(client, target):
+    """Its checkpoints are dated minutes before the change was seen; that they ended after it is what tells."""
+    await target.report_slow()
+    root = await root_of(client)
+    await get(client, f"{root}/advice")
+    await target.report(TIMED, at=START + timedelta(seconds=400))
+    run = [persisting(quick(n, 230), 270_000) for n in range(18, 24)]
+    await target.report(TIMED, run, at=START + timedelta(seconds=460))
+    await get(client, f"{root}/advice")
+    (card,) = (await get(client, f"{root}/advice")).cards
+
+    assert card.state is AdviceState.VERIFIED
+    assert card.measured_ids == (19, 20, 21, 22, 23)

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from backend.api import server
 from collectors.probe import probe
+from collectors.settings import change_settings
 from dashboard.role import create_app
 from tests.support.browsing import chromium, launched, opened
 from tests.support.running_up import free_port
@@ -65,6 +66,8 @@ def _service(token):
         retention_max_size_mib=2048,
         create_dashboard=create_app,
         probe=probe,
+        alerting=server.AlertingOptions(),
+        change_settings=change_settings,
     )
     with _serving(app, port):
         yield port

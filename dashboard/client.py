@@ -21,6 +21,9 @@ from pydantic import BaseModel, ValidationError
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut
+from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.barriers import BarriersOut
+from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 
@@ -105,22 +108,22 @@ class ApiClient:
         """A job's hours of the last 7 days."""
         return await self._get(f"jobs/{_quote(job)}/rollups?limit={_LIST_LIMIT}", api.Page[RollupHourOut])
 
-    async def backpressure(self, job: str) -> api.BackpressureOut:
+    async def backpressure(self, job: str) -> BackpressureOut:
         """The latest reading of each vertex."""
-        return await self._get(f"jobs/{_quote(job)}/backpressure", api.BackpressureOut)
+        return await self._get(f"jobs/{_quote(job)}/backpressure", BackpressureOut)
 
     async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:
         """One checkpoint down to its subtasks."""
         return await self._kept_get(_path(job, run, checkpoint), api.CheckpointDetailOut)
 
-    async def progress(self, job: str, run: str, checkpoint: int) -> api.ProgressOut:
+    async def progress(self, job: str, run: str, checkpoint: int) -> ProgressOut:
         """How far one checkpoint has come."""
-        return await self._get(_path(job, run, checkpoint) + "/progress", api.ProgressOut)
+        return await self._get(_path(job, run, checkpoint) + "/progress", ProgressOut)
 
-    async def barriers(self, job: str, run: str, checkpoint: int, *, is_over: bool) -> api.BarriersOut:
+    async def barriers(self, job: str, run: str, checkpoint: int, *, is_over: bool) -> BarriersOut:
         """Barrier events of one checkpoint; those of one in progress are kept only within a refresh."""
         kept_s = _KEPT_S if is_over else _KEPT_OPEN_S
-        return await self._kept_get(_path(job, run, checkpoint) + "/barriers", api.BarriersOut, kept_s)
+        return await self._kept_get(_path(job, run, checkpoint) + "/barriers", BarriersOut, kept_s)
 
     async def alerts(
         self, *, states: Sequence[str] = (), job: str | None = None, limit: int = _LIST_LIMIT

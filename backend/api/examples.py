@@ -6,6 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from backend.contracts import advice, api, spark
+from backend.contracts.backpressure import BackpressureOut, VertexPressureOut
+from backend.contracts.barriers import BarrierEventOut, BarriersOut
+from backend.contracts.progress import AckPointOut, PendingOut, ProgressOut
 from backend.domain.advice import AdviceState, Metric, Mode, Topic
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
@@ -211,7 +214,7 @@ CHECKPOINT_DETAIL: Final = api.CheckpointDetailOut(
     next_id=_CHECKPOINT_ID + 1,
     observed_at=_AT,
 )
-PROGRESS: Final = api.ProgressOut(
+PROGRESS: Final = ProgressOut(
     job_id=_JOB,
     run_id=_RUN,
     checkpoint_id=_CHECKPOINT_ID + 1,
@@ -225,7 +228,7 @@ PROGRESS: Final = api.ProgressOut(
     judgement="progressing",
     judgement_rule="2 of 4 acknowledged after 9 s, within 62 s: what the last 10 checkpoints took, with allowance",
     waiting_on=[
-        api.PendingOut(
+        PendingOut(
             vertex_id=_SINK,
             vertex=_SINK_NAME,
             acknowledged=0,
@@ -237,21 +240,21 @@ PROGRESS: Final = api.ProgressOut(
             queued_bytes=6_291_456,
         )
     ],
-    acks=[api.AckPointOut(elapsed_ms=30, acknowledged=1), api.AckPointOut(elapsed_ms=31, acknowledged=2)],
+    acks=[AckPointOut(elapsed_ms=30, acknowledged=1), AckPointOut(elapsed_ms=31, acknowledged=2)],
     typical_duration_ms=41_200,
     queued_bytes=6_291_456,
     as_of=_AT,
 )
-BARRIERS: Final = api.BarriersOut(
+BARRIERS: Final = BarriersOut(
     basis=Basis.RECONSTRUCTED,
     events=[
-        api.BarrierEventOut(kind=BarrierEventKind.BARRIER_RECEIVED, vertex_id=_SOURCE, subtask=0, at_ms=4.0, lamport=0)
+        BarrierEventOut(kind=BarrierEventKind.BARRIER_RECEIVED, vertex_id=_SOURCE, subtask=0, at_ms=4.0, lamport=0)
     ],
     note="reconstructed from what this engine's REST reports of each subtask",
 )
-BACKPRESSURE: Final = api.BackpressureOut(
+BACKPRESSURE: Final = BackpressureOut(
     vertices=[
-        api.VertexPressureOut(
+        VertexPressureOut(
             vertex_id=_SINK,
             vertex=_SINK_NAME,
             observed_at=_AT,

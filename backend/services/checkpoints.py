@@ -16,6 +16,7 @@ from backend.analysis.health import slow_limit_ms
 from backend.analysis.phases import checkpoint_phases
 from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
+from backend.contracts.barriers import BarrierChannelOut, BarrierEventOut, BarriersOut
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
@@ -161,7 +162,7 @@ class CheckpointService:
         _, verdict = await anyio.to_thread.run_sync(_judge, opened)
         return verdict_out(verdict)
 
-    async def barriers(self, key: CheckpointKey) -> api.BarriersOut:
+    async def barriers(self, key: CheckpointKey) -> BarriersOut:
         """Barrier events: measured where the engine reports them, else what its REST allows to reconstruct.
 
         Raises:
@@ -173,11 +174,11 @@ class CheckpointService:
             events = await barriers_of(connection, opened.record.place)
         if events is None:
             found = reconstructed_events(opened.checkpoint, opened.evidence, opened.late)
-            return api.BarriersOut(basis=Basis.RECONSTRUCTED, events=found, note=_NOT_MEASURED)
-        return api.BarriersOut(
+            return BarriersOut(basis=Basis.RECONSTRUCTED, events=found, note=_NOT_MEASURED)
+        return BarriersOut(
             basis=Basis.MEASURED,
             events=[
-                api.BarrierEventOut(
+                BarrierEventOut(
                     kind=e.kind,
                     vertex_id=e.vertex_id,
                     subtask=e.subtask,
@@ -185,7 +186,7 @@ class CheckpointService:
                     lamport=e.lamport,
                     channel=None
                     if e.channel is None
-                    else api.BarrierChannelOut(
+                    else BarrierChannelOut(
                         source=e.channel.source,
                         target=e.channel.target,
                         source_subtask=e.channel.source_subtask,

@@ -10,6 +10,7 @@ from typing import cast
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import api
+from backend.contracts.backpressure import BackpressureOut, PressurePointOut, VertexPressureOut
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
@@ -123,7 +124,7 @@ class JobService:
         ]
         return api.Page[api.JobEventOut](items=found, next=following, as_of=self._clock.now())
 
-    async def backpressure(self, job_id: str, wanted: TimeRange) -> api.BackpressureOut:
+    async def backpressure(self, job_id: str, wanted: TimeRange) -> BackpressureOut:
         """The latest reading of each vertex, and means along a range where one is asked for.
 
         Raises:
@@ -143,10 +144,10 @@ class JobService:
             if wanted.since is not None or wanted.until is not None:
                 since, until = _bounded(wanted, now)
                 points = await series(connection, [run_id], since, until, limit=_SERIES_POINTS_MAX)
-        return api.BackpressureOut(
+        return BackpressureOut(
             vertices=latest_pressure(shapes[run_id].topology, readings),
             series=[
-                api.PressurePointOut(
+                PressurePointOut(
                     at=p.at,
                     vertex_id=p.vertex_id,
                     busy_ratio=p.busy_ratio,
@@ -172,7 +173,7 @@ def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
     )
 
 
-def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> list[api.VertexPressureOut]:
+def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> list[VertexPressureOut]:
     """The latest of ``readings`` (oldest first) of each vertex, sources first, with rates since the one before."""
     latest: dict[VertexId, VertexPressure] = {}
     before: dict[VertexId, VertexPressure] = {}
@@ -185,8 +186,8 @@ def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> l
     return [_pressure_out(names.get(v, v), latest[v], before.get(v)) for v in order]
 
 
-def _pressure_out(name: str, now: VertexPressure, before: VertexPressure | None) -> api.VertexPressureOut:
-    return api.VertexPressureOut(
+def _pressure_out(name: str, now: VertexPressure, before: VertexPressure | None) -> VertexPressureOut:
+    return VertexPressureOut(
         vertex_id=now.vertex_id,
         vertex=name,
         observed_at=now.observed_at,

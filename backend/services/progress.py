@@ -23,7 +23,7 @@ from backend.analysis.progress import (
     judge,
 )
 from backend.analysis.verdict import checkpoint_verdict
-from backend.contracts import api
+from backend.contracts.progress import AckPointOut, PendingOut, ProgressOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.ids import VertexId
@@ -47,7 +47,7 @@ class ProgressService:
         self._clock = clock
         self._checkpoints = checkpoints
 
-    async def of(self, key: CheckpointKey) -> api.ProgressOut:
+    async def of(self, key: CheckpointKey) -> ProgressOut:
         """How far one checkpoint has come.
 
         Raises:
@@ -69,7 +69,7 @@ class _Waiting:
     pending: tuple[int, ...]
 
 
-def _progress(opened: Opened, now: datetime) -> api.ProgressOut:
+def _progress(opened: Opened, now: datetime) -> ProgressOut:
     header, config = opened.record.header, opened.evidence.config
     curves = [
         curve
@@ -85,7 +85,7 @@ def _progress(opened: Opened, now: datetime) -> api.ProgressOut:
     is_open = not header.status.is_terminal
     acknowledged = max([header.acknowledged_count, *(a.acknowledged for a in acks)])
     judgement = _judgement(opened, curves, elapsed_ms, acknowledged, timeout_ms)
-    return api.ProgressOut(
+    return ProgressOut(
         job_id=opened.job.id,
         run_id=opened.run.id,
         checkpoint_id=header.checkpoint_id,
@@ -147,21 +147,21 @@ def _since_trigger_ms(opened: Opened, at: datetime) -> int:
     return max(0, round((opened.job.engine_now(at) - opened.record.header.triggered_at) / timedelta(milliseconds=1)))
 
 
-def _acks(opened: Opened) -> list[api.AckPointOut]:
+def _acks(opened: Opened) -> list[AckPointOut]:
     """The curve: from the subtasks' own times where they are all told, else as it was seen from poll to poll."""
     times = sorted(max(0, v) for d in opened.checkpoint.details for v in d.ack_delay_ms if v is not None)
     is_told = len(times) >= opened.record.header.acknowledged_count
     seen = opened.live.points if opened.live is not None else ()
     if times and is_told and (not seen or len(times) >= max(count for _, count in seen)):
         return _points(times)
-    return [api.AckPointOut(elapsed_ms=_since_trigger_ms(opened, at), acknowledged=count) for at, count in seen]
+    return [AckPointOut(elapsed_ms=_since_trigger_ms(opened, at), acknowledged=count) for at, count in seen]
 
 
-def _points(acks_ms: Sequence[int]) -> list[api.AckPointOut]:
-    return [api.AckPointOut(elapsed_ms=at_ms, acknowledged=i) for i, at_ms in enumerate(acks_ms, start=1)]
+def _points(acks_ms: Sequence[int]) -> list[AckPointOut]:
+    return [AckPointOut(elapsed_ms=at_ms, acknowledged=i) for i, at_ms in enumerate(acks_ms, start=1)]
 
 
-def _thinned(points: list[api.AckPointOut]) -> list[api.AckPointOut]:
+def _thinned(points: list[AckPointOut]) -> list[AckPointOut]:
     if len(points) <= _CURVE_POINTS_MAX:
         return points
     last = len(points) - 1
@@ -169,7 +169,7 @@ def _thinned(points: list[api.AckPointOut]) -> list[api.AckPointOut]:
     return [points[i] for i in chosen]
 
 
-def _waiting_on(opened: Opened) -> list[api.PendingOut]:
+def _waiting_on(opened: Opened) -> list[PendingOut]:
     """Whom it waits for: the verdict's vertex first, then from the sources down, since late is not guilty."""
     waiting = list(_waiting(opened))
     if not waiting:
@@ -207,11 +207,11 @@ def _parallelism(opened: Opened, vertex_id: VertexId, pending: Sequence[int]) ->
     return vertex.parallelism if vertex is not None else len(pending)
 
 
-def _pending_out(opened: Opened, waiting: _Waiting, newest: Mapping[VertexId, VertexPressure]) -> api.PendingOut:
+def _pending_out(opened: Opened, waiting: _Waiting, newest: Mapping[VertexId, VertexPressure]) -> PendingOut:
     v = waiting.vertex_id
     first_ms = {b.subtask: b.start_delay_ms for b in opened.late if b.vertex_id == v}
     aligning = dict(opened.live.progress.alignment_running_ms).get(v, ()) if opened.live is not None else ()
-    return api.PendingOut(
+    return PendingOut(
         vertex_id=v,
         vertex=opened.evidence.vertex_name(v),
         acknowledged=waiting.total - len(waiting.pending),

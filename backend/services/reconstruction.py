@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.phases import SubtaskPhases, checkpoint_phases
-from backend.contracts import api
+from backend.contracts.barriers import BarrierEventOut
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.ids import VertexId
@@ -17,7 +17,7 @@ from backend.domain.ids import VertexId
 
 def reconstructed_events(
     checkpoint: Checkpoint, evidence: JobEvidence, late: Sequence[LateBarrier]
-) -> list[api.BarrierEventOut]:
+) -> list[BarrierEventOut]:
     """Events in the order of their times; of one instant, in the order of the graph and then of the phases."""
     phases = checkpoint_phases(checkpoint, evidence.config, late)
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
@@ -29,7 +29,7 @@ def reconstructed_events(
                 found.append((at_ms, order.get(vertex_id, len(order)), subtask.subtask, step, kind, vertex_id))
     found.sort(key=lambda e: e[:4])
     return [
-        api.BarrierEventOut(kind=kind, vertex_id=vertex_id, subtask=subtask, at_ms=float(at_ms), lamport=i)
+        BarrierEventOut(kind=kind, vertex_id=vertex_id, subtask=subtask, at_ms=float(at_ms), lamport=i)
         for i, (at_ms, _, subtask, _, kind, vertex_id) in enumerate(found)
     ]
 

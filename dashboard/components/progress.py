@@ -10,7 +10,7 @@ from datetime import timedelta
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import PendingOut, ProgressOut
+from backend.contracts.progress import PendingOut, ProgressOut
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs

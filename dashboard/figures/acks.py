@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.contracts.api import AckPointOut, ProgressOut
+from backend.contracts.progress import AckPointOut, ProgressOut
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, layout, note, ticks_ms
 from dashboard.palette import ACKED, UNALIGNED, Theme

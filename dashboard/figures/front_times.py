@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backend.contracts.api import BarriersOut, CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
+from backend.contracts.api import CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
+from backend.contracts.barriers import BarriersOut
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.verdict import Basis, VerdictKind
 from dashboard import text

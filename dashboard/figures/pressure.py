@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.contracts.api import BackpressureOut, VertexPressureOut
+from backend.contracts.backpressure import BackpressureOut, VertexPressureOut
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout
 from dashboard.palette import IN_TRANSIT, Theme

@@ -13,7 +13,8 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, 
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.api import BarriersOut, CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
+from backend.contracts.api import CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
+from backend.contracts.barriers import BarriersOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from backend.domain.observation import Engine

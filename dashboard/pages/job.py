@@ -10,7 +10,8 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.api import BackpressureOut, CheckpointOut, JobDetailOut, JobEventOut, Page
+from backend.contracts.api import CheckpointOut, JobDetailOut, JobEventOut, Page
+from backend.contracts.backpressure import BackpressureOut
 from backend.domain.observation import Engine
 from backend.domain.verdict import Basis
 from dashboard import routes, text

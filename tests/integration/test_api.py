@@ -8,6 +8,9 @@ from datetime import timedelta
 import pytest
 
 from backend.contracts import api
+from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.barriers import BarriersOut
+from backend.contracts.progress import ProgressOut
 from backend.services.targets import TargetRules
 from backend.store.engine import create_store_engine
 from tests.support.observations import (
@@ -130,7 +133,7 @@ async def test_the_room_of_an_open_checkpoint_says_whom_it_waits_for(client, wri
     triggered = NOW - timedelta(hours=1) + timedelta(seconds=40)
     clock.at = triggered + timedelta(seconds=25)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4/progress"
-    found = await _get(client, path, api.ProgressOut)
+    found = await _get(client, path, ProgressOut)
 
     assert (found.elapsed_ms, found.remaining_ms, found.timeout_ms) == (25_000, 35_000, 60_000)
     assert (found.acknowledged, found.total) == (4, 6)
@@ -153,13 +156,13 @@ async def test_how_long_it_has_run_is_told_on_the_engines_clock(client, writer, 
     clock.at = NOW - timedelta(hours=1) + timedelta(seconds=40 + 25)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4/progress"
 
-    assert (await _get(client, path, api.ProgressOut)).elapsed_ms == 5_000
+    assert (await _get(client, path, ProgressOut)).elapsed_ms == 5_000
 
 
 async def test_of_a_completed_checkpoint_the_room_has_the_whole_curve_and_waits_for_nobody(client, written):
     row = await _the_job(client)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/3/progress"
-    found = await _get(client, path, api.ProgressOut)
+    found = await _get(client, path, ProgressOut)
 
     assert (found.judgement, found.elapsed_ms, found.remaining_ms) == ("ended", 303, None)
     assert found.waiting_on == []
@@ -171,7 +174,7 @@ async def test_of_a_completed_checkpoint_the_room_has_the_whole_curve_and_waits_
 async def test_of_a_failed_checkpoint_the_room_says_who_never_came(client, written):
     row = await _the_job(client)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/2/progress"
-    found = await _get(client, path, api.ProgressOut)
+    found = await _get(client, path, ProgressOut)
 
     assert [(w.vertex, w.pending) for w in found.waiting_on] == [("Sink: ledger", [1])]
     assert found.queued_bytes is None
@@ -188,7 +191,7 @@ async def test_a_checkpoint_that_its_run_left_open_is_lost_and_no_longer_in_prog
     assert row.in_progress_checkpoint_id is None
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4"
     assert (await _get(client, path, api.CheckpointDetailOut)).is_lost
-    assert (await _get(client, f"{path}/progress", api.ProgressOut)).judgement == "ended"
+    assert (await _get(client, f"{path}/progress", ProgressOut)).judgement == "ended"
 
 
 async def test_barriers_are_measured_where_they_were_told_and_reconstructed_where_not(client, writer, target):
@@ -197,12 +200,12 @@ async def test_barriers_are_measured_where_they_were_told_and_reconstructed_wher
     row = await _the_job(client)
     root = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints"
 
-    measured = await _get(client, f"{root}/1/barriers", api.BarriersOut)
+    measured = await _get(client, f"{root}/1/barriers", BarriersOut)
     assert measured.basis == "measured"
     assert [(e.at_ms, e.lamport, e.channel is None) for e in measured.events] == [
         (1.5 * i, i, i % 2 == 0) for i in range(6)
     ]
-    reconstructed = await _get(client, f"{root}/2/barriers", api.BarriersOut)
+    reconstructed = await _get(client, f"{root}/2/barriers", BarriersOut)
     assert reconstructed.basis == "reconstructed"
     assert all(e.channel is None for e in reconstructed.events)
     acked = [e for e in reconstructed.events if e.kind == "acked" and e.vertex_id == SINK]
@@ -225,7 +228,7 @@ async def test_the_jobs_verdict_is_that_of_its_row(client, written):
 async def test_backpressure_is_the_latest_and_a_series_where_a_range_is_asked(client, written):
     row = await _the_job(client)
     path = f"/api/v1/jobs/{row.id}/backpressure"
-    latest = await _get(client, path, api.BackpressureOut)
+    latest = await _get(client, path, BackpressureOut)
 
     assert [v.vertex for v in latest.vertices] == ["Source: orders", "Sink: ledger"]
     assert latest.vertices[1].busy_ratio == [1.0, 1.0, None]
@@ -233,7 +236,7 @@ async def test_backpressure_is_the_latest_and_a_series_where_a_range_is_asked(cl
     assert latest.series == []
     since = (NOW - timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
     until = (NOW + timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
-    ranged = await _get(client, f"{path}?from={since}&to={until}", api.BackpressureOut)
+    ranged = await _get(client, f"{path}?from={since}&to={until}", BackpressureOut)
     assert {(p.vertex_id, p.busy_ratio, p.queued_bytes) for p in ranged.series} == {
         (SOURCE, 0.5, 1 << 40),
         (SINK, 1.0, 1 << 40),

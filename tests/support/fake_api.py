@@ -20,6 +20,9 @@ from urllib.parse import unquote
 import httpx
 
 from backend.contracts import api
+from backend.contracts.backpressure import BackpressureOut, VertexPressureOut
+from backend.contracts.barriers import BarrierChannelOut, BarrierEventOut, BarriersOut
+from backend.contracts.progress import AckPointOut, PendingOut, ProgressOut
 from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
@@ -101,7 +104,7 @@ class FakeApi:
             case "GET", ["jobs", job, "rollups"]:
                 return api.Page[RollupHourOut](items=_hours(self._job(job).checkpoints), as_of=now)
             case "GET", ["jobs", job, "backpressure"]:
-                return api.BackpressureOut(vertices=self._job(job).pressure, as_of=now)
+                return BackpressureOut(vertices=self._job(job).pressure, as_of=now)
             case "GET", ["jobs", job, "runs", _, "checkpoints", number]:
                 return self._checkpoint(job, int(number))
             case "GET", ["jobs", job, "runs", _, "checkpoints", number, "progress"]:
@@ -276,7 +279,7 @@ class FakeApi:
         }
         return full.model_copy(update=update)
 
-    def _progress(self, job: str, number: int) -> api.ProgressOut:
+    def _progress(self, job: str, number: int) -> ProgressOut:
         checkpoint = self._checkpoint(job, number)
         now = self._now()
         is_open = not checkpoint.status.is_terminal
@@ -288,7 +291,7 @@ class FakeApi:
         times = sorted(s.ack_ms for v in checkpoint.vertices for s in v.subtasks if s.ack_ms is not None)
         past = [c for c in self._job(job).checkpoints if c.checkpoint_id != number][-8:]
         is_slow = elapsed_ms > 4_000
-        return api.ProgressOut(
+        return ProgressOut(
             job_id=job,
             run_id=checkpoint.run_id,
             checkpoint_id=number,
@@ -304,7 +307,7 @@ class FakeApi:
             if is_open
             else "The checkpoint is over.",
             waiting_on=[_waiting(v) for v in reversed(checkpoint.vertices) if v.acknowledged_count < v.subtask_count],
-            acks=[api.AckPointOut(elapsed_ms=t, acknowledged=i + 1) for i, t in enumerate(times)],
+            acks=[AckPointOut(elapsed_ms=t, acknowledged=i + 1) for i, t in enumerate(times)],
             past_acks=[_ack_curve(c) for c in past],
             typical_duration_ms=6_900.0,
             queued_bytes=4_812_000 if job == "jruntime" else None,
@@ -452,8 +455,8 @@ class FakeApi:
             ),
         )
 
-    def _pressure(self, id_: str, name: str, busy: list[float], pressed: list[float]) -> api.VertexPressureOut:
-        return api.VertexPressureOut(
+    def _pressure(self, id_: str, name: str, busy: list[float], pressed: list[float]) -> VertexPressureOut:
+        return VertexPressureOut(
             vertex_id=id_,
             vertex=name,
             observed_at=self._began,
@@ -482,7 +485,7 @@ class _Job:
         self,
         detail: api.JobDetailOut,
         checkpoints: list[api.CheckpointDetailOut],
-        pressure: list[api.VertexPressureOut],
+        pressure: list[VertexPressureOut],
         events: list[api.JobEventOut],
     ) -> None:
         self.detail = detail
@@ -758,9 +761,9 @@ def _vertex(id_: str, name: str, layer: int, parallelism: int) -> api.VertexOut:
     )
 
 
-def _waiting(v: api.VertexPhasesOut) -> api.PendingOut:
+def _waiting(v: api.VertexPhasesOut) -> PendingOut:
     pending = [s for s in v.subtasks if not s.is_acknowledged]
-    return api.PendingOut(
+    return PendingOut(
         vertex_id=v.vertex_id,
         vertex=v.vertex,
         acknowledged=v.acknowledged_count,
@@ -772,16 +775,16 @@ def _waiting(v: api.VertexPhasesOut) -> api.PendingOut:
     )
 
 
-def _ack_curve(c: api.CheckpointDetailOut) -> list[api.AckPointOut]:
+def _ack_curve(c: api.CheckpointDetailOut) -> list[AckPointOut]:
     times = sorted(s.ack_ms for v in c.vertices for s in v.subtasks if s.ack_ms is not None)
-    return [api.AckPointOut(elapsed_ms=t, acknowledged=i + 1) for i, t in enumerate(times)]
+    return [AckPointOut(elapsed_ms=t, acknowledged=i + 1) for i, t in enumerate(times)]
 
 
-def _barriers(c: api.CheckpointDetailOut, *, has_channels: bool) -> api.BarriersOut:
-    events: list[api.BarrierEventOut] = []
+def _barriers(c: api.CheckpointDetailOut, *, has_channels: bool) -> BarriersOut:
+    events: list[BarrierEventOut] = []
 
     def event(kind: Kind, v: api.VertexPhasesOut, subtask: int, at_ms: float, **more: Any) -> None:
-        made = api.BarrierEventOut(
+        made = BarrierEventOut(
             kind=kind, vertex_id=v.vertex_id, subtask=subtask, at_ms=at_ms, lamport=len(events), **more
         )
         events.append(made)
@@ -794,7 +797,7 @@ def _barriers(c: api.CheckpointDetailOut, *, has_channels: bool) -> api.Barriers
                     at = s.first_barrier_ms + k * (s.alignment_duration_ms or 0) / max(1, len(senders) - 1)
                     channel = None
                     if has_channels:
-                        channel = api.BarrierChannelOut(
+                        channel = BarrierChannelOut(
                             source=c.vertices[index - 1].vertex_id, target=v.vertex_id,
                             source_subtask=sender.subtask, target_subtask=s.subtask,
                         )  # fmt: skip
@@ -802,7 +805,7 @@ def _barriers(c: api.CheckpointDetailOut, *, has_channels: bool) -> api.Barriers
             if s.snapshot_at_ms is not None:
                 event(Kind.SNAPSHOT_SYNC_START, v, s.subtask, float(s.snapshot_at_ms))
                 for receiver in c.vertices[index + 1].subtasks if has_channels and index + 1 < len(c.vertices) else []:
-                    channel = api.BarrierChannelOut(
+                    channel = BarrierChannelOut(
                         source=v.vertex_id, target=c.vertices[index + 1].vertex_id,
                         source_subtask=s.subtask, target_subtask=receiver.subtask,
                     )  # fmt: skip
@@ -810,7 +813,7 @@ def _barriers(c: api.CheckpointDetailOut, *, has_channels: bool) -> api.Barriers
             if s.ack_ms is not None:
                 event(Kind.ACKED, v, s.subtask, float(s.ack_ms))
     basis = Basis.MEASURED if has_channels else Basis.RECONSTRUCTED
-    return api.BarriersOut(basis=basis, events=sorted(events, key=lambda e: e.at_ms))
+    return BarriersOut(basis=basis, events=sorted(events, key=lambda e: e.at_ms))
 
 
 def _row(detail: api.JobDetailOut) -> api.JobOut:

@@ -9,6 +9,8 @@ from fastapi import APIRouter, Query
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, JobId, Key, Limit, Range
 from backend.contracts import api
+from backend.contracts.barriers import BarriersOut
+from backend.contracts.progress import ProgressOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.store.checkpoints import CheckpointFilter
 
@@ -46,13 +48,13 @@ async def read_checkpoint(key: Key, services: Given) -> api.CheckpointDetailOut:
 
 
 @router.get(_ONE + "/progress", responses=examples.of(examples.PROGRESS))
-async def read_progress(key: Key, services: Given) -> api.ProgressOut:
+async def read_progress(key: Key, services: Given) -> ProgressOut:
     """How far it has come, whom it waits for, and whether it progresses, is slow or is stuck."""
     return await services.progress.of(key)
 
 
 @router.get(_ONE + "/barriers", responses=examples.of(examples.BARRIERS))
-async def read_barriers(key: Key, services: Given) -> api.BarriersOut:
+async def read_barriers(key: Key, services: Given) -> BarriersOut:
     """Its barrier events: measured per channel where the engine tells, else reconstructed per subtask."""
     return await services.checkpoints.barriers(key)
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, JobId, Limit, Range
 from backend.contracts import api
+from backend.contracts.backpressure import BackpressureOut
 from backend.domain.verdict import Health
 from backend.services.fleet import JobFilter
 
@@ -58,6 +59,6 @@ async def list_events(
 
 
 @router.get("/{job}/backpressure", responses=examples.of(examples.BACKPRESSURE))
-async def read_backpressure(job: JobId, services: Given, wanted: Range) -> api.BackpressureOut:
+async def read_backpressure(job: JobId, services: Given, wanted: Range) -> BackpressureOut:
     """The latest reading of each vertex; with ``from`` or ``to``, means along that range as well."""
     return await services.jobs.backpressure(job, wanted)

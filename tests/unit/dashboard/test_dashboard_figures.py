@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from backend.contracts import api
+from backend.contracts.backpressure import BackpressureOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis, Phase
 from dashboard.figures import acks, front, front_times, gantt, pressure, timeline, trend
@@ -45,7 +46,7 @@ def _charts(fake, job: str, theme):
             now=_NOW, is_log=is_log,
         )  # fmt: skip
     yield trend.trend(fake._answer("GET", f"jobs/{job}/rollups", b"").items, theme=theme, where=UTC)
-    yield pressure.backpressure(api.BackpressureOut(vertices=made.pressure, as_of=_NOW), theme=theme)
+    yield pressure.backpressure(BackpressureOut(vertices=made.pressure, as_of=_NOW), theme=theme)
     for checkpoint in made.checkpoints[-2:]:
         ids = [v.vertex_id for v in checkpoint.vertices]
         for opened in ([], ids[-1:], ids):
@@ -384,7 +385,7 @@ def test_pressure_of_a_subtask_that_reported_nothing_is_missing_and_not_idle(fak
     reading = fake.jobs["jruntime"].pressure[0]
     silent = reading.model_copy(update={k: [None] * 4 for k in ("busy_ratio", "backpressured_ratio", "idle_ratio")})
 
-    chart = pressure.backpressure(api.BackpressureOut(vertices=[silent], as_of=_NOW), theme=LIGHT)
+    chart = pressure.backpressure(BackpressureOut(vertices=[silent], as_of=_NOW), theme=LIGHT)
 
     assert all(t["x"] == [None] for t in chart.figure["data"])
     assert "idle –" in chart.summary

@@ -1,0 +1,45 @@
+"""Backpressure of a job: the latest reading of each vertex, and a series where a range was asked for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from backend.contracts.api import Floats, Ints, Model
+
+
+class VertexPressureOut(Model):
+    """Backpressure of one vertex at one instant; arrays over subtasks."""
+
+    vertex_id: str
+    vertex: str
+    observed_at: datetime
+    busy_ratio: Floats
+    backpressured_ratio: Floats
+    idle_ratio: Floats
+    out_pool_usage_ratio: Floats = Field(default_factory=list)
+    in_pool_usage_ratio: Floats = Field(default_factory=list)
+    queued_in_bytes: Ints = Field(default_factory=list)
+    queued_out_bytes: Ints = Field(default_factory=list)
+    records_in_count: Ints = Field(default_factory=list)
+    records_per_s: Floats = Field(default_factory=list)
+
+
+class PressurePointOut(Model):
+    """Means over subtasks of one vertex at one instant."""
+
+    at: datetime
+    vertex_id: str
+    busy_ratio: float | None
+    backpressured_ratio: float | None
+    idle_ratio: float | None
+    queued_bytes: int | None
+
+
+class BackpressureOut(Model):
+    """Latest reading of each vertex in topological order, and a series where a range was asked for."""
+
+    vertices: list[VertexPressureOut]
+    series: list[PressurePointOut] = Field(default_factory=list)
+    as_of: datetime

@@ -100,6 +100,9 @@ def _while_healthy(known: Situation) -> Recommendation | Silence:
 
 
 def _missing(known: Situation) -> Silence | None:
+    if not known.slow:
+        text = "no checkpoint that ended was slow: the one that is open, alone, is no reason to change anything"
+        return _silence("AD-3", text)
     if not any(r.phases for r in known.recorded):
         return _silence("R-UC-1", "the subtasks of these checkpoints are not known, which every prediction starts from")
     if known.held is None or known.queues is None:

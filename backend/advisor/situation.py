@@ -19,7 +19,7 @@ from backend.analysis.health import judged_checkpoints, slow_limit_ms
 from backend.analysis.phases import checkpoint_phases
 from backend.analysis.pressure import backpressured_max
 from backend.analysis.statistics import highest, known, median
-from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO
+from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
 from backend.analysis.verdict import diagnose
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
@@ -146,10 +146,15 @@ class Situation:
 
     @property
     def slow(self) -> tuple[Recorded, ...]:
-        """Those that expired or took too long by the job's own settings; all, where none did."""
+        """Those that expired, or took too long by the job's own settings or by the barrier's way alone."""
         limit = slow_limit_ms(self.evidence.config)
-        found = tuple(r for r in self.recorded if r.is_expired or (limit is not None and r.duration_ms >= limit[0]))
-        return found or self.recorded
+        return tuple(
+            r
+            for r in self.recorded
+            if r.is_expired
+            or (limit is not None and r.duration_ms >= limit[0])
+            or (r.travel_ms is not None and r.travel_ms >= SLOW_TRAVEL_MS)
+        )
 
     @property
     def healthy(self) -> tuple[Recorded, ...]:

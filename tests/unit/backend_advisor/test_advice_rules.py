@@ -22,7 +22,7 @@ from tests.support.advised_jobs import (
     readings,
     slow_run,
 )
-from tests.support.paper_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, job, quick
+from tests.support.paper_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, in_progress, job, quick
 from tests.support.paper_runs import CALM, declined, snapshotting
 
 UNALIGNED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=0)
@@ -69,6 +69,15 @@ def test_checkpoints_taken_under_other_settings_do_not_count():
     assert advise(evidence, engine=Engine.FLINK, version=None, settings_since=since).recommendations == ()
     since = run[3].header.triggered_at
     assert advise(evidence, engine=Engine.FLINK, version=None, settings_since=since).recommendations
+
+
+def test_one_checkpoint_that_is_open_for_long_is_no_reason_to_change_anything():
+    run = [persisting(quick(n, 1_000), 200_000) for n in range(1, 9)]
+    rows = (detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[None] * 4), detail(LAST, first=[None] * 4))
+    open_now = in_progress(11, *rows)
+    found = silent(advised([*run, open_now], config=with_timeout(1_000)), "AD-3")
+
+    assert "the one that is open" in found.reason
 
 
 # --- R-UC-1 ---

@@ -155,4 +155,6 @@ def test_drawn_requests_get_what_is_described(served):
 def _known(served):
     (row,) = httpx.get(f"{served}/api/v1/jobs").json()["items"]
     known = {"job": row["id"], "run": row["run_id"], "checkpoint": 2, "target": row["target_id"]}
-    return known | {"recommendation": "anone"}
+    # Kinds of which there is none here yet, but for the rules, which always are.
+    absent = {"recommendation": "anone", "alert": "enone", "silence": "snone", "receiver": "rnone"}
+    return known | absent | {"rule": "CheckpointExpired"}

@@ -2,7 +2,8 @@
 
     from barrierscope_listener import BarrierscopeListener   # or: from collectors.spark.listener import ...
 
-    spark.streams.addListener(BarrierscopeListener("http://barrierscope:8050", token=os.environ["BARRIERSCOPE_TOKEN"]))
+    token = os.environ["BARRIERSCOPE_API_TOKEN"]
+    spark.streams.addListener(BarrierscopeListener("http://barrierscope:8050", token=token))
 
 Add it before the queries start. It needs the standard library and pyspark, and nothing of Barrierscope.
 

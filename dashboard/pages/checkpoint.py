@@ -13,7 +13,7 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, 
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.api import CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
+from backend.contracts.api import CheckpointDetailOut
 from backend.contracts.barriers import BarriersOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
@@ -21,7 +21,7 @@ from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Health, Phase, VerdictKind
 from dashboard import routes, text
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch, progress, status, verdict
+from dashboard.components import cards, micro_batch, picked_subtask, progress, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures import front, front_times, gantt
 from dashboard.live import Look, digest, guarded, look
@@ -397,7 +397,7 @@ def _register_selection(app: Dash, client: ApiClient) -> None:
             found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
         except (ApiRefusedError, ApiUnavailableError):
             raise PreventUpdate from None
-        return picked_panel(found, job, picked)
+        return picked_subtask.panel(found, job, picked)
 
     @app.callback(Output("gantt-path", "aria-pressed"), Input("gantt-path", "n_clicks"), prevent_initial_call=True)
     def pin(clicks: int | None) -> str:
@@ -540,63 +540,6 @@ def _evidence(found: CheckpointDetailOut) -> Component:
             0, html.P(["The engine said: ", html.Code(text.short(found.failure_message, 600))], className="hint")
         )
     return cards.card("Evidence", parts, hint="what the verdict rests on")
-
-
-def picked_panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
-    """The numbers and identities of one subtask, to copy."""
-    vertex_id, _, index = (picked or "").rpartition(":")
-    vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
-    subtask = next((s for s in vertex.subtasks if str(s.subtask) == index), None) if vertex else None
-    if vertex is None or subtask is None:
-        return [html.Span("Click a bar for the numbers, host and identities of its subtask.", className="hint")]
-    placed = next((v for v in job.vertices if v.id == vertex_id), None)
-    manager = _at(placed.task_managers, subtask.subtask) if placed else None
-    host = subtask.host or (_at(placed.hosts, subtask.subtask) if placed else None)
-    return [
-        html.B(f"{text.short(vertex.vertex, 40)} subtask {subtask.subtask}"),
-        *_numbers(subtask),
-        _copy("vertex id", vertex.vertex_id),
-        _copy("host", host),
-        _copy("TaskManager", manager),
-    ]
-
-
-def _numbers(s: SubtaskPhasesOut) -> list[Component]:
-    def one(word: str, value: int | None, basis: Basis) -> Component:
-        return html.Span([f"{word} ", html.B(text.duration(value)), " ", status.basis(basis)])
-
-    found = [one("first barrier", s.first_barrier_ms, s.first_barrier_basis or Basis.MEASURED)]
-    if s.first_barrier_resolution_ms is not None:
-        found.append(html.Span(f"± {text.duration(s.first_barrier_resolution_ms)}", className="hint"))
-    return [
-        *found,
-        one("alignment", s.alignment_duration_ms, Basis.MEASURED),
-        one("sync", s.sync_duration_ms, Basis.MEASURED),
-        one("async", s.async_duration_ms, Basis.MEASURED),
-        one("ack", s.ack_ms, Basis.MEASURED),
-        html.Span(["persisted ", html.B(text.size(s.persisted_bytes))]),
-    ]
-
-
-def _at(values: list[str | None], index: int) -> str | None:
-    return values[index] if index < len(values) else None
-
-
-def _copy(word: str, value: str | None) -> Component:
-    if not value:
-        return html.Span([f"{word} ", html.Span(text.MISSING, title="not reported")], className="hint")
-    return html.Span(
-        [
-            html.Span(f"{word} ", className="hint"),
-            html.Code(text.short(value, 36)),
-            " ",
-            html.Button(
-                [status.icon("copy"), html.Span("Copy")],
-                className="button quiet",
-                **attrs({"data-copy": value, "aria-label": f"copy {word}"}),
-            ),
-        ]
-    )
 
 
 def _front_basis(model: front_times.Front, barriers: BarriersOut | None) -> list[Component | str]:

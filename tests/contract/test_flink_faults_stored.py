@@ -155,8 +155,11 @@ async def rows(engine: AsyncEngine, query: str) -> list[tuple[Any, ...]]:
 
 
 async def history(engine: AsyncEngine) -> dict[str, list[tuple[Any, ...]]]:
-    """All that must be the same however often the target failed; ids are made of addresses, so they are left out."""
-    ids = "- 'run_id' - 'job_id' - 'observed_at'"
+    """All that must be the same however often the target failed.
+
+    Ids are made of addresses, and a transaction's number is the server's: both are left out.
+    """
+    ids = "- 'run_id' - 'job_id' - 'observed_at' - 'changed_xid'"
     return {
         "checkpoints": await rows(engine, f"SELECT to_jsonb(c) {ids} FROM checkpoints c ORDER BY checkpoint_id"),
         "details": await rows(

@@ -6,6 +6,8 @@ at every second source. Every subtask of every completed checkpoint is measured 
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
@@ -75,7 +77,8 @@ def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughpu
         times.append(sorted(r.end_to_end_us or 0 for r in done)[len(done) // 2])
         sizes.append(sorted(r.persisted_bytes for r in done)[len(done) // 2])
         records.append(sum(t.records_in for t in engine.tasks if t.spec.id == "keyed"))
-    assert times == sorted(times, reverse=True)
+    # A cap that is never reached differs from none by when the cut is made, a few microseconds of 11 ms, either way.
+    assert all(later <= earlier + 100 for earlier, later in itertools.pairwise(times)), times
     assert sizes == sorted(sizes)
     assert times[0] > 20 * times[-1]
     assert min(records) > 0.97 * max(records)

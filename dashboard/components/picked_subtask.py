@@ -1,0 +1,69 @@
+"""The subtask that was picked in the phase chart: its numbers, its host and its identities, to copy."""
+
+from __future__ import annotations
+
+from dash import html
+from dash.development.base_component import Component
+
+from backend.contracts.api import CheckpointDetailOut, JobDetailOut, SubtaskPhasesOut
+from backend.domain.verdict import Basis
+from dashboard import text
+from dashboard.components import status
+from dashboard.components.attributes import attrs
+
+
+def panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
+    """The numbers and identities of one subtask, to copy."""
+    vertex_id, _, index = (picked or "").rpartition(":")
+    vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
+    subtask = next((s for s in vertex.subtasks if str(s.subtask) == index), None) if vertex else None
+    if vertex is None or subtask is None:
+        return [html.Span("Click a bar for the numbers, host and identities of its subtask.", className="hint")]
+    placed = next((v for v in job.vertices if v.id == vertex_id), None)
+    manager = _at(placed.task_managers, subtask.subtask) if placed else None
+    host = subtask.host or (_at(placed.hosts, subtask.subtask) if placed else None)
+    return [
+        html.B(f"{text.short(vertex.vertex, 40)} subtask {subtask.subtask}"),
+        *_numbers(subtask),
+        _copy("vertex id", vertex.vertex_id),
+        _copy("host", host),
+        _copy("TaskManager", manager),
+    ]
+
+
+def _numbers(s: SubtaskPhasesOut) -> list[Component]:
+    def one(word: str, value: int | None, basis: Basis) -> Component:
+        return html.Span([f"{word} ", html.B(text.duration(value)), " ", status.basis(basis)])
+
+    found = [one("first barrier", s.first_barrier_ms, s.first_barrier_basis or Basis.MEASURED)]
+    if s.first_barrier_resolution_ms is not None:
+        found.append(html.Span(f"± {text.duration(s.first_barrier_resolution_ms)}", className="hint"))
+    return [
+        *found,
+        one("alignment", s.alignment_duration_ms, Basis.MEASURED),
+        one("sync", s.sync_duration_ms, Basis.MEASURED),
+        one("async", s.async_duration_ms, Basis.MEASURED),
+        one("ack", s.ack_ms, Basis.MEASURED),
+        html.Span(["persisted ", html.B(text.size(s.persisted_bytes))]),
+    ]
+
+
+def _at(values: list[str | None], index: int) -> str | None:
+    return values[index] if index < len(values) else None
+
+
+def _copy(word: str, value: str | None) -> Component:
+    if not value:
+        return html.Span([f"{word} ", html.Span(text.MISSING, title="not reported")], className="hint")
+    return html.Span(
+        [
+            html.Span(f"{word} ", className="hint"),
+            html.Code(text.short(value, 36)),
+            " ",
+            html.Button(
+                [status.icon("copy"), html.Span("Copy")],
+                className="button quiet",
+                **attrs({"data-copy": value, "aria-label": f"copy {word}"}),
+            ),
+        ]
+    )

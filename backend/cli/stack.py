@@ -1,7 +1,7 @@
 """What ``up`` runs: PostgreSQL and the roles, in order, ready one after another, watched, and stopped the other way.
 
 Order of the start: what a killed instance left is ended; the runtime (it needs no store) and PostgreSQL; migrations;
-API with the pages; the collector. Everything lives in the data folder, so the next start has the history: PostgreSQL
+API with the pages; the collector; when the pages have something to show, alerts and rollups. Everything lives in the data folder, so the next start has the history: PostgreSQL
 acknowledged each checkpoint with a commit, and ``kill -9`` at any moment loses none of those.
 """
 
@@ -112,13 +112,14 @@ class Stack:
         self._migrate()
         self._supervisor.start(self._api_role())
         self._supervisor.start(self._collect_role())
-        self._supervisor.start(self._alert_role())
-        self._supervisor.start(self._pipeline_role())
         with OwnApi(self._plan.url, self._plan.token) as api:
             self._await("api", api.is_ready)
             if (root := self._plan.runtime_url) is not None:
                 self._await("runtime", lambda: api.is_runtime_ready(root))
                 self._await_first_reading(api)
+        # Not before: what these load would be taken from what is waited for.
+        self._supervisor.start(self._alert_role())
+        self._supervisor.start(self._pipeline_role())
         if self._plan.has_spark_demo:
             # Last, and not waited for: Spark takes its time, and the machine's.
             self._supervisor.start(self._spark_demo_role())

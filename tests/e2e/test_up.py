@@ -1,20 +1,20 @@
 """``barrierscope up`` for real: from nothing to live pages, killed, started again with its history, stopped.
 
-What is left by one that is killed in the middle is ``test_up_killed.py``.
+What is left by one that is killed in the middle is ``test_up_killed.py``; what happens to one that runs,
+``test_up_running.py``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import stat
 import subprocess
 from pathlib import Path
 
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
-from tests.support.running_up import COMMAND, STOP_MAX_S, Up, checkpoints_of, free_port, jobs_of, processes_of
+from tests.support.running_up import COMMAND, STOP_MAX_S, Up, checkpoints_of, free_port, jobs_of, processes_of, refused
 from tests.support.waiting import until
 
 _DEMOS = 7
@@ -54,7 +54,8 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
         assert all(before.values()), before
         first.kill()
 
-        second = start()
+        # On the same port: what the killed one left does not hold it.
+        second = start(port=first.port)
         second.wait_until_says("ready: open")
         after = {name: checkpoints_of(second, id_) for name, id_ in jobs_of(second).items()}
 
@@ -79,66 +80,28 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
     assert _modes(folder.parent) == modes, "no mode outside the data folder changes"
 
 
-def _refused(*arguments: str, **environment: str) -> str:
-    """The one line that ``up`` ends with where it cannot start."""
-    done = subprocess.run(
-        [*COMMAND, "up", *arguments], capture_output=True, text=True, timeout=120, env=dict(os.environ) | environment
-    )
-    assert done.returncode == 1, done
-    (line,) = done.stderr.splitlines()
-    # What is seen before anything is started is all that is said.
-    assert done.stdout == "" or "starting" in done.stdout
-    assert line.startswith("barrierscope: ")
-    return line
-
-
 def test_a_taken_port_is_one_line_that_names_the_option(folder):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
 
-        line = _refused("--port", str(port), "--data-dir", str(folder))
-        demo = _refused("--port", str(free_port()), "--runtime-port", str(port), "--data-dir", str(folder))
+        line = refused("--port", str(port), "--data-dir", str(folder))
+        demo = refused("--port", str(free_port()), "--runtime-port", str(port), "--data-dir", str(folder))
 
     assert f"port {port} on 127.0.0.1 is taken; pass another with --port" in line
     assert demo.endswith("pass another with --runtime-port")
     assert not (folder / "postgres").exists()
 
 
-def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(start, folder):
-    up = start("--no-demo")
-    up.wait_until_says("starting PostgreSQL")
-
-    line = _refused("--port", str(free_port()), "--data-dir", str(folder))
-
-    assert f"{folder} is in use by process {up.process.pid}" in line
-    up.wait_until_says("ready: open")
-    assert up.get("/api/v1/status")["store"] == "ok"
-
-
 def test_data_of_another_postgresql_is_one_line_with_the_way_to_export(folder):
     (folder / "postgres" / "data").mkdir(parents=True)
     (folder / "postgres" / "data" / "PG_VERSION").write_text("14\n")
 
-    line = _refused("--no-demo", "--port", str(free_port()), "--data-dir", str(folder))
+    line = refused("--no-demo", "--port", str(free_port()), "--data-dir", str(folder))
 
     assert "is of PostgreSQL 14" in line
     assert "pg_dump" in line
-
-
-def test_the_second_interrupt_ends_everything_at_once(start, folder):
-    up = start("--no-demo")
-    up.wait_until_says("ready: open")
-    # A role that does not react: the orderly stop waits for it.
-    up.child("collect").suspend()
-
-    up.process.send_signal(signal.SIGINT)
-    up.wait_until_says("stopping")
-    up.process.send_signal(signal.SIGINT)
-
-    assert up.process.wait(10) == 130
-    until(lambda: processes_of(folder) == [], "the server has ended as well")
 
 
 def test_an_interrupt_in_the_middle_of_the_start_stops_in_order(start, folder):

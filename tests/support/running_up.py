@@ -157,6 +157,19 @@ class Up:
         self._http.close()
 
 
+def refused(*arguments: str, **environment: str) -> str:
+    """The one line that ``up`` with ``arguments`` ends with where it cannot start."""
+    done = subprocess.run(
+        [*COMMAND, "up", *arguments], capture_output=True, text=True, timeout=120, env=dict(os.environ) | environment
+    )
+    assert done.returncode == 1, done
+    (line,) = done.stderr.splitlines()
+    # What is seen before anything is started is all that is said.
+    assert done.stdout == "" or "starting" in done.stdout
+    assert line.startswith("barrierscope: ")
+    return line
+
+
 def processes_of(folder: Path) -> list[str]:
     """Command lines of processes that ``up`` started on the folder (the roles), or that work in it (the server)."""
     found = []

@@ -1,0 +1,79 @@
+"""What happens to an ``up`` that runs: another one on its folder, a part of it that dies, an interrupt that is repeated.
+
+One instance serves all three, for its start is what costs; a test that ends it leaves the next one to start its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.running_up import Up, checkpoints_of, free_port, jobs_of, processes_of, refused
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Callable[[], Up]]:
+    """An instance that runs: that of the test before, where it still does."""
+    folder = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
+    runs: list[Up] = []
+
+    def of_now() -> Up:
+        if not runs or runs[-1].process.poll() is not None:
+            runs.append(Up(folder / "data"))
+        runs[-1].wait_until_says("ready: open")
+        return runs[-1]
+
+    yield of_now
+    for run in runs:
+        run.close()
+    assert processes_of(folder / "data") == []
+    shutil.rmtree(folder)
+
+
+def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(running):
+    up = running()
+
+    line = refused("--port", str(free_port()), "--data-dir", str(up.folder))
+
+    assert f"{up.folder} is in use by process {up.process.pid}" in line
+    assert up.get("/api/v1/status")["store"] == "ok"
+
+
+def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(running):
+    up = running()
+    known = jobs_of(up)
+
+    up.child("api").kill()
+    up.wait_until_says("api ended by signal SIGKILL, starting it again")
+    until(lambda: jobs_of(up) == known, "the API is back", timeout_s=60)
+    up.child("postgres").kill()
+    up.wait_until_says("PostgreSQL ended by itself, starting it again")
+    # The first answers may still be the former server's.
+    until(lambda: sum("PostgreSQL is ready" in line for line in up.lines) == 2, "the server is back", timeout_s=60)
+    aligned = known["orders-aligned"]
+    until(lambda: checkpoints_of(up, aligned), "the API is back on the new server", timeout_s=60)
+    newest = max(c["triggered_at"] for c in checkpoints_of(up, aligned).values())
+
+    def has_newer() -> bool:
+        return any(c["triggered_at"] > newest for c in checkpoints_of(up, aligned).values())
+
+    until(has_newer, "checkpoints come in again", timeout_s=60)
+
+
+def test_the_second_interrupt_ends_everything_at_once(running):
+    up = running()
+    # A role that does not react: the orderly stop waits for it.
+    up.child("collect").suspend()
+
+    up.process.send_signal(signal.SIGINT)
+    up.wait_until_says("stopping")
+    up.process.send_signal(signal.SIGINT)
+
+    assert up.process.wait(10) == 130
+    until(lambda: processes_of(up.folder) == [], "the server has ended as well")

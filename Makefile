@@ -37,9 +37,9 @@ check: install-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two processes; a file stays in one of them, for its fixtures (a server, a browser, Spark) are made once a process.
+# Two processes; which tests stay together says tests/conftest.py.
 test: check
-	$(BIN)/python -m pytest -ra -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -ra -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 bench: install-dev
 	@for case in benchmarks/*_bench.py; do echo "== $$case"; PYTHONPATH=. $(BIN)/python "$$case" $(ARGS) || exit 1; done

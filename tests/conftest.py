@@ -14,6 +14,16 @@ settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes (``--dist loadgroup``) a file stays in one, for its fixtures are made once a process.
+
+    All that needs the Spark session stays in one as well: it takes longer to start than anything else.
+    """
+    with_spark = {item.path for item in items if "spark_session" in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("spark" if item.path in with_spark else str(item.path)))
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

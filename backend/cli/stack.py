@@ -1,8 +1,9 @@
 """What ``up`` runs: PostgreSQL and the roles, in order, ready one after another, watched, and stopped the other way.
 
 Order of the start: what a killed instance left is ended; the runtime (it needs no store) and PostgreSQL; migrations;
-API with the pages; the collector; when the pages have something to show, alerts and rollups. Everything lives in the data folder, so the next start has the history: PostgreSQL
-acknowledged each checkpoint with a commit, and ``kill -9`` at any moment loses none of those.
+API with the pages; the collector; once the pages have something to show, alerts and rollups. Everything lives in the
+data folder, so the next start has the history: PostgreSQL acknowledged each checkpoint with a commit, and ``kill -9``
+at any moment loses none of those.
 """
 
 from __future__ import annotations

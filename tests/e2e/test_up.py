@@ -7,7 +7,6 @@ What is left by one that is killed in the middle is ``test_up_killed.py``; what 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import stat
 import subprocess

@@ -1,4 +1,4 @@
-"""What happens to an ``up`` that runs: another one on its folder, a part of it that dies, an interrupt that is repeated.
+"""What happens to an ``up`` that runs: another one on its folder, a part of it that dies, a repeated interrupt.
 
 One instance serves all three, for its start is what costs; a test that ends it leaves the next one to start its own.
 """

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from backend.contracts.spark import SparkPushIn
 from collectors.spark.listener import BarrierscopeListener
-from tests.support.spark_session import spark_runtime, spark_session  # noqa: F401  fixtures
 from tests.support.waiting import until
 
 _ROWS = 10
@@ -43,7 +42,7 @@ def place():
     server.server_close()
 
 
-def test_each_batch_and_the_failure_are_told_and_a_dead_endpoint_disturbs_nothing(spark_session, place, tmp_path):  # noqa: F811
+def test_each_batch_and_the_failure_are_told_and_a_dead_endpoint_disturbs_nothing(spark_session, place, tmp_path):
     url, got = place
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

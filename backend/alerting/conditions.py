@@ -184,12 +184,19 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
 # --- targets and the service --------------------------------------------------------------------------------------
 
 
+_DOES_NOT = {
+    "unreachable": "does not answer",
+    "malformed": "answers, but not as its kind does",
+    "silent": "has gone silent",
+}
+
+
 def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
-    if signal.state not in ("unreachable", "malformed"):
+    does = _DOES_NOT.get(signal.state)
+    if does is None:
         if signal.state == "ok":
             return Reading(ReadingKind.CLEAR, "it answers")
         return Reading(ReadingKind.UNKNOWN, "it has not been read yet")
-    does = "does not answer" if signal.state == "unreachable" else "answers, but not as its kind does"
     since_ms = (signal.now - signal.since) / timedelta(milliseconds=1) if signal.since is not None else None
     ago = f" for {say.duration(max(0.0, since_ms))}" if since_ms is not None else ""
     why = f"{signal.reason}. " if signal.reason else ""
@@ -197,6 +204,8 @@ def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
 
 
 def _stale(settings: RuleSettings, signal: TargetSignal) -> Reading:
+    if signal.is_pushed:
+        return Reading(ReadingKind.CLEAR, "nobody has to read it: its jobs tell of themselves")
     since = signal.last_attempt_at or signal.added_at
     age_ms = (signal.now - since) / timedelta(milliseconds=1)
     # A target that is read once an hour is not stale after a minute.

@@ -148,7 +148,7 @@ RULES: Final[tuple[Rule, ...]] = (
         RuleName.TARGET_UNREACHABLE,
         Subject.TARGET,
         Severity.CRITICAL,
-        "A target does not answer, or not as its kind answers: its jobs are not watched.",
+        "A target does not answer, not as its kind answers, or has gone silent: its jobs are not watched.",
         for_s=30.0,
     ),
     Rule(

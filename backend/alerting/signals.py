@@ -97,6 +97,8 @@ class TargetSignal:
     last_success_at: datetime | None = None
     poll_interval_s: float | None = None
     job_names: tuple[str, ...] = ()
+    is_pushed: bool = False
+    """Nobody reads it: its jobs tell of themselves, and ``silent`` is its state where one no longer does."""
 
 
 @dataclass(frozen=True, slots=True)

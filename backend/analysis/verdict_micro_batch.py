@@ -2,12 +2,13 @@
 
 There is no barrier on Spark, so nobody holds one: what can be told is whether batches keep up with the input, by the
 signs of ``micro_batches``, and what most of a batch's time goes to. A query whose newest batch failed is failing: it
-has ended, and whoever starts it again begins with that same batch.
+has ended, and whoever starts it again begins with that same batch. So is one whose driver tells nothing any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from backend.analysis import micro_batches as batches
 from backend.analysis import sentences as say
@@ -54,6 +55,21 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
         return Diagnosis(Health.SLOW, _behind(found, _behind_lead(found)))
     health = Health.HEALTHY if len(found.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
     return Diagnosis(health, _well(found, _well_lead(found, health)))
+
+
+def silent(told_at: datetime) -> Diagnosis:
+    """Of a query whose driver has told nothing since ``told_at``, its own clock: nothing is known, and that is bad."""
+    at = f"{told_at:%Y-%m-%d %H:%M:%S} UTC"
+    verdict = Verdict(
+        kind=VerdictKind.UNDECIDED,
+        sentence=f"The driver has told nothing since {at}: it was killed, hangs, or cannot reach Barrierscope.",
+        confidence=Confidence.LOW,
+        evidence=(
+            Evidence(f"while a driver lives its listener says so every 10 s; the last word came at {at}", "age"),
+        ),
+        would_decide=("whether the driver's process lives, and what its log says last",),
+    )
+    return Diagnosis(Health.FAILING, verdict)
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:

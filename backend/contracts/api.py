@@ -142,7 +142,8 @@ class TargetPatch(Model):
 class TargetHealthOut(Model):
     """How the last polls of a target went."""
 
-    state: Literal["ok", "pending", "unreachable", "malformed", "paused"]
+    state: Literal["ok", "pending", "unreachable", "malformed", "silent", "paused"]
+    """``silent``: a job that pushes and has not ended has told nothing for a minute and a half."""
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None

@@ -32,10 +32,11 @@ from backend.domain.ids import TargetId, VertexId
 from backend.domain.verdict import Phase, Verdict
 from backend.services.evidence import EvidenceReader, JobCase
 from backend.services.presenting import host_of
+from backend.services.silence import targets_as_heard
 from backend.store import checkpoints as stored
 from backend.store.checkpoint_statistics import LastCompleted, last_completed_of
 from backend.store.checkpoints import CheckpointRecord, LiveRecord, live_of
-from backend.store.jobs import config_since, list_current
+from backend.store.jobs import JobRecord, config_since, list_current
 from backend.store.targets import TargetRecord, TargetRepository
 
 # A job whose data is older than this, or than three polls, is not current.
@@ -77,8 +78,10 @@ class SignalReader:
 
         """
         now = self._clock.now()
-        targets = {t.id: t for t in await self._targets.list_all()}
-        records = [r for r in await list_current(connection) if r.run.target_id in targets]
+        known = await self._targets.list_all()
+        current = await list_current(connection)
+        targets = {t.id: t for t in targets_as_heard(known, current, now)}
+        records = [r for r in current if r.run.target_id in targets]
         cases = await self._evidence.cases(connection, records)
         self._evidence.forget_others(r.id for r in records)
         run_ids = [r.run.id for r in records]
@@ -140,7 +143,7 @@ class SignalReader:
             state=run.state,
             now_engine=record.engine_now(now),
             is_watched=target.is_enabled,
-            stale_reason=_stale_reason(target, run.observed_at, now),
+            stale_reason=_stale_reason(target, record, now),
             config=case.shape.config,
             ended=tuple(_ended_out(h) for h in ended),
             triggers=tuple(h.header.triggered_at for h in headers),
@@ -236,12 +239,16 @@ def _ended_out(record: CheckpointRecord) -> EndedCheckpoint:
     )
 
 
-def _stale_reason(target: TargetRecord, observed_at: datetime, now: datetime) -> str | None:
+def _stale_reason(target: TargetRecord, record: JobRecord, now: datetime) -> str | None:
+    if target.origin == "push":
+        # Each of its jobs speaks for itself, by the clock of its driver.
+        age_s = (record.engine_now(now) - record.run.observed_at).total_seconds()
+        return None if age_s <= _STALE_AFTER_S else f"its driver last told of it {age_s:.0f} s ago"
     if target.state != "ok":
         why = f" ({target.reason})" if target.reason else ""
         return f"its target is {target.state}{why}"
     limit_s = max(_STALE_AFTER_S, 3 * _poll_interval_s(target))
-    age_s = (now - observed_at).total_seconds()
+    age_s = (now - record.run.observed_at).total_seconds()
     return None if age_s <= limit_s else f"it was last read {age_s:.0f} s ago"
 
 
@@ -298,4 +305,5 @@ def _target(target: TargetRecord, now: datetime, job_names: Sequence[str]) -> Ta
         last_success_at=target.last_success_at,
         poll_interval_s=_poll_interval_s(target),
         job_names=tuple(sorted(job_names)),
+        is_pushed=target.origin == "push",
     )

@@ -7,7 +7,7 @@ or a newer reading of backpressure; and never longer than ``_KEPT_S``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import anyio.to_thread
@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.advisor import advise
 from backend.advisor.advice import Advice
-from backend.analysis import micro_batches
+from backend.analysis import micro_batches, verdict_micro_batch
 from backend.analysis.critical_path import critical_path
 from backend.analysis.evidence import JobEvidence
 from backend.analysis.pressure import backpressured_max, vertex_loads
@@ -25,6 +25,7 @@ from backend.domain.clock import Clock
 from backend.domain.ids import JobId
 from backend.domain.observation import Engine
 from backend.domain.verdict import Diagnosis, Phase
+from backend.services.silence import as_heard
 from backend.store.advice import settings_since
 from backend.store.batches import batches_of
 from backend.store.checkpoints import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
@@ -132,7 +133,10 @@ class EvidenceReader:
             # Thinking takes some milliseconds a job: not on the loop that answers requests.
             for job_id, finding in (await anyio.to_thread.run_sync(_findings, asked)).items():
                 self._kept[job_id] = (tokens[job_id], self._clock.monotonic_s(), finding)
-        return [JobCase(r, shapes[r.run.id], tuple(headers[r.run.id]), self._kept[r.id][2]) for r in records]
+        now = self._clock.now()
+        return [
+            _case_now(JobCase(r, shapes[r.run.id], tuple(headers[r.run.id]), self._kept[r.id][2]), now) for r in records
+        ]
 
     async def of_checkpoint(
         self, connection: AsyncConnection, job: JobRecord, run: RunRecord, record: CheckpointRecord
@@ -180,6 +184,15 @@ class EvidenceReader:
     def _is_known(self, job_id: JobId, token: _Token) -> bool:
         kept = self._kept.get(job_id)
         return kept is not None and kept[0] == token and self._clock.monotonic_s() - kept[1] <= _KEPT_S
+
+
+def _case_now(case: JobCase, now: datetime) -> JobCase:
+    """The case as it is now: of a job that has gone silent, how it fared before tells nothing of how it fares."""
+    record = as_heard(case.record, now)
+    if record is case.record:
+        return case
+    diagnosis = verdict_micro_batch.silent(record.run.observed_at)
+    return replace(case, record=record, finding=replace(case.finding, diagnosis=diagnosis))
 
 
 def _token(record: JobRecord, shape: RunShape, headers: Sequence[CheckpointRecord], read_at: datetime | None) -> _Token:

@@ -64,6 +64,7 @@ class JobService:
             exceptions = await newest_exceptions(connection, [record.run.id], limit=_EXCEPTIONS_SHOWN)
             is_spark = record.run.engine is Engine.SPARK
             batches = await with_batches(connection, case.headers if is_spark else ())
+        record = case.record
         vertices, edges = graph_out(case.shape.topology, record.run.placements)
         return api.JobDetailOut(
             **{name: getattr(row, name) for name in api.JobOut.model_fields},

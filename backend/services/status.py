@@ -11,13 +11,14 @@ from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.services.presenting_pipeline import pipeline_out
+from backend.services.silence import hear
 from backend.store.alert_lease import evaluator_record
 from backend.store.alerts import open_counts
 from backend.store.engine import reading
 from backend.store.pipeline_log import read_pipeline
 from backend.store.targets import TargetRecord, TargetRepository
 
-_UNWELL = ("unreachable", "malformed")
+_UNWELL = ("unreachable", "malformed", "silent")
 
 
 class StatusService:
@@ -34,6 +35,7 @@ class StatusService:
             targets = await TargetRepository(self._engine).list_all()
             roles = await self._roles()
             async with reading(self._engine) as connection:
+                targets = await hear(connection, targets, self._clock.now())
                 firing = (await open_counts(connection)).get(None)
                 pipeline = pipeline_out(await read_pipeline(connection))
         except StoreUnavailableError:

@@ -22,6 +22,8 @@ from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
 from backend.domain.observation import Engine
 from backend.services.paging import decode_cursor, page_of
+from backend.services.silence import hear
+from backend.store.engine import reading
 from backend.store.targets import NewTarget, TargetRecord, TargetRepository
 
 _PORTS = {"http": 80, "https": 443}
@@ -115,6 +117,7 @@ class TargetService:
     """Answers for targets."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, rules: TargetRules, probe: Probe) -> None:
+        self._engine = engine
         self._targets = TargetRepository(engine)
         self._clock = clock
         self._rules = rules
@@ -129,7 +132,8 @@ class TargetService:
         """
         after = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
         # There are tens of them: one query reads them all.
-        rows = [r for r in await self._targets.list_all() if after is None or (r.added_at, r.id) > after]
+        known = await self._heard(await self._targets.list_all())
+        rows = [r for r in known if after is None or (r.added_at, r.id) > after]
         items, following = page_of(rows[: limit + 1], limit, lambda r: (r.added_at, r.id))
         return api.Page[api.TargetOut](items=[target_out(r) for r in items], next=following, as_of=self._clock.now())
 
@@ -140,7 +144,8 @@ class TargetService:
             UnknownEntityError: there is none of this id.
 
         """
-        return target_out(await self._targets.get(target_id))
+        (found,) = await self._heard([await self._targets.get(target_id)])
+        return target_out(found)
 
     async def add(self, wanted: api.TargetIn) -> api.TargetOut:
         """Watch a target from now on.
@@ -195,6 +200,10 @@ class TargetService:
             running_jobs=list(answer.running_jobs),
             duration_ms=_since_ms(began_s),
         )
+
+    async def _heard(self, targets: list[TargetRecord]) -> list[TargetRecord]:
+        async with reading(self._engine) as connection:
+            return await hear(connection, targets, self._clock.now())
 
     def _allowed(self, text: str) -> tuple[str, str]:
         url, host = normalised_url(text)

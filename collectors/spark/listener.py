@@ -199,6 +199,7 @@ class _Sender:
         self._at_once = _EVENTS_AT_ONCE
         self._is_closing = False
         self._give_up_at_s: float | None = None
+        self._alive_due_s = time.monotonic() + _ALIVE_EVERY_S
         self._failed_count = 0
         self._logged_at_s = float("-inf")
         # One lock for all of it; nobody holds it during a request.
@@ -257,7 +258,8 @@ class _Sender:
     def _turn(self) -> bool:
         """Wait for something to send and send it; False once there is nothing more to do."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._is_closing, _ALIVE_EVERY_S)
+            wait_s = max(0.0, self._alive_due_s - time.monotonic())
+            self._changed.wait_for(lambda: self._queue or self._is_closing, wait_s)
             if self._is_closing and (not self._queue or time.monotonic() >= (self._give_up_at_s or 0.0)):
                 self.dropped_count += len(self._queue)
                 self._queue.clear()
@@ -265,10 +267,14 @@ class _Sender:
                 return False
             taken = self._take()
             self._sending = len(taken)
+        # Also while one query tells much: another may be in a batch that takes minutes.
+        alive = self._alive() if time.monotonic() >= self._alive_due_s else []
         if taken:
-            self._send(taken)
-        elif alive := self._alive():
+            self._send(taken, alive)
+        elif alive:
             self._post(alive)
+        if alive or not taken:
+            self._alive_due_s = time.monotonic() + _ALIVE_EVERY_S
         return True
 
     def _take(self) -> list[tuple[dict[str, Any], int]]:
@@ -280,9 +286,9 @@ class _Sender:
         self._queued_bytes -= total
         return taken
 
-    def _send(self, taken: list[tuple[dict[str, Any], int]]) -> None:
+    def _send(self, taken: list[tuple[dict[str, Any], int]], alive: list[dict[str, Any]]) -> None:
         events = [readable for event, _ in taken if (readable := _readable(event)) is not None]
-        status = self._post(events) if events else 200
+        status = self._post(events + alive) if events else 200
         is_taken = status is not None and 200 <= status < 300
         is_refused = status in (400, 409, 413, 422)
         with self._changed:

@@ -42,8 +42,16 @@ STATUS_TONES = {
 }
 JUDGEMENT_TONES = {"progressing": "good", "slow": "warn", "stuck": "bad", "ended": "quiet"}
 JUDGEMENT_ICONS = {"progressing": "progress", "slow": "hourglass", "stuck": "cross", "ended": "check"}
-TARGET_TONES = {"ok": "good", "pending": "quiet", "unreachable": "bad", "malformed": "bad", "paused": "quiet"}
-TARGET_ICONS = {"ok": "check", "pending": "progress", "unreachable": "cross", "malformed": "cross", "paused": "pause"}
+_TARGET_STATES = {
+    "ok": ("good", "check"),
+    "pending": ("quiet", "progress"),
+    "unreachable": ("bad", "cross"),
+    "malformed": ("bad", "cross"),
+    "silent": ("bad", "question"),
+    "paused": ("quiet", "pause"),
+}
+TARGET_TONES = {state: tone for state, (tone, _) in _TARGET_STATES.items()}
+TARGET_ICONS = {state: icon_name for state, (_, icon_name) in _TARGET_STATES.items()}
 _BASIS_HINTS = {
     Basis.MEASURED: "reported by the engine",
     Basis.RECONSTRUCTED: "computed from what the engine reported",

@@ -200,7 +200,7 @@ def _head(job: JobDetailOut) -> list[Component]:
     chips: list[Component] = [
         status.health(job.health),
         *(() if job.engine is Engine.SPARK else (status.mode(job.mode),)),
-        html.Span(f"{job.engine.value}: {job.run.engine_state.lower()}", className="chip", title="engine and state"),
+        html.Span(f"{job.engine.value}: {_engine_state(job)}", className="chip", title="engine and state"),
     ]
     number = job.open_advice_count
     words = f"Advice ({number})" if number else "Advice"
@@ -223,6 +223,11 @@ def _head(job: JobDetailOut) -> list[Component]:
             ]
         ),
     ]
+
+
+def _engine_state(job: JobDetailOut) -> str:
+    told = job.run.engine_state.lower()
+    return f"{told} when last heard" if job.target_state == "silent" else told
 
 
 def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:

@@ -196,6 +196,9 @@ def test_every_text_names_job_vertex_subtasks_host_phase_and_a_checkpoint(rule):
         ({}, ReadingKind.CLEAR, ReadingKind.CLEAR),
         ({"state": "unreachable", "reason": "cannot connect"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
         ({"state": "malformed"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
+        ({"state": "silent", "is_pushed": True}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
+        # Its jobs ended: nobody has to read it, and nothing is due.
+        ({"is_pushed": True, "last_attempt_at": NOW - timedelta(days=2)}, ReadingKind.CLEAR, ReadingKind.CLEAR),
         ({"state": "pending", "last_attempt_at": None}, ReadingKind.UNKNOWN, ReadingKind.ACTIVE),
         ({"last_attempt_at": NOW - timedelta(seconds=61)}, ReadingKind.CLEAR, ReadingKind.ACTIVE),
         # Read once an hour, as somebody wished.

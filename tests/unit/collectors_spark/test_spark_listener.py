@@ -201,6 +201,24 @@ def test_while_a_batch_takes_long_it_says_that_the_query_runs(monkeypatch):
         SparkPushIn.model_validate(body)
 
 
+def test_a_query_in_a_long_batch_is_told_to_live_also_while_another_tells_much(monkeypatch):
+    monkeypatch.setattr(module, "_ALIVE_EVERY_S", 0.05)
+    chatty, quiet = batches("b_windowed_hdfs"), recorded("a_stateless_rate")[0]
+    with server() as place, listening(place.url) as listener:
+        listener.onQueryStarted(SimpleNamespace(**quiet))
+
+        def is_told():
+            listener.onQueryProgress(progress_event(chatty[0]))
+            return quiet["runId"] in [e.get("run_id") for b in place.got for e in b["events"] if e["event"] == "alive"]
+
+        until(is_told, "a sign of life of the quiet one")
+        assert listener.flush(10)
+        # Those come along, and count as nothing that was seen.
+        assert listener.sent_count == sum(e["event"] != "alive" for b in place.got for e in b["events"])
+    for body in place.got:
+        SparkPushIn.model_validate(body)
+
+
 def test_the_file_alone_beside_a_job_is_enough(tmp_path):
     shutil.copy(module.__file__, tmp_path / "barrierscope_listener.py")
     code = (

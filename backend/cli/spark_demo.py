@@ -1,4 +1,8 @@
-"""The role ``spark-demo``: finds the Java for it and runs the demo query, or says once why it cannot."""
+"""The role ``spark-demo``: finds the Java for it and runs the demo query, or says once why it cannot.
+
+Whether there is a demo is told to the store, from where the API and the pages have it; a store that is away is no
+reason not to run.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,19 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import structlog
 
 from backend.cli.role_logging import log_to_stderr
 from backend.cli.roles import load_role
-from backend.domain.errors import HostError
+from backend.domain.clock import Clock
+from backend.domain.errors import HostError, StoreUnavailableError
 from backend.pipeline.java import SparkMissing, find_spark
-from backend.settings import child_environment, load_settings
+from backend.pipeline.ledger import DEMO_JOB, Ledger, open_ledger
+from backend.settings import Settings, child_environment, load_settings
 
 _log = structlog.get_logger(__name__)
 
@@ -25,33 +33,89 @@ def spark_demo() -> None:
     log_to_stderr(settings.log_level)
     # py4j tells of every call.
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    stop = _stop_event()
+    from backend.store.wall_clock import WallClock
+
+    with _stop_event() as stop:
+        run_demo(settings, Notice(_ledger_url(settings), WallClock()), stop)
+
+
+class Notice:
+    """What is told of the demo in the store; nothing where there is no store."""
+
+    def __init__(self, database_url: str | None, clock: Clock) -> None:
+        self._url = database_url
+        self._clock = clock
+
+    def running(self) -> None:
+        """The query runs."""
+        self._tell(lambda ledger: ledger.schedule(self._clock.now(), next_run_at=None, reason=None, job=DEMO_JOB))
+
+    def unavailable(self, reason: str) -> None:
+        """There is none, for ``reason``."""
+        self._tell(lambda ledger: ledger.schedule(self._clock.now(), next_run_at=None, reason=reason, job=DEMO_JOB))
+
+    def withdraw(self) -> None:
+        """Nothing is to be said of it: it was stopped."""
+        self._tell(lambda ledger: ledger.withdraw(DEMO_JOB))
+
+    def _tell(self, say: Callable[[Ledger], None]) -> None:
+        if self._url is None:
+            return
+        try:
+            with open_ledger(self._url) as ledger:
+                say(ledger)
+        except StoreUnavailableError as error:
+            _log.warning("what is said of the Spark demo may be old", reason=error.reason)
+
+
+def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
+    """Run the query until ``stop``; without Spark, wait for it.
+
+    Raises:
+        HostError: Spark did not start, or the query ended by itself.
+
+    """
     folder = settings.data_dir_or_default()
     found = find_spark(child_environment(), folder / "java")
     if isinstance(found, SparkMissing):
         # Not an error, and nothing that another try would mend: everything else runs.
         _log.warning("there is no Spark demo", reason=found.reason, fix=found.FIX)
+        notice.unavailable(f"{found.reason}; {found.FIX}")
         stop.wait()
-        return
-    os.environ.update(found.environment)
-    token = settings.api_token
-    try:
-        load_role("spark-demo")(
-            api_url=settings.api_url,
-            token=None if token is None else token.get_secret_value(),
-            folder=folder / "spark-demo",
-            stop=stop,
-        )
-    except RuntimeError as error:
-        raise HostError(str(error), fix="it is started again; its log says more") from error
+    else:
+        os.environ.update(found.environment)
+        try:
+            load_role("spark-demo")(
+                api_url=settings.api_url,
+                token=settings.token(),
+                folder=folder / "spark-demo",
+                stop=stop,
+                on_started=notice.running,
+            )
+        except RuntimeError as error:
+            notice.unavailable(f"{error}; it is started again")
+            raise HostError(str(error), fix="it is started again; its log says more") from error
+    notice.withdraw()
 
 
-def _stop_event() -> threading.Event:
+def _ledger_url(settings: Settings) -> str | None:
+    if settings.database_url is None:
+        return None
+    from backend.cli.pipeline import plain_url
+
+    return plain_url(None, settings)
+
+
+@contextmanager
+def _stop_event() -> Iterator[threading.Event]:
     stop = threading.Event()
 
     def handle(_: int, __: FrameType | None) -> None:
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-    return stop
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

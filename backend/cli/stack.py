@@ -219,7 +219,8 @@ class Stack:
         return Role("pipeline", role_command("pipeline", "schedule"), values)
 
     def _spark_demo_role(self) -> Role:
-        role = self._role("spark-demo", api_url=self._plan.url, data_dir=str(self._plan.folder))
+        places = {"api_url": self._plan.url, "data_dir": str(self._plan.folder)}
+        role = self._role("spark-demo", database_url=self._database_url, **places)
         # The query ends in order, then its JVM.
         return replace(role, stop_timeout_s=15.0)
 

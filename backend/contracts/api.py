@@ -105,6 +105,14 @@ class PipelineOut(Model):
     """Every closed hour before this instant is rolled up, as far as it had not changed since."""
 
 
+class SparkDemoOut(Model):
+    """The demo query that ``up`` runs on Spark."""
+
+    state: Literal["running", "unavailable"]
+    """``unavailable``: Spark cannot be started, or it stopped again; ``reason`` says why."""
+    reason: str | None = None
+
+
 class StatusOut(Model):
     """Is the service itself well, and how old is what it shows?"""
 
@@ -121,6 +129,8 @@ class StatusOut(Model):
     roles: dict[str, str] = {}
     pipeline: PipelineOut | None = None
     """Null while the store does not answer."""
+    spark_demo: SparkDemoOut | None = None
+    """Null where there is none, and while it starts."""
 
 
 class TargetIn(Model):

@@ -23,6 +23,8 @@ from backend.domain.rollup import hour_of
 LOCK_KEY = 0x62617275
 """The run that works holds this advisory lock; whoever shows its progress looks for it."""
 JOB = "rollups"
+DEMO_JOB = "spark-demo"
+"""The demo query of ``up``: it has no runs, and tells here whether it is there."""
 _CONNECT_TIMEOUT_S = 10
 _OPTIONS = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
 _REASON_MAX = 500
@@ -170,17 +172,21 @@ class Ledger:
             run=run_id,
         )
 
-    def schedule(self, now: datetime, *, next_run_at: datetime | None, reason: str | None) -> None:
-        """Say when the next run is due, or why none is."""
+    def schedule(self, now: datetime, *, next_run_at: datetime | None, reason: str | None, job: str = JOB) -> None:
+        """Say when the next run is due, or why none is; of a job without runs, that it is there, or why not."""
         self._run(
             "INSERT INTO pipeline_schedule (job, next_run_at, reason, updated_at)"
             " VALUES (%(job)s, %(next)s, %(reason)s, %(now)s) ON CONFLICT (job) DO UPDATE SET"
             " next_run_at = excluded.next_run_at, reason = excluded.reason, updated_at = excluded.updated_at",
-            job=JOB,
+            job=job,
             next=next_run_at,
             reason=None if reason is None else reason[:_REASON_MAX],
             now=now,
         )
+
+    def withdraw(self, job: str) -> None:
+        """Say no more of a job."""
+        self._run("DELETE FROM pipeline_schedule WHERE job = %(job)s", job=job)
 
     def _watermark(self) -> Watermark:
         query = "SELECT complete_xid, complete_hour FROM pipeline_schedule WHERE job = %(job)s"

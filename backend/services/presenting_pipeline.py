@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.contracts import api
-from backend.store.pipeline_log import PipelineRecord
+from backend.store.pipeline_log import PipelineRecord, SparkDemoRecord
 
 
 def pipeline_out(record: PipelineRecord) -> api.PipelineOut:
@@ -27,3 +27,10 @@ def pipeline_out(record: PipelineRecord) -> api.PipelineOut:
             "rolled_up_until": record.complete_hour,
         }
     )
+
+
+def spark_demo_out(record: SparkDemoRecord | None) -> api.SparkDemoOut | None:
+    """Whether the demo query is there."""
+    if record is None:
+        return None
+    return api.SparkDemoOut(state="running" if record.reason is None else "unavailable", reason=record.reason)

@@ -10,12 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
-from backend.services.presenting_pipeline import pipeline_out
+from backend.services.presenting_pipeline import pipeline_out, spark_demo_out
 from backend.services.silence import hear
 from backend.store.alert_lease import evaluator_record
 from backend.store.alerts import open_counts
 from backend.store.engine import reading
-from backend.store.pipeline_log import read_pipeline
+from backend.store.pipeline_log import read_pipeline, read_spark_demo
 from backend.store.targets import TargetRecord, TargetRepository
 
 _UNWELL = ("unreachable", "malformed", "silent")
@@ -38,9 +38,10 @@ class StatusService:
                 targets = await hear(connection, targets, self._clock.now())
                 firing = (await open_counts(connection)).get(None)
                 pipeline = pipeline_out(await read_pipeline(connection))
+                demo = spark_demo_out(await read_spark_demo(connection))
         except StoreUnavailableError:
             return self._out(None, {"api": "ok"}, None)
-        counted = {"alerts_firing_count": firing.count if firing is not None else 0}
+        counted = {"alerts_firing_count": firing.count if firing is not None else 0, "spark_demo": demo}
         return self._out(targets, roles, pipeline).model_copy(
             update=counted | {"alerts_severity": firing.severity if firing is not None else None}
         )

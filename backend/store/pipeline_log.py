@@ -41,7 +41,9 @@ async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
         )
     ).first()
     schedule = (
-        await connection.execute(text("SELECT next_run_at, reason, complete_hour FROM pipeline_schedule"))
+        await connection.execute(
+            text("SELECT next_run_at, reason, complete_hour FROM pipeline_schedule WHERE job = 'rollups'")
+        )
     ).first()
     is_running = (
         await connection.execute(
@@ -55,6 +57,20 @@ async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
     ).scalar_one()
     record = PipelineRecord() if run is None else _of_run(*run, is_running=is_running)
     return record if schedule is None else replace(record, **schedule._mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkDemoRecord:
+    """The demo query: at work, or ``reason`` says why not."""
+
+    reason: str | None
+
+
+async def read_spark_demo(connection: AsyncConnection) -> SparkDemoRecord | None:
+    """What the demo query last said of itself; None where it is none of this installation, or still starts."""
+    query = text("SELECT reason FROM pipeline_schedule WHERE job = 'spark-demo'")
+    row = (await connection.execute(query)).first()
+    return None if row is None else SparkDemoRecord(row[0])
 
 
 def _of_run(

@@ -10,7 +10,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,7 +46,9 @@ _SETTINGS = {
 _log = logging.getLogger(__name__)
 
 
-def run(*, api_url: str, token: str | None, folder: Path, stop: threading.Event) -> None:
+def run(
+    *, api_url: str, token: str | None, folder: Path, stop: threading.Event, on_started: Callable[[], None]
+) -> None:
     """Run the query until ``stop``; its environment must be one that Spark starts with.
 
     Args:
@@ -54,13 +56,14 @@ def run(*, api_url: str, token: str | None, folder: Path, stop: threading.Event)
         token: Its API token, where it needs one.
         folder: For the query's checkpoints and Spark's own files.
         stop: Set to end it in order.
+        on_started: Told once the query runs.
 
     Raises:
         RuntimeError: Spark did not start, or the query ended by itself; one line says why.
 
     """
     try:
-        _run(api_url, token, folder, stop)
+        _run(api_url, token, folder, stop, on_started)
     except (Py4JError, PySparkException) as error:
         if stop.is_set():
             # It was asked to stop while it started.
@@ -68,12 +71,13 @@ def run(*, api_url: str, token: str | None, folder: Path, stop: threading.Event)
         raise RuntimeError(_line(error)) from None
 
 
-def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event) -> None:
+def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event, on_started: Callable[[], None]) -> None:
     with _session(folder) as session:
         listener = BarrierscopeListener(api_url, token, deployment=DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
         session.streams.addListener(listener)
         query = _start(session, folder)
         _log.info("the demo query runs as %s", query.runId)
+        on_started()
         try:
             while query.isActive and not stop.wait(_LOOK_S):
                 pass

@@ -6,7 +6,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import PipelineOut, StatusOut
+from backend.contracts.api import PipelineOut, SparkDemoOut, StatusOut
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
@@ -134,6 +134,14 @@ def pipeline_state(value: PipelineOut) -> html.Span:
     return html.Span(words, id="pipeline-state", title=title)
 
 
+def spark_demo_state(value: SparkDemoOut | None) -> html.Span | None:
+    """That there is no demo on Spark, and why; nothing where it runs, for its job says so."""
+    if value is None or value.state == "running":
+        return None
+    title = f"The demo query on Spark: {value.reason}. Everything else runs."
+    return html.Span("no Spark demo", id="spark-demo-state", title=title)
+
+
 def service_state(value: StatusOut) -> list[Component | str]:
     """The footer's line about the service itself."""
     unhealthy = f", {value.targets_unhealthy} not well" if value.targets_unhealthy else ""
@@ -147,6 +155,8 @@ def service_state(value: StatusOut) -> list[Component | str]:
     ]
     if value.pipeline is not None:
         parts.append(pipeline_state(value.pipeline))
+    if (demo := spark_demo_state(value.spark_demo)) is not None:
+        parts.append(demo)
     if value.store != "ok":
         parts.insert(0, status.badge("store unreachable", "cross", "bad"))
     joined: list[Component | str] = []

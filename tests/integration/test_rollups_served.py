@@ -7,12 +7,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from backend.cli.spark_demo import Notice
 from backend.contracts import api
 from backend.contracts.rollups import RollupHourOut
 from backend.store.engine import reading, writing
 from backend.store.partitions import Retention
 from backend.store.retention import apply_retention
-from tests.support.observations import NOW, completed, failed, in_progress, job, observation
+from tests.support.observations import NOW, SteppingClock, completed, failed, in_progress, job, observation
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +117,23 @@ async def test_rollups_outlive_checkpoints_and_go_in_their_time(engine):
 
     async with reading(engine) as connection:
         assert list((await connection.execute(text("SELECT job_id FROM rollups"))).scalars()) == ["kept"]
+
+
+async def test_whether_there_is_a_spark_demo_is_told_until_it_is_withdrawn(client, database):
+    async def told():
+        return (await client.get("/api/v1/status")).json()["spark_demo"]
+
+    notice = Notice(database, SteppingClock(NOW))
+    assert await told() is None
+    notice.unavailable("no java on the path")
+    assert await told() == {"state": "unavailable", "reason": "no java on the path"}
+    notice.running()
+    assert await told() == {"state": "running", "reason": None}
+    # It is no run of the pipeline.
+    assert (await client.get("/api/v1/status")).json()["pipeline"]["state"] == "never"
+    notice.withdraw()
+    assert await told() is None
+
+
+def test_a_store_that_is_away_keeps_no_demo_from_running():
+    Notice("postgresql://nobody@127.0.0.1:1/nothing", SteppingClock(NOW)).running()

@@ -251,8 +251,9 @@ class Readings:
         self.engine = " ".join(w for w in (observation.engine.value.capitalize(), observation.engine_version) if w)
         self.request_count += observation.cost.request_count
         self.as_of = observation.observed_at
-        offset = timedelta(milliseconds=observation.clock_offset_ms or 0)
         for job in observation.jobs:
+            own = job.clock_offset_ms
+            offset = timedelta(milliseconds=(observation.clock_offset_ms if own is None else own) or 0)
             key = (job.engine_run_id, job.started_at)
             if key not in self.jobs:
                 self.jobs[key] = Gathered(job)

@@ -23,6 +23,8 @@ from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
 
 _TOLERABLE_MAX = 3
+# Kubernetes waits up to five minutes before it starts again what keeps failing.
+_REDEPLOYED_WITHIN = timedelta(minutes=6)
 _GAPS_MIN = 3
 _JOBS_NAMED_MAX = 5
 
@@ -46,13 +48,21 @@ def health_window_ms(signal: JobSignal) -> float | None:
     The interval observed is the one the engine reports, or the median time between triggers where that is longer:
     checkpoints that outlast their interval are triggered further apart.
     """
+    longest_ms = _longest_ms(signal)
+    if signal.config is None or longest_ms is None:
+        return None
+    tolerable = min(max(0, signal.config.tolerable_failed_count or 0), _TOLERABLE_MAX)
+    return longest_ms * (tolerable + 2)
+
+
+def _longest_ms(signal: JobSignal) -> float | None:
+    """max(interval, timeout), as observed."""
     config = signal.config
     if config is None or not config.interval_ms or not config.timeout_ms:
         return None
     gaps_ms = [(b - a) / timedelta(milliseconds=1) for a, b in pairwise(signal.triggers)]
     observed_ms = median(gaps_ms) if len(gaps_ms) >= _GAPS_MIN else 0.0
-    tolerable = min(max(0, config.tolerable_failed_count or 0), _TOLERABLE_MAX)
-    return max(config.interval_ms, observed_ms, config.timeout_ms) * (tolerable + 2)
+    return max(config.interval_ms, observed_ms, config.timeout_ms)
 
 
 # --- jobs ---------------------------------------------------------------------------------------------------------
@@ -62,10 +72,19 @@ def _of_job(settings: RuleSettings, signal: JobSignal) -> Reading:
     if not signal.is_watched:
         return Reading(ReadingKind.GONE, "its target is no longer watched")
     if signal.state is JobState.ENDED:
-        return Reading(ReadingKind.GONE, "the job ended")
+        return _of_ended(settings, signal)
     if signal.stale_reason is not None:
         return Reading(ReadingKind.UNKNOWN, signal.stale_reason)
     return _JOB_RULES[settings.rule.name](settings, signal)
+
+
+def _of_ended(settings: RuleSettings, signal: JobSignal) -> Reading:
+    ago_s = signal.ended_ago_s
+    is_per_job = settings.rule.name is RuleName.NO_COMPLETED_CHECKPOINT
+    if is_per_job and ago_s is not None and timedelta(seconds=ago_s) <= _REDEPLOYED_WITHIN:
+        # Between two runs of a job that never gets far nothing has become better.
+        return Reading(ReadingKind.UNKNOWN, f"the run ended {say.duration(max(0.0, ago_s * 1000))} ago")
+    return Reading(ReadingKind.GONE, "the job ended")
 
 
 def _expired(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -96,17 +115,18 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 
 def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
-    window_ms = health_window_ms(signal)
-    if window_ms is None:
+    window_ms, longest_ms = health_window_ms(signal), _longest_ms(signal)
+    if window_ms is None or longest_ms is None:
         return Reading(ReadingKind.UNKNOWN, "interval or timeout of its checkpoints are not known")
     window_ms *= settings["window_ratio"]
-    # A run that has just begun has had no time to complete one; nor has a job that stood still before it.
-    since = max(signal.last_completed_at or signal.run_started_at, signal.run_started_at)
-    age_ms = (signal.now_engine - since) / timedelta(milliseconds=1)
-    if age_ms <= window_ms:
-        words = f"the last completed one is {say.duration(max(0.0, age_ms))} old"
+    ran, own, run_count = _ran_without_one(signal)
+    age_ms = ran / timedelta(milliseconds=1)
+    runs = f" over {run_count} runs" if run_count > 1 else ""
+    # On either side of a redeployment a job that is well may just have waited for one.
+    if own / timedelta(milliseconds=1) <= window_ms and age_ms <= window_ms + 2 * longest_ms * (run_count > 1):
+        words = f"it ran {say.duration(max(0.0, age_ms))}{runs} since it completed one, or began"
         return _clear(signal, f"{words}, within the health window of {say.duration(window_ms)}")
-    summary = f"{signal.name}: no checkpoint completed for {say.duration(age_ms)}"
+    summary = f"{signal.name}: no checkpoint completed for {say.duration(age_ms)}{runs}"
     last = "" if signal.last_completed is None else f"The last was checkpoint {signal.last_completed[1]}. "
     more = f"The health window is {say.duration(window_ms)}. {last}"
     newest = _linked([c for c in signal.ended if c.is_failure][-3:])
@@ -115,6 +135,25 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
     if not newest and signal.last_completed is not None:
         newest = (LinkedCheckpoint(*signal.last_completed),)
     return _active(signal, summary, more, signal.place, newest, value=age_ms / 1000)
+
+
+def _ran_without_one(signal: JobSignal) -> tuple[timedelta, timedelta, int]:
+    """How long the job ran without completing a checkpoint, its newest run alone did, and over how many runs it was.
+
+    Runs count that followed each other closely. Time between runs does not: none could complete then.
+    """
+    completed_at = signal.last_completed_at
+    begin = signal.run_started_at
+    ran = own = signal.now_engine - (begin if completed_at is None else max(begin, completed_at))
+    count = 1
+    for run in signal.runs_before:
+        if begin - run.ended_at > _REDEPLOYED_WITHIN:
+            break
+        since = run.started_at if completed_at is None else max(run.started_at, completed_at)
+        # Two that overlap ran at once.
+        ran += max(timedelta(), min(run.ended_at, begin) - since)
+        begin, count = min(begin, run.started_at), count + 1
+    return ran, own, count
 
 
 def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:

@@ -1,6 +1,6 @@
 """What is known of a job or a target when the rules look at it: values only, complete or not.
 
-``now_engine`` is the instant on the engine's clock, which the times of checkpoints are on. What was not reported is
+``now_engine`` is the instant of the last reading on the run's own clock, which the times of its checkpoints are on. What was not reported is
 None. Nothing is computed here.
 """
 
@@ -56,6 +56,14 @@ class OpenSignal:
     waiting: Place = Place()
 
 
+@dataclass(frozen=True, slots=True)
+class RunSpan:
+    """From when to when a run that is over ran, by the engine's clock."""
+
+    started_at: datetime
+    ended_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSignal:
     """One job now. ``stale_reason`` is why its data is not current, None where it is."""
@@ -77,6 +85,10 @@ class JobSignal:
     """When the newest checkpoints of the run were triggered, oldest first."""
     last_completed_at: datetime | None = None
     last_completed: tuple[RunId, int] | None = None
+    runs_before: tuple[RunSpan, ...] = ()
+    """Runs of the job before the current one that ended after a checkpoint last completed, newest first."""
+    ended_ago_s: float | None = None
+    """How long ago the current run ended; None where it has not, or that is not known."""
     opened: OpenSignal | None = None
     place: Place = Place()
 

@@ -57,6 +57,8 @@ class JobObservation:
     restart_count: int | None = None
     problems: tuple[str, ...] = ()
     """What could not be read of this run this time, one line each."""
+    clock_offset_ms: int | None = None
+    """The run's own clock minus ours at this poll, where runs of one target keep different times; else None."""
 
 
 @dataclass(frozen=True, slots=True)

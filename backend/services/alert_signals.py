@@ -7,7 +7,7 @@ have not been seen. What past checkpoints looked like is remembered, for they ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,6 +19,7 @@ from backend.alerting.signals import (
     JobSignal,
     OpenSignal,
     Place,
+    RunSpan,
     ServiceSignal,
     Signal,
     TargetSignal,
@@ -29,6 +30,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointKind, CheckpointStat
 from backend.domain.clock import Clock
 from backend.domain.failure import FailureReason
 from backend.domain.ids import TargetId, VertexId
+from backend.domain.observation import JobState
 from backend.domain.verdict import Phase, Verdict
 from backend.services.evidence import EvidenceReader, JobCase
 from backend.services.presenting import host_of
@@ -36,7 +38,7 @@ from backend.services.silence import targets_as_heard
 from backend.store import checkpoints as stored
 from backend.store.checkpoint_statistics import LastCompleted, last_completed_of
 from backend.store.checkpoints import CheckpointRecord, LiveRecord, live_of
-from backend.store.jobs import JobRecord, config_since, list_current
+from backend.store.jobs import JobRecord, config_since, list_current, runs_before
 from backend.store.targets import TargetRecord, TargetRepository
 
 # A job whose data is older than this, or than three polls, is not current.
@@ -86,6 +88,7 @@ class SignalReader:
         self._evidence.forget_others(r.id for r in records)
         run_ids = [r.run.id for r in records]
         completed = await last_completed_of(connection, [r.id for r in records])
+        before = await _runs_before(connection, records, completed)
         since = await config_since(connection, run_ids)
         await self._remember_ended(connection, cases)
         oldest = min((o.header.triggered_at for c in cases if (o := c.open_checkpoint) is not None), default=now)
@@ -97,7 +100,8 @@ class SignalReader:
             barriers = () if opened is None else late.get(opened.run_id, {}).get(opened.header.checkpoint_id, ())
             target = targets[case.record.run.target_id]
             known_since = since.get(case.record.run.id)
-            signals.append(self._job(case, target, now, live, barriers, completed.get(case.record.id), known_since))
+            signal = self._job(case, target, now, live, barriers, completed.get(case.record.id), known_since)
+            signals.append(replace(signal, runs_before=before.get(case.record.id, ())))
         names: dict[TargetId, list[str]] = {}
         for record in records:
             names.setdefault(record.run.target_id, []).append(record.name)
@@ -129,7 +133,8 @@ class SignalReader:
         headers = [h for h in case.headers if h.header.kind is CheckpointKind.CHECKPOINT]
         has_restarts = bool(run.restart_count)
         ended = [h for h in headers if _counts(h, has_restarts)]
-        comparable = [h for h in headers if config_since is None or h.header.triggered_at >= config_since]
+        changed_at = None if config_since is None else record.engine_now(config_since)
+        comparable = [h for h in headers if changed_at is None or h.header.triggered_at >= changed_at]
         opened = case.open_checkpoint
         if opened is not None and opened.header.kind is not CheckpointKind.CHECKPOINT:
             opened = None
@@ -141,12 +146,14 @@ class SignalReader:
             run_id=run.id,
             run_started_at=run.started_at,
             state=run.state,
-            now_engine=record.engine_now(now),
+            # What came since the last reading has not been seen: ages are as of then, by the clock of what they are of.
+            now_engine=min(record.engine_now(now), record.read_at_engine),
             is_watched=target.is_enabled,
             stale_reason=_stale_reason(target, record, now),
             config=case.shape.config,
             ended=tuple(_ended_out(h) for h in ended),
             triggers=tuple(h.header.triggered_at for h in headers),
+            ended_ago_s=_ended_ago_s(record, now),
             last_completed_at=None if completed is None else completed.at,
             last_completed=None if completed is None else (completed.run_id, completed.checkpoint_id),
             opened=None if opened is None else self._open(case, opened, live, late, comparable),
@@ -192,6 +199,22 @@ class SignalReader:
             silent_ms=elapsed_ms - (last_ms or 0),
             waiting=_pending_place(case, pending, verdict) if pending else Place(),
         )
+
+
+async def _runs_before(
+    connection: AsyncConnection, records: Sequence[JobRecord], completed: Mapping[str, LastCompleted]
+) -> Mapping[str, tuple[RunSpan, ...]]:
+    """Of jobs whose current run has completed nothing: their runs since one did."""
+    since = {job_id: last.at for job_id, last in completed.items()}
+    barren = [r for r in records if r.id not in since or since[r.id] < r.run.started_at]
+    found = await runs_before(connection, barren, since) if barren else {}
+    return {job_id: tuple(RunSpan(r.started_at, r.ended_at) for r in runs) for job_id, runs in found.items()}
+
+
+def _ended_ago_s(record: JobRecord, now: datetime) -> float | None:
+    if record.run.state is not JobState.ENDED:
+        return None
+    return (record.engine_now(now) - (record.run.ended_at or record.read_at_engine)).total_seconds()
 
 
 def _is_ended(record: CheckpointRecord) -> bool:

@@ -54,12 +54,19 @@ class JobRecord:
     target_name: str
     target_state: HealthState
     clock_offset_ms: int | None
-    """The engine's clock minus ours; None where that is not known."""
+    """The clock of the run's engine minus ours, when it was read last; None where that is not known."""
     engine_version: str | None = None
 
     def engine_now(self, now: datetime) -> datetime:
         """What the engine's clock shows at ``now`` on ours."""
         return now + timedelta(milliseconds=self.clock_offset_ms or 0)
+
+    @property
+    def read_at_engine(self) -> datetime:
+        """What the engine's clock showed when the run was read last."""
+        at = self.run.observed_at
+        # What Spark's listener sends is dated by its driver's clock.
+        return at if self.run.engine is Engine.SPARK else self.engine_now(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class JobEventRecord:
     text: str
 
 
+_RUNS_BEFORE_MAX = 1000
 _RUN_COLUMNS = (
     "r.id AS run_id, r.job_id, r.target_id, r.engine_run_id, r.engine, r.started_at, r.ended_at, r.state,"
     " r.engine_state, r.restart_count, r.counts, r.failed_listed_count, r.failed_listed_base, r.failed_unlisted_past,"
@@ -88,7 +96,8 @@ _RUN_COLUMNS = (
 )
 _CURRENT = (
     f"SELECT DISTINCT ON (r.job_id) {_RUN_COLUMNS}, j.name, t.name AS target_name, t.is_enabled, t.removed_at,"
-    " h.state AS target_state, h.clock_offset_ms, h.engine_version FROM runs r JOIN jobs j ON j.id = r.job_id"
+    " h.state AS target_state, COALESCE(r.clock_offset_ms, h.clock_offset_ms) AS clock_offset_ms, h.engine_version"
+    " FROM runs r JOIN jobs j ON j.id = r.job_id"
     " JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id {where}"
     " ORDER BY r.job_id, t.removed_at IS NULL DESC, r.state = 'ended', r.started_at DESC, r.id"
 )
@@ -140,6 +149,43 @@ async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunR
     if row is None:
         raise UnknownEntityError(kind="run", id=run_id)
     return _run(row)
+
+
+@dataclass(frozen=True, slots=True)
+class RunBefore:
+    """A run before the current one: when it ran, by its engine's clock."""
+
+    started_at: datetime
+    ended_at: datetime
+
+
+async def runs_before(
+    connection: AsyncConnection, records: Sequence[JobRecord], since: Mapping[str, datetime]
+) -> Mapping[str, tuple[RunBefore, ...]]:
+    """Runs of each job that began before its current one and ended after ``since`` (by job), newest first.
+
+    A job that is not in ``since``: all of them, up to a bound.
+    """
+    query = text(
+        "SELECT i.job, r.started_at, r.ended FROM unnest(CAST(:jobs AS text[]), CAST(:runs AS text[]),"
+        " CAST(:begins AS timestamptz[]), CAST(:sinces AS timestamptz[])) AS i(job, run, begin, since)"
+        " CROSS JOIN LATERAL (SELECT started_at, ended FROM (SELECT id, started_at,"
+        # One that vanished from its engine's list ended some time after it was read last.
+        " coalesce(ended_at, observed_at + coalesce(clock_offset_ms, 0) * interval '1 ms') AS ended FROM runs"
+        " WHERE job_id = i.job AND started_at <= i.begin) past"
+        " WHERE id <> i.run AND (i.since IS NULL OR ended > i.since) ORDER BY started_at DESC LIMIT :limit) r"
+    )
+    values = {
+        "jobs": [r.id for r in records],
+        "runs": [r.run.id for r in records],
+        "begins": [r.run.started_at for r in records],
+        "sinces": [since.get(r.id) for r in records],
+        "limit": _RUNS_BEFORE_MAX,
+    }
+    found: dict[str, list[RunBefore]] = {}
+    for job, started_at, ended_at in (await connection.execute(query, values)).all():
+        found.setdefault(job, []).append(RunBefore(started_at, max(started_at, ended_at)))
+    return {job: tuple(rows) for job, rows in found.items()}
 
 
 async def list_unended(connection: AsyncConnection, target_id: str) -> Mapping[tuple[EngineRunId, datetime], str]:

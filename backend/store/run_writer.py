@@ -124,13 +124,14 @@ async def _write_newest(
         f"UPDATE runs SET {_COUNTED}, ended_at = %s, state = %s, engine_state = %s,"  # noqa: S608
         " restart_count = COALESCE(%s, restart_count),"
         " counts = COALESCE(%s, counts), failed_listed_base = %s, failed_unlisted_past = %s,"
-        " placements = COALESCE(%s, placements), problems = %s, observed_at = %s WHERE id = %s",
+        " placements = COALESCE(%s, placements), problems = %s, clock_offset_ms = COALESCE(%s, clock_offset_ms),"
+        " observed_at = %s WHERE id = %s",
         (
             *(tally.new, tally.newly_failed, observed_at, job.started_at),
             *(job.ended_at, job.state.value, clean(job.engine_state), _int4(job.restart_count)),
             *(dump(job.counts) if job.counts is not None else None, base, past),
             *(dump(job.placements) if job.placements else None, dump([clean(p) for p in job.problems])),
-            *(observed_at, run.key.run_id),
+            *(job.clock_offset_ms, observed_at, run.key.run_id),
         ),
     )
     documents: dict[str, Mapping[str, Any]] = {}

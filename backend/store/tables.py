@@ -126,6 +126,8 @@ runs = Table(
     Column("first_observed_at", Instant, nullable=False),
     # Of the newest observation applied; an older one that arrives later changes no state.
     Column("observed_at", Instant, nullable=False),
+    # The run's own clock minus ours, where the runs of its target keep different times.
+    Column("clock_offset_ms", BigInteger),
     Index("ix_runs_job_id_started_at", "job_id", "started_at"),
     Index("ix_runs_target_id", "target_id"),
 )

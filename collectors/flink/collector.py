@@ -95,22 +95,24 @@ class FlinkCollector:
         engine = self._engine or await _discover(requests)
         entries = parse.jobs_overview(await requests.get(flink.JOBS_OVERVIEW))
         at = requests.at()
-        offset = self._clock_offset(entries, at)
+        # The runtime's clocks lag where its machine cannot keep up, and none of its answers is cached.
+        kept_count = 1 if engine.kind is Engine.RUNTIME else _OFFSETS_MAX
+        offset = self._clock_offset(entries, at, kept_count=kept_count)
         poll = _Poll(requests, replace(engine, offset=offset), self._options, listed_at=at)
         jobs, runs = await poll.read(self._in_turn(entries), self._runs)
         self._engine, self._runs = engine, runs
         offset_ms = round(offset / timedelta(milliseconds=1)) if self._offsets else None
         return Observation(self._target_id, now, engine.kind, engine.version, jobs, requests.cost(), offset_ms)
 
-    def _clock_offset(self, entries: tuple[JobEntry, ...], at: datetime) -> timedelta:
+    def _clock_offset(self, entries: tuple[JobEntry, ...], at: datetime, *, kept_count: int) -> timedelta:
         """The engine's clock minus ours.
 
         A running job's start time plus its duration is the engine's now, or an earlier one where the answer was
-        cached: so the largest of the last polls is the nearest.
+        cached: so the largest of the last ``kept_count`` polls is the nearest.
         """
         seen = [offset for offset in (_offset_of(e, at) for e in entries) if offset is not None]
         if seen:
-            self._offsets = [*self._offsets, max(seen)][-_OFFSETS_MAX:]
+            self._offsets = [*self._offsets, max(seen)][-kept_count:]
         return max(self._offsets, default=timedelta(0))
 
     def _in_turn(self, entries: tuple[JobEntry, ...]) -> list[JobEntry]:
@@ -183,16 +185,17 @@ class _Poll:
     async def _job(self, entry: JobEntry, before: RunMemory | None) -> tuple[RunMemory, JobObservation | None]:
         memory = RunMemory() if before is None else before.copy()
         memory.name = entry.name
-        reader = JobReader(self._requests, entry, memory, engine=self._engine_of(entry))
+        own = self._own_offset(entry)
+        engine = self._engine if own is None else replace(self._engine, offset=own)
+        reader = JobReader(self._requests, entry, memory, engine=engine)
         observation = await reader.read(pressure_interval_s=self._options.pressure_interval_s)
-        return memory, observation
+        if observation is None or own is None:
+            return memory, observation
+        return memory, replace(observation, clock_offset_ms=round(own / timedelta(milliseconds=1)))
 
-    def _engine_of(self, entry: JobEntry) -> EngineFacts:
-        if self._engine.kind is not Engine.RUNTIME:
-            return self._engine
-        # Each job of the runtime has a clock of its own, which lags where the machine cannot keep up; none is cached.
-        offset = _offset_of(entry, self._listed_at)
-        return self._engine if offset is None else replace(self._engine, offset=offset)
+    def _own_offset(self, entry: JobEntry) -> timedelta | None:
+        """Each job of the runtime has a clock of its own; those of a Flink share their JobManager's."""
+        return _offset_of(entry, self._listed_at) if self._engine.kind is Engine.RUNTIME else None
 
     def _is_old(self, entry: JobEntry) -> bool:
         if entry.state is not JobState.ENDED or entry.ended_at is None:

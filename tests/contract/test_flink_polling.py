@@ -237,7 +237,9 @@ async def test_what_is_to_be_read_again_still_knows_who_was_there() -> None:
 
 
 class LaggingRuntime(Crowd):
-    """Two jobs of a live runtime; the second one's clock is eight seconds behind."""
+    """Two jobs of a live runtime; the second one's clock is eight seconds more behind than the first."""
+
+    lag_ms = 0
 
     async def get(self, path: str) -> bytes:
         body = await super().get(path)
@@ -246,7 +248,7 @@ class LaggingRuntime(Crowd):
         if path == "/jobs/overview":
             first, second = orjson.loads(body)["jobs"]
             now_ms = round(self._flink.now.timestamp() * 1000)
-            first["duration"] = now_ms - first["start-time"]
+            first["duration"] = now_ms - first["start-time"] - self.lag_ms
             second["duration"] = first["duration"] - 8000
             return orjson.dumps({"jobs": [first, second]})
         return body
@@ -264,6 +266,21 @@ async def test_a_job_of_the_runtime_is_dated_by_its_own_clock(monkeypatch: pytes
     flink = RecordedFlink(RECORDINGS / "E", at_s=60.0)
     runtime = LaggingRuntime(flink, 2)
     observation = await FlinkCollector(runtime, target_id=TARGET, monotonic_s=flink.monotonic_s).collect(flink.now)
-    # The target's clock is that of its most advanced job.
+    # The target's clock is that of its most advanced job; each run has its own.
     assert observation.clock_offset_ms == pytest.approx(0, abs=1)
+    assert [j.clock_offset_ms for j in observation.jobs] == [pytest.approx(0, abs=10), pytest.approx(-8000, abs=10)]
     assert offsets_s == {runtime.ids[0]: pytest.approx(0, abs=0.01), runtime.ids[1]: pytest.approx(-8, abs=0.01)}
+
+
+async def test_a_runtime_that_falls_behind_is_followed_at_once() -> None:
+    flink = RecordedFlink(RECORDINGS / "E", at_s=60.0)
+    runtime = LaggingRuntime(flink, 2)
+    collector = FlinkCollector(runtime, target_id=TARGET, monotonic_s=flink.monotonic_s)
+    await collector.collect(flink.now)
+    runtime.lag_ms = 45_000
+    observation = await collector.collect(flink.now)
+    assert observation.clock_offset_ms == pytest.approx(-45_000, abs=10)
+    assert [j.clock_offset_ms for j in observation.jobs] == [
+        pytest.approx(-45_000, abs=10),
+        pytest.approx(-53_000, abs=10),
+    ]

@@ -11,7 +11,7 @@ from backend.alerting.conditions import health_window_ms, read
 from backend.alerting.lifecycle import LinkedCheckpoint, ReadingKind
 from backend.alerting.prediction import Running
 from backend.alerting.rules import RULES, RuleName, Subject, rule_of, shipped
-from backend.alerting.signals import OpenSignal, Place, ServiceSignal
+from backend.alerting.signals import OpenSignal, Place, RunSpan, ServiceSignal
 from backend.analysis.progress import Judged, Judgement
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
@@ -109,6 +109,63 @@ def test_no_completed_checkpoint_within_the_window_unless_the_run_is_younger(com
     )
 
     assert read(_rule("NoCompletedCheckpoint"), signal).kind is kind
+
+
+def _loop(count, *, ran_s, apart_s, current_s=20):
+    """Runs of a job, newest first, that ended before the current one; and when that began."""
+    began, spans = NOW - timedelta(seconds=current_s), []
+    at = began
+    for _ in range(count):
+        ended_at = at - timedelta(seconds=apart_s)
+        at = ended_at - timedelta(seconds=ran_s)
+        spans.append(RunSpan(at, ended_at))
+    return {"run_started_at": began, "runs_before": tuple(spans)}
+
+
+@pytest.mark.parametrize(
+    ("loop", "completed_s", "kind"),
+    [
+        # The window is 240 s, and 120 s more over several runs.
+        (_loop(11, ran_s=30, apart_s=5), None, ReadingKind.CLEAR),
+        (_loop(12, ran_s=30, apart_s=5), None, ReadingKind.ACTIVE),
+        # What ran before one completed is no matter, nor what ran long before the next followed.
+        (_loop(12, ran_s=30, apart_s=5), 300, ReadingKind.CLEAR),
+        (_loop(12, ran_s=30, apart_s=360), None, ReadingKind.ACTIVE),
+        (_loop(12, ran_s=30, apart_s=361), None, ReadingKind.CLEAR),
+        # Standing still is no running.
+        (_loop(3, ran_s=30, apart_s=300), None, ReadingKind.CLEAR),
+        # A job that is well, redeployed once: each run may have been waiting for its next one.
+        (_loop(1, ran_s=7200, apart_s=10, current_s=119), 370, ReadingKind.CLEAR),
+        (_loop(1, ran_s=7200, apart_s=10, current_s=119), 371, ReadingKind.ACTIVE),
+        (_loop(1, ran_s=0, apart_s=10, current_s=241), None, ReadingKind.ACTIVE),
+        # Two that ran at once.
+        (_loop(1, ran_s=7200, apart_s=-7200, current_s=230), None, ReadingKind.CLEAR),
+    ],
+)
+def test_a_redeploy_loop_that_never_completes_one_is_judged_by_the_job(loop, completed_s, kind):
+    completed = {"last_completed_at": None, "last_completed": None}
+    if completed_s is not None:
+        completed = {"last_completed_at": NOW - timedelta(seconds=completed_s)}
+
+    reading = read(_rule("NoCompletedCheckpoint"), job_signal("expired", **loop, **completed))
+
+    assert reading.kind is kind, reading.reason
+
+
+def test_a_loop_is_called_one():
+    loop = _loop(12, ran_s=30, apart_s=5) | {"last_completed_at": None, "last_completed": None}
+
+    assert read(_rule("NoCompletedCheckpoint"), job_signal(**loop)).reason.endswith("for 6 min 20 s over 13 runs")
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "kind"), [(0, ReadingKind.UNKNOWN), (360, ReadingKind.UNKNOWN), (361, ReadingKind.GONE)]
+)
+def test_between_two_runs_nothing_is_over_yet(ago_s, kind):
+    signal = job_signal("expired", state=JobState.ENDED, ended_ago_s=ago_s)
+
+    assert read(_rule("NoCompletedCheckpoint"), signal).kind is kind
+    assert read(_rule("CheckpointExpired"), signal).kind is ReadingKind.GONE
 
 
 def test_a_job_that_never_completed_one_is_judged_from_its_start():

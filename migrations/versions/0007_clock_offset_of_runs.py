@@ -1,0 +1,24 @@
+"""Keep how far a run's own clock is from ours: jobs of the live runtime fall behind each on its own.
+
+Revision 0007. Adds one column that may be empty, so older processes go on writing beside newer ones.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0007"
+down_revision: str | None = "0006"
+branch_labels: str | None = None
+depends_on: str | None = None
+
+
+def upgrade() -> None:
+    """Go to this revision."""
+    op.add_column("runs", sa.Column("clock_offset_ms", sa.BigInteger(), nullable=True))
+
+
+def downgrade() -> None:
+    """Go back to the revision before."""
+    op.drop_column("runs", "clock_offset_ms")

@@ -1,0 +1,93 @@
+"""What is written of a job becomes the alerts that it should: by the job's own clock, and over its runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.domain.observation import Engine, JobState
+from tests.support.alerting import Alerting, rows, switch_off_rules_but
+from tests.support.observations import CONFIG, completed, failed, in_progress, job, observation
+
+pytestmark = pytest.mark.anyio
+
+# A health window of 40 s.
+_CONFIG = replace(CONFIG, interval_ms=5000, timeout_ms=8000)
+
+
+@pytest.fixture(autouse=True)
+async def _only_these(engine):
+    await switch_off_rules_but(engine, "NoCompletedCheckpoint", "CheckpointStuck", "Watchdog")
+
+
+async def _states(engine):
+    return await rows(engine, "SELECT rule, state, reading FROM alerts WHERE job_id IS NOT NULL ORDER BY began_at")
+
+
+async def test_a_job_whose_clock_falls_behind_is_judged_by_that_clock(engine, clock, writer, target):
+    alerting, lag_s = Alerting(engine, clock), 0.0
+    for number in range(1, 30):
+        # The machine is overloaded: in five seconds the job gets through two.
+        lag_s += 3
+        own_now = clock.at - timedelta(seconds=lag_s)
+        done = completed(number, triggered_at=own_now - timedelta(seconds=2))
+        opened = in_progress(number + 1)
+        opened = replace(opened, header=replace(opened.header, triggered_at=own_now - timedelta(seconds=1)))
+        seen = replace(job([done, opened]), config=_CONFIG, clock_offset_ms=round(-lag_s * 1000))
+        # Another job of this target keeps up.
+        other = replace(job(name="other", run="b" * 32), config=None, clock_offset_ms=0)
+        wanted = observation(target, seen, other, at=clock.at)
+        await writer.write(replace(wanted, engine=Engine.RUNTIME, clock_offset_ms=0))
+        await alerting.round()
+
+    assert lag_s > 2 * 40
+    assert await _states(engine) == []
+
+
+async def test_ages_are_as_of_the_last_reading(engine, clock, writer, target):
+    seen = replace(job([completed(1, triggered_at=clock.at - timedelta(seconds=30))]), config=_CONFIG)
+    await writer.write(observation(target, seen, at=clock.at))
+    alerting = Alerting(engine, clock)
+
+    # Not stale yet, and nobody has looked since: it may have completed one.
+    await alerting.round(seconds=29)
+    assert await _states(engine) == []
+
+    await writer.write(observation(target, replace(seen, checkpoints=()), at=clock.at))
+    await alerting.round(seconds=0)
+    assert await _states(engine) == [("NoCompletedCheckpoint", "pending", "active")]
+
+
+async def test_a_job_that_is_redeployed_before_it_completes_one_pages_once(engine, clock, writer, target):
+    alerting = Alerting(engine, clock)
+    well = replace(job([completed(1, triggered_at=clock.at)], run="f" * 32), config=_CONFIG)
+    await writer.write(observation(target, well, at=clock.at))
+    await writer.write(
+        observation(target, replace(well, state=JobState.ENDED, ended_at=clock.at), at=clock.at + timedelta(seconds=1))
+    )
+    clock.at += timedelta(seconds=5)
+    seen_states = []
+    for number in range(12):
+        # Each run lives for ten seconds, and the next one follows five seconds later.
+        run = replace(job([failed(number + 2)], run=f"{number:032x}"), started_at=clock.at, config=_CONFIG)
+        header = replace(run.checkpoints[0].header, triggered_at=clock.at)
+        run = replace(run, checkpoints=(replace(run.checkpoints[0], header=header),))
+        for _ in range(2):
+            await writer.write(observation(target, run, at=clock.at))
+            await alerting.round()
+        over = replace(run, state=JobState.ENDED, engine_state="FAILED", ended_at=clock.at)
+        await writer.write(observation(target, over, at=clock.at))
+        await alerting.round()
+        seen_states.append([s for _, s, _ in await _states(engine)])
+
+    assert seen_states[4] == []
+    assert seen_states[-1] == ["firing"]
+    assert all(s in ([], ["pending"], ["firing"]) for s in seen_states), seen_states
+    assert await rows(engine, "SELECT reading FROM alerts WHERE job_id IS NOT NULL") == [("unknown",)]
+
+    # Nothing follows: the job is gone.
+    await writer.write(observation(target, at=clock.at + timedelta(seconds=361)))
+    await alerting.round(seconds=361)
+    assert [s for _, s, _ in await _states(engine)] == ["resolved"]

@@ -1,7 +1,7 @@
 """What is known of a job or a target when the rules look at it: values only, complete or not.
 
-``now_engine`` is the instant of the last reading on the run's own clock, which the times of its checkpoints are on. What
-was not reported is None. Nothing is computed here.
+``now_engine`` is the instant of the last reading on the run's own clock, which its checkpoints' times are on. What was
+not reported is None. Nothing is computed here.
 """
 
 from __future__ import annotations

@@ -94,10 +94,16 @@ def job_card() -> Component:
 
 
 def job_values(job: JobDetailOut, *, theme: Theme) -> tuple[object, ...]:
-    """Styles of the batches' and the pressure's cards, and the chart's three values."""
+    """Styles of what batches have and of what barriers have, and the chart's three values.
+
+    In this order: the batches' card, the pressure's, the newest checkpoint's, the row that the latter shares.
+    """
     is_spark = job.engine is Engine.SPARK
     chart = micro_batch.phases(job.batches, theme=theme)
-    return SHOWN if is_spark else HIDDEN, HIDDEN if is_spark else SHOWN, *cards.chart_values("job-batches", chart)
+    of_batches, of_barriers = (SHOWN, HIDDEN) if is_spark else (HIDDEN, SHOWN)
+    # Spark tells of a batch when it is over: there is none to watch, and the timeline has the room.
+    row = {"gridTemplateColumns": "minmax(0, 1fr)"} if is_spark else SHOWN
+    return of_batches, of_barriers, of_barriers, row, *cards.chart_values("job-batches", chart)
 
 
 def signs(found: list[PressureSignOut]) -> Component | None:

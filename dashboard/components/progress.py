@@ -32,6 +32,7 @@ def panel(page: str) -> html.Div:
             dcc.Store(id=f"{page}-progress-target"),
             dcc.Store(id=f"{page}-progress-digest"),
         ],
+        id=f"{page}-progress-panel",
     )
 
 

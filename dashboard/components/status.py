@@ -8,6 +8,7 @@ from dash import html
 
 from backend.contracts.api import CheckpointOut, VerdictOut
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 from dashboard.components.attributes import attrs
 from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS
@@ -96,9 +97,15 @@ def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> str
     return "bad" if health_value is Health.FAILING else "warn"
 
 
-def kind(verdict: VerdictOut, tone: str) -> html.Span:
+def kind_word(value: VerdictKind, engine: Engine | None = None) -> str:
+    """What limits the job, in words that fit its engine: a Spark query has no vertices."""
+    is_query = engine is Engine.SPARK and value is VerdictKind.CAPACITY
+    return "query at capacity" if is_query else KIND_WORDS[value]
+
+
+def kind(verdict: VerdictOut, tone: str, engine: Engine | None = None) -> html.Span:
     """The kind of a verdict."""
-    return badge(KIND_WORDS[verdict.kind], KIND_ICONS[verdict.kind], tone, hint="what limits the job")
+    return badge(kind_word(verdict.kind, engine), KIND_ICONS[verdict.kind], tone, hint="what limits the job")
 
 
 def mode(value: str | None) -> html.Span:

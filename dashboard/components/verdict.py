@@ -8,6 +8,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from backend.contracts.api import CriticalPathOut, EvidenceOut, VerdictOut
+from backend.domain.observation import Engine
 from backend.domain.verdict import Health
 from dashboard import text
 from dashboard.components import status
@@ -15,11 +16,16 @@ from dashboard.components.attributes import attrs
 
 
 def verdict_card(
-    verdict: VerdictOut, *, tone_of: Health | None = None, beside: Sequence[Component] = (), has_evidence: bool = False
+    verdict: VerdictOut,
+    *,
+    engine: Engine | None = None,
+    tone_of: Health | None = None,
+    beside: Sequence[Component] = (),
+    has_evidence: bool = False,
 ) -> html.Section:
     """The verdict; ``beside`` is what a page adds (effect, persistence, links)."""
     tone = status.verdict_tone(verdict, tone_of)
-    chips: list[Component] = [status.kind(verdict, tone)]
+    chips: list[Component] = [status.kind(verdict, tone, engine)]
     if verdict.vertex:
         chips.append(html.Span(["vertex ", html.B(verdict.vertex)], className="chip chip-name", title=verdict.vertex))
     if verdict.subtasks:

@@ -18,6 +18,17 @@ Cell = str | int | float | None
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 
+LEGEND: Figure = {
+    "orientation": "h",
+    "x": 0,
+    "y": 1.02,
+    "yanchor": "bottom",
+    "itemclick": False,
+    "itemdoubleclick": False,
+}
+"""Where a legend stands, and that it is no switch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """The same values in rows; ``columns`` are heads with their units."""
@@ -51,15 +62,7 @@ def layout(theme: Theme, *, height_px: int, revision: str, **more: object) -> di
             "font": {"family": FONT, "size": 12, "color": theme.text},
             "align": "left",
         },
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
-            "font": {"size": 11, "color": theme.muted},
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
+        "legend": {**LEGEND, "font": {"size": 11, "color": theme.muted}},
         "uirevision": revision,
         "showlegend": False,
         "dragmode": "zoom",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from backend.contracts.api import MicroBatchOut
 from backend.domain.micro_batch import BatchPhase
 from dashboard import text
-from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout, ticks_ms
+from dashboard.figures.base import LEGEND, Chart, Table, Trace, axis, empty, layout, ticks_ms
 from dashboard.palette import Theme
 
 # Okabe and Ito's set, as for the phases of subtasks; the parts that write to the checkpoint store share a family.
@@ -61,6 +61,8 @@ def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
             barmode="stack",
             bargap=0.25,
             showlegend=True,
+            # Plotly turns the legend of stacked bars round; the bars go from left to right.
+            legend={**LEGEND, "font": {"size": 11, "color": theme.muted}, "traceorder": "normal"},
             xaxis=axis(theme, "since the trigger", tickvals=ticks, ticktext=labels, rangemode="tozero"),
             yaxis=axis(
                 theme,

@@ -37,6 +37,8 @@ _COLUMNS = (
     "persisted in-flight (bytes)",
     "failure",
 )
+# What a micro-batch does not have: a column of nothing would look like a value that was not reported.
+_OF_BARRIERS = frozenset(_COLUMNS[7:13]) | {"mode", "checkpointed size (bytes)", "persisted in-flight (bytes)"}
 _EVENT_WORDS = {
     "run-started": "run started",
     "run-ended": "run ended",
@@ -105,8 +107,13 @@ def _state(checkpoint: CheckpointOut) -> str:
     return "end not seen" if checkpoint.is_lost else STATUS_WORDS[checkpoint.status]
 
 
+def _is_micro_batch(checkpoint: CheckpointOut) -> bool:
+    # It has no subtasks to wait for, and no barriers: so no mode, nothing aligned, nothing in flight.
+    return checkpoint.subtask_count is None
+
+
 def _mode(checkpoint: CheckpointOut) -> str:
-    return checkpoint.mode or "mode not reported"
+    return _MICRO_BATCH if _is_micro_batch(checkpoint) else checkpoint.mode or "mode not reported"
 
 
 _SYMBOLS = {
@@ -116,7 +123,8 @@ _SYMBOLS = {
     "in progress": "circle-open",
     "end not seen": "circle-cross-open",
 }
-_COLORS = {"aligned": ALIGNED, "unaligned": UNALIGNED}
+_MICRO_BATCH = "micro-batch"
+_COLORS = {"aligned": ALIGNED, "unaligned": UNALIGNED, _MICRO_BATCH: ALIGNED}
 
 
 def _duration(checkpoint: CheckpointOut, now: datetime) -> float:
@@ -162,8 +170,7 @@ def _size(checkpoint: CheckpointOut) -> float:
 
 
 def _barrier_lines(c: CheckpointOut) -> list[str]:
-    if c.subtask_count is None:
-        # A micro-batch has no subtasks to wait for, and no barriers.
+    if _is_micro_batch(c):
         return []
     return [
         f"acknowledged {c.acknowledged_count} of {c.subtask_count}",
@@ -172,11 +179,18 @@ def _barrier_lines(c: CheckpointOut) -> list[str]:
     ]
 
 
+def _how_known(c: CheckpointOut) -> str:
+    if c.end_to_end_duration_ms is not None:
+        return " (measured)"
+    # Of a micro-batch that failed neither trigger nor duration is told: it ended so long after the one before it.
+    return " at most (reconstructed)" if c.failed_at is not None and _is_micro_batch(c) else " so far (measured)"
+
+
 def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:
     c = checkpoint
     lines = [
         f"<b>{c.kind.value} {c.checkpoint_id}</b> {_state(c)}, {_mode(c)}",
-        f"{text.duration(_duration(c, now))}{'' if c.end_to_end_duration_ms is not None else ' so far'} (measured)",
+        f"{text.duration(_duration(c, now))}{_how_known(c)}",
         *_barrier_lines(c),
         f"{text.instant(c.triggered_at, where)} ({text.instant_utc(c.triggered_at)})",
     ]
@@ -285,4 +299,7 @@ def _table(checkpoints: Sequence[CheckpointOut]) -> Table:
         )
         for c in checkpoints
     )  # fmt: skip
-    return Table(_COLUMNS, rows)
+    if not all(_is_micro_batch(c) for c in checkpoints):
+        return Table(_COLUMNS, rows)
+    kept = [i for i, column in enumerate(_COLUMNS) if column not in _OF_BARRIERS]
+    return Table(tuple(_COLUMNS[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows))

@@ -505,7 +505,7 @@ def _verdict(found: CheckpointDetailOut) -> Component:
     if healthy:
         beside.append(dcc.Link("Compare with the last healthy checkpoint", href=healthy))
     health = Health.FAILING if found.status is CheckpointStatus.FAILED else None
-    return verdict.verdict_card(found.verdict, tone_of=health, beside=beside)
+    return verdict.verdict_card(found.verdict, engine=found.engine, tone_of=health, beside=beside)
 
 
 def _facts(found: CheckpointDetailOut, view: Look) -> Component:

@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import JobOut, SparkPointOut
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.observation import Engine
 from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.client import ApiClient
@@ -130,9 +131,7 @@ def register(app: Dash, client: ApiClient) -> None:
         page = await client.jobs()
         now = digest(*page.items)
         newest = max((j.observed_at for j in page.items if j.observed_at is not None), default=None)
-        source = cards.source_line(
-            ["Source: the REST of each target, through this service's API", cards.age("newest reading", newest)]
-        )
+        source = cards.source_line([_source(page.items), cards.age("newest reading", newest)])
         if now == before:
             return None, *((no_update,) * 4), source, now
         rows = [row(j) for j in page.items]
@@ -158,9 +157,12 @@ def row(job: JobOut) -> dict[str, object]:
             status.HEALTH_TONES[job.health],
             "health of the checkpoints",
         ),
-        "verdict": status.KIND_WORDS[job.verdict.kind],
+        "verdict": status.kind_word(job.verdict.kind, job.engine),
         "verdict_badge": _badge(
-            status.KIND_WORDS[job.verdict.kind], status.KIND_ICONS[job.verdict.kind], tone, job.verdict.sentence
+            status.kind_word(job.verdict.kind, job.engine),
+            status.KIND_ICONS[job.verdict.kind],
+            tone,
+            job.verdict.sentence,
         ),
         "alerts": job.alerts_firing_count,
         "alerts_badge": _alerts_badge(job),
@@ -191,6 +193,14 @@ def row(job: JobOut) -> dict[str, object]:
         "spark": [[p.duration_ms, p.status.value] for p in job.sparkline],
         "spark_text": _spark_text(job.sparkline, durations),
     }
+
+
+def _source(jobs: list[JobOut]) -> str:
+    of_spark = sum(j.engine is Engine.SPARK for j in jobs)
+    whence = [] if jobs and of_spark == len(jobs) else ["the REST of each target"]
+    if of_spark:
+        whence.append("the listeners in the drivers of Spark's queries")
+    return f"Source: {' and '.join(whence)}, through this service's API"
 
 
 _URGENCY = {Health.FAILING: 3, Health.SLOW: 2, Health.TOO_FEW: 1, Health.HEALTHY: 0}

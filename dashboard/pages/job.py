@@ -49,12 +49,13 @@ def layout(route: routes.Route) -> Component:
                         "Checkpoints over time",
                         hint="click one to see who held it",
                         tools=[log_switch],
-                        before=_timeline_legend(),
+                        before=html.Div(_timeline_legend(None), id="timeline-legend", className="legend"),
                         height_px=timeline.HEIGHT_PX,
                     ),
                     progress.panel("job"),
                 ],
                 className="columns",
+                id="job-over-time",
             ),
             html.Div(
                 [
@@ -78,16 +79,15 @@ def layout(route: routes.Route) -> Component:
     )
 
 
-def _timeline_legend() -> Component:
-    return html.Div(
-        [
-            html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress"),
-            html.Span([html.Span(className="swatch mode-aligned"), "aligned"]),
-            html.Span([html.Span(className="swatch mode-unaligned"), "unaligned"]),
-            html.Span("size: persisted in-flight bytes"),
-        ],
-        className="legend",
-    )
+def _timeline_legend(engine: Engine | None) -> list[Component]:
+    if engine is Engine.SPARK:
+        return [html.Span("● completed   ✕ failed"), html.Span("a mark is a micro-batch; Spark tells of it at its end")]
+    return [
+        html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress"),
+        html.Span([html.Span(className="swatch mode-aligned"), "aligned"]),
+        html.Span([html.Span(className="swatch mode-unaligned"), "unaligned"]),
+        html.Span("size: persisted in-flight bytes"),
+    ]
 
 
 def register(app: Dash, client: ApiClient) -> None:
@@ -120,7 +120,10 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         Output("pressure-data", "data"),
         Output("job-micro-batches", "style"),
         Output("job-pressure", "style"),
+        Output("job-progress-panel", "style"),
+        Output("job-over-time", "style"),
         *cards.chart_outputs("job-batches"),
+        Output("timeline-legend", "children"),
         Output("job-facts", "children"),
         Output("job-recent", "children"),
         Output("job-source", "children"),
@@ -155,7 +158,7 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         shown: object = no_update if wanted == target else wanted
         now = digest(job, reading, view.theme.name, str(view.where), is_log, *checkpoints.items, *events.items)
         if now == before:
-            return (None, *((no_update,) * 15), source, shown, no_update, no_update)
+            return (None, *((no_update,) * 18), source, shown, no_update, no_update)
         chart = timeline.timeline(
             checkpoints.items,
             events.items,
@@ -171,10 +174,11 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         return (
             None,
             _head(job),
-            verdict.verdict_card(job.verdict, tone_of=job.health, has_evidence=True),
+            verdict.verdict_card(job.verdict, engine=job.engine, tone_of=job.health, has_evidence=True),
             *cards.chart_values("timeline", chart),
             *cards.chart_values("pressure", pressure.backpressure(reading, theme=view.theme)),
             *micro_batch.job_values(job, theme=view.theme),
+            _timeline_legend(job.engine),
             _facts(job, reading),
             _recent(checkpoints, events, view.where),
             source,
@@ -185,6 +189,9 @@ def _register_job(app: Dash, client: ApiClient) -> None:
 
 
 def _progress_target(job: JobDetailOut, checkpoints: Page[CheckpointOut]) -> dict[str, object] | None:
+    if job.engine is Engine.SPARK:
+        # A micro-batch is told of when it is over.
+        return None
     if job.in_progress_checkpoint_id is not None:
         return {"job": job.id, "run": job.run_id, "checkpoint": job.in_progress_checkpoint_id}
     if not checkpoints.items:
@@ -315,7 +322,7 @@ def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: 
     rows = [
         html.Tr(
             [
-                html.Td(_link(c)),
+                html.Td(_link(c, "batch" if is_of_spark else c.kind.value)),
                 html.Td([status.checkpoint(c), " ", status.failure(c)]),
                 *(() if is_of_spark else (html.Td(status.mode(c.mode)),)),
                 html.Td(text.instant(c.triggered_at, where), title=text.instant_utc(c.triggered_at)),
@@ -334,7 +341,7 @@ def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: 
     if events.items:
         parts.append(_events(events, where))
     hint = f"the newest {len(rows)}, measured; all that are kept are in the table of the timeline"
-    return cards.card("Newest checkpoints", parts, hint=hint)
+    return cards.card("Newest micro-batches" if is_of_spark else "Newest checkpoints", parts, hint=hint)
 
 
 def _barrier_cells(c: CheckpointOut) -> list[Component]:
@@ -347,8 +354,8 @@ def _barrier_cells(c: CheckpointOut) -> list[Component]:
     ]
 
 
-def _link(c: CheckpointOut) -> Component:
-    return dcc.Link(f"{c.kind.value} {c.checkpoint_id}", href=routes.checkpoint(c.job_id, c.run_id, c.checkpoint_id))
+def _link(c: CheckpointOut, word: str) -> Component:
+    return dcc.Link(f"{word} {c.checkpoint_id}", href=routes.checkpoint(c.job_id, c.run_id, c.checkpoint_id))
 
 
 def _events(events: Page[JobEventOut], where: tzinfo) -> Component:

@@ -18,7 +18,9 @@ from dashboard.components.attributes import attrs
 from dashboard.live import digest, guarded, look
 
 _ABOUT = "What is watched. Reading uses the monitoring REST only; nothing is installed there."
-_ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in"}
+_ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in", "push": "its jobs push"}
+# What another place lists comes back at once; what pushes comes back with its next push, and one that is gone does not.
+_REMOVABLE = ("api", "push")
 
 
 def layout() -> Component:
@@ -254,11 +256,14 @@ def _cost(target: TargetOut) -> Component:
     cost = target.cost
     if cost is None:
         return html.Span(text.MISSING, title="not polled yet", className="missing")
+    every = f"every {text.duration(cost.poll_interval_s * 1000)}"
+    if target.origin == "push":
+        return html.Span(f"none: it pushes {every}", title="nobody reads it; mean over the last pushes, measured")
     took = text.duration(round(cost.poll_duration_ms))
     return html.Span(
         [
             f"{cost.requests_per_poll:.3g} requests, {text.size(cost.bytes_per_poll)}, {took} ",
-            html.Span(f"every {text.duration(cost.poll_interval_s * 1000)}", className="hint"),
+            html.Span(every, className="hint"),
         ],
         title="mean over the last polls, measured",
     )
@@ -279,8 +284,8 @@ def _actions(target: TargetOut) -> Component:
                 [status.icon("trash"), html.Span("Remove")],
                 id={"type": "target-remove", "target": target.id},
                 className="button danger",
-                disabled=target.origin != "api",
-                title=None if target.origin == "api" else f"{_ORIGINS[target.origin]}: pause it instead",
+                disabled=target.origin not in _REMOVABLE,
+                title=None if target.origin in _REMOVABLE else f"{_ORIGINS[target.origin]}: pause it instead",
                 **attrs({"aria-label": f"Remove {target.name}"}),
             ),
         ],

@@ -1,0 +1,220 @@
+"""Spark's jobs for the made-up API: one behind with state, one without state, and one whose driver has gone silent.
+
+Numbers are like those of the recordings. What Spark lacks is null, as the real API answers it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from backend.contracts import api
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.failure import FailureReason
+from backend.domain.micro_batch import BatchPhase, PressureSign
+from backend.domain.observation import Engine, JobState
+from backend.domain.verdict import Basis, Confidence, Health, VerdictKind
+from tests.support.fake_api import FakeApi
+
+TARGET = "tspark"
+BEHIND, STATELESS, SILENT = "jspark", "jstateless", "jsilent"
+FAILED_BATCH = 12
+_INTERVAL_MS = 5_000
+_PHASES_MS = {
+    BatchPhase.LATEST_OFFSET: 6,
+    BatchPhase.WAL_COMMIT: 41,
+    BatchPhase.GET_BATCH: 1,
+    BatchPhase.QUERY_PLANNING: 19,
+    BatchPhase.ADD_BATCH: 5_840,
+    BatchPhase.COMMIT_OFFSETS: 38,
+}
+
+
+def add_spark(fake: FakeApi) -> FakeApi:
+    """The same API with the target of a Spark application and its three jobs."""
+    now = fake._now()
+    fake.targets[TARGET] = _target(now)
+    for id_, name in ((BEHIND, "clicks-by-page"), (STATELESS, "orders-copied"), (SILENT, "orders-by-value")):
+        checkpoints = [_batch(id_, name, number, now) for number in range(FAILED_BATCH)]
+        if id_ == BEHIND:
+            checkpoints.append(_failed(id_, name, now))
+        detail = _detail(id_, name, checkpoints, now)
+        made: Any = SimpleNamespace(detail=detail, checkpoints=checkpoints, pressure=[], events=[])
+        fake.jobs[id_] = made
+    return fake
+
+
+def _target(now: datetime) -> api.TargetOut:
+    reason = "the driver of orders-by-value has told nothing for 4 min 2 s"
+    return api.TargetOut(
+        id=TARGET,
+        name="lab",
+        url="push:spark/lab",
+        engine=Engine.SPARK,
+        engine_version="4.3.0",
+        labels={"deployment": "lab"},
+        origin="push",
+        is_enabled=True,
+        health=api.TargetHealthOut(state="silent", reason=reason, since=now - timedelta(seconds=242)),
+        cost=api.PollCostOut(requests_per_poll=0, bytes_per_poll=0, poll_duration_ms=0, poll_interval_s=5.0),
+        added_at=now - timedelta(days=1),
+    )
+
+
+def _at(number: int, now: datetime) -> datetime:
+    return now - timedelta(milliseconds=_INTERVAL_MS * (FAILED_BATCH + 1 - number))
+
+
+def _document(job: str, name: str, number: int, at: datetime, **changes: Any) -> api.CheckpointDetailOut:
+    run = f"r{job[1:]}"
+    values: dict[str, Any] = dict.fromkeys(
+        (
+            *("mode", "latest_ack_at", "checkpointed_size_bytes", "full_state_size_bytes", "processed_bytes"),
+            *("persisted_bytes", "subtask_count", "acknowledged_count", "failure_reason", "failure_message"),
+            *("failed_at", "start_delay_max_ms", "alignment_max_ms", "sync_max_ms", "async_max_ms", "timeout_ms"),
+            *("aligned_timeout_ms", "critical_path"),
+        )
+    )
+    verdict = _verdict(VerdictKind.NONE, f"Batch {number} took 5.9 s: it keeps up.")
+    values |= {
+        "engine": Engine.SPARK,
+        "job_id": job,
+        "run_id": run,
+        "checkpoint_id": number,
+        "kind": CheckpointKind.CHECKPOINT,
+        "triggered_at": at,
+        "link": f"/api/v1/jobs/{job}/runs/{run}/checkpoints/{number}",
+        "job": name,
+        "vertices": [],
+        "verdict": verdict,
+        "has_barriers": False,
+        "observed_at": at + timedelta(seconds=6),
+    }
+    return api.CheckpointDetailOut(**(values | changes))
+
+
+def _batch(job: str, name: str, number: int, now: datetime) -> api.CheckpointDetailOut:
+    at = _at(number, now)
+    duration_ms = sum(_PHASES_MS.values()) + 12 + number
+    has_state = job != STATELESS
+    batch = api.MicroBatchOut(
+        checkpoint_id=number,
+        run_id=f"r{job[1:]}",
+        triggered_at=at,
+        duration_ms=duration_ms,
+        number_basis=Basis.MEASURED,
+        phases=[api.BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in _PHASES_MS.items()],
+        other_ms=12 + number,
+        input_row_count=1_000,
+        processed_rows_per_s=168.2,
+        watermark_at=at - timedelta(seconds=10) if has_state else None,
+        state=_state() if has_state else None,
+        sources=[_source(number, has_backlog=has_state)],
+    )
+    size = 81_920 if has_state else None
+    return _document(
+        job, name, number, at,
+        status=CheckpointStatus.COMPLETED, end_to_end_duration_ms=duration_ms, full_state_size_bytes=size, batch=batch,
+    )  # fmt: skip
+
+
+def _state() -> api.BatchStateOut:
+    return api.BatchStateOut(
+        row_count=4_200,
+        updated_row_count=200,
+        memory_bytes=1_048_576,
+        commit_ms=17,
+        commit_total_ms=34,
+        upload_total_ms=None,
+        store_count=2,
+        snapshot_lag=None,
+    )
+
+
+def _source(number: int, *, has_backlog: bool) -> api.BatchSourceOut:
+    return api.BatchSourceOut(
+        description="KafkaV2[Subscribe[clicks]]" if has_backlog else "FileStreamSource[file:/data/orders]",
+        start_offset=str(1_000 * number),
+        end_offset=str(1_000 * (number + 1)),
+        latest_offset=str(2_200 * (number + 1)) if has_backlog else None,
+        input_row_count=1_000,
+        backlog=1_200 * (number + 1) if has_backlog else None,
+    )
+
+
+def _failed(job: str, name: str, now: datetime) -> api.CheckpointDetailOut:
+    at = _at(FAILED_BATCH, now)
+    batch = api.MicroBatchOut(
+        checkpoint_id=FAILED_BATCH, run_id=f"r{job[1:]}", triggered_at=at, duration_ms=None,
+        number_basis=Basis.RECONSTRUCTED, phases=[], other_ms=None, input_row_count=None, processed_rows_per_s=None,
+        watermark_at=None, state=None, sources=[],
+    )  # fmt: skip
+    return _document(
+        job, name, FAILED_BATCH, at,
+        status=CheckpointStatus.FAILED, end_to_end_duration_ms=None, batch=batch, failed_at=now,
+        failure_reason=FailureReason.QUERY_FAILURE, failure_message="USER_RAISED_EXCEPTION: no",
+    )  # fmt: skip
+
+
+def _verdict(kind: VerdictKind, sentence: str) -> api.VerdictOut:
+    return api.VerdictOut(
+        kind=kind, vertex=None, subtasks=[], phase=None, sentence=sentence, evidence=[], confidence=Confidence.HIGH
+    )
+
+
+_JUDGED = {
+    BEHIND: (
+        Health.SLOW, JobState.RUNNING, "ok", "ACTIVE",
+        _verdict(VerdictKind.CAPACITY, "The query is behind: a batch takes 5.9 s; 98 % is running it."),
+    ),
+    STATELESS: (
+        Health.HEALTHY, JobState.RUNNING, "ok", "ACTIVE",
+        _verdict(VerdictKind.NONE, "Micro-batches are healthy at 5.9 s."),
+    ),
+    SILENT: (
+        Health.FAILING, JobState.UNKNOWN, "silent", "ACTIVE",
+        _verdict(VerdictKind.UNDECIDED, "The driver has told nothing since 2026-11-21 07:55:58 UTC: it was killed."),
+    ),
+}  # fmt: skip
+
+
+def _detail(id_: str, name: str, checkpoints: list[api.CheckpointDetailOut], now: datetime) -> api.JobDetailOut:
+    health, state, target_state, engine_state, verdict = _JUDGED[id_]
+    done = [c for c in checkpoints if c.end_to_end_duration_ms is not None]
+    overrun = api.PressureSignOut(
+        sign=PressureSign.OVERRUN,
+        is_raised=id_ == BEHIND,
+        value=1.19,
+        limit=1.0,
+        statement="the median batch takes 1.2 times the trigger's interval of 5.0 s",
+        basis=Basis.RECONSTRUCTED,
+    )
+    backlog = api.PressureSignOut(
+        sign=PressureSign.BACKLOG_GROWTH,
+        is_raised=False,
+        value=None,
+        limit=0.0,
+        statement="no source reports its newest offset",
+        basis=Basis.MEASURED,
+    )
+    return api.JobDetailOut(
+        id=id_, name=name, target_id=TARGET, target_name="lab", target_state=target_state, engine=Engine.SPARK,
+        state=state, run_id=f"r{id_[1:]}", mode=None, health=health, verdict=verdict, interval_ms=_INTERVAL_MS,
+        timeout_ms=None, last_completed_at=now, last_completed_age_intervals=1.2, completed_24h_count=len(done),
+        failed_24h_count=len(checkpoints) - len(done), success_24h_ratio=len(done) / len(checkpoints),
+        duration_p50_ms=5_951, duration_p99_ms=5_968, dominant_phase=None, backpressured_max_ratio=None,
+        in_progress_checkpoint_id=None,
+        sparkline=[
+            api.SparkPointOut(at=c.triggered_at, duration_ms=c.end_to_end_duration_ms, status=c.status)
+            for c in checkpoints
+        ],
+        observed_at=now,
+        run=api.RunOut(
+            id=f"r{id_[1:]}", engine_run_id="0b0b/0c0c", target_id=TARGET, started_at=now - timedelta(minutes=20),
+            ended_at=None, state=state, engine_state=engine_state, checkpoint_count=len(checkpoints),
+        ),
+        vertices=[], edges=[], config=None, counts=None,
+        batches=[c.batch for c in checkpoints if c.batch is not None][-10:],
+        signs=[overrun, backlog],
+    )  # fmt: skip

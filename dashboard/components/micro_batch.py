@@ -117,7 +117,8 @@ def signs(found: list[PressureSignOut]) -> Component | None:
                 html.Td(
                     status.badge("raised", "warning", "warn")
                     if s.is_raised
-                    else html.Span(text.MISSING if s.value is None else "no", className="hint")
+                    else html.Span(text.MISSING if s.value is None else "no", className="hint"),
+                    className="state",
                 ),
                 html.Td([s.statement, " ", status.basis(s.basis)]),
             ]

@@ -452,7 +452,7 @@ def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
                 ),
                 html.Div(
                     [
-                        html.H1(f"{found.kind.value.replace('-', ' ').capitalize()} {found.checkpoint_id}"),
+                        html.H1(f"{_kind(found)} {found.checkpoint_id}"),
                         status.checkpoint(found),
                         status.failure(found),
                         *(() if found.batch is not None else (status.mode(found.mode),)),
@@ -497,6 +497,10 @@ def _vertices(found: CheckpointDetailOut, opened: list[str]) -> list[Component]:
             for v in found.vertices
         ),
     ]
+
+
+def _kind(found: CheckpointDetailOut) -> str:
+    return "Batch" if found.batch is not None else found.kind.value.replace("-", " ").capitalize()
 
 
 def _verdict(found: CheckpointDetailOut) -> Component:

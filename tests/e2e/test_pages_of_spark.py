@@ -1,0 +1,69 @@
+"""Spark's pages in a real Chromium over the made-up API: nothing of barriers, and nothing lies over another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+import uvicorn
+from playwright.sync_api import expect
+
+from dashboard.role import create_app
+from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.fake_api import FakeApi
+from tests.support.fake_spark import BEHIND, add_spark
+from tests.support.running_up import free_port
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine"),
+]
+
+_JOB = f"/ui/jobs/{BEHIND}"
+
+
+@pytest.fixture(scope="module")
+def site():
+    fake = add_spark(FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC)))
+    app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
+    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="dashboard")
+    thread.start()
+    try:
+        until(lambda: server.started, "the dashboard serves")
+        yield f"http://127.0.0.1:{config.port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+def test_a_job_of_spark_a_batch_and_its_week_are_shown_and_nothing_lies_over_another(site):
+    with launched(chromium()) as browser, opened(browser, site, theme="dark") as (page, watch):
+        page.goto(_JOB)
+        page.wait_for_selector("#job-batches-graph .barlayer path")
+        expect(page.locator("#timeline-legend")).to_contain_text("a mark is a micro-batch")
+        for hidden in ("#job-progress-panel", "#job-pressure"):
+            expect(page.locator(hidden)).to_be_hidden()
+        legend = page.locator("#job-batches-graph .legendtext").all_text_contents()
+        assert (legend[0], legend[-1]) == ("ask sources", "other")
+        # The week: a point an hour, what was worked out without Spark is told, and so is that there is no Spark.
+        page.wait_for_selector("#trend-graph .scatterlayer .point")
+        expect(page.locator("#trend-source")).to_contain_text("worked out from the checkpoints themselves")
+        expect(page.locator("#pipeline-state")).to_have_text("rollups off: no Spark here")
+        assert "no java on the path" in (page.get_attribute("#pipeline-state", "title") or "")
+        assert overflowing(page) == []
+
+        page.locator("#job-recent a", has_text="batch 3").first.click()
+        page.wait_for_selector("#cp-batch-graph .barlayer path")
+        expect(page.locator("#cp-head h1")).to_have_text("Batch 3")
+        expect(page.locator("#cp-barrier-views")).to_be_hidden()
+        bars = page.locator("#cp-batch-graph .main-svg").first.bounding_box()
+        sources = page.locator("#cp-batch-facts").bounding_box()
+        assert bars["y"] + bars["height"] <= sources["y"]
+        assert overflowing(page) == []
+        assert watch.found == []

@@ -6,10 +6,11 @@
 #   make bench                                      ratios to a peer or a floor measured in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
+#   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench sim wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-flink check bench sim wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -40,6 +41,14 @@ check: install-dev
 # Two processes; which tests stay together says tests/conftest.py.
 test: check
 	$(BIN)/python -m pytest -ra -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+FLINK_JARS := build/flink
+SEQUENCES ?= 100000
+
+test-flink: install-dev
+	$(BIN)/python -m tests.support.flink_code $(FLINK_JARS)
+	BARRIERSCOPE_FLINK_JARS=$(FLINK_JARS) BARRIERSCOPE_FLINK_SEQUENCES=$(SEQUENCES) \
+		$(BIN)/python -m pytest -ra -m flink tests/conformance $(ARGS)
 
 bench: install-dev
 	@for case in benchmarks/*_bench.py; do echo "== $$case"; PYTHONPATH=. $(BIN)/python "$$case" $(ARGS) || exit 1; done

@@ -163,6 +163,7 @@ class Gatekeeper:
         self._make = make
         self.current_id = 0
         self._current: CheckpointProtocol | None = None
+        self._has_arrived = False
         self._cancelled: dict[int, None] = {}
 
     @property
@@ -174,7 +175,7 @@ class Gatekeeper:
         """See ``CheckpointProtocol``; an obsolete one is ignored."""
         if self._is_obsolete(barrier.checkpoint_id):
             return []
-        return self._run(barrier, now_us, lambda p: p.announcement(channel, barrier, now_us))
+        return self._newer(barrier) + self._run(lambda p: p.announcement(channel, barrier, now_us))
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
         """See ``CheckpointProtocol``; the channel of an obsolete blocking barrier is resumed at once (AL-5)."""
@@ -185,13 +186,16 @@ class Gatekeeper:
                 # Whoever waits for it downstream learns that it never comes (TE-1).
                 commands.append(GiveUp(barrier.checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION))
             return commands
-        return self._run(barrier, now_us, lambda p: p.barrier(channel, barrier, now_us))
+        commands = self._newer(barrier)
+        self._has_arrived = True
+        return commands + self._run(lambda p: p.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
         """The channel ended; a pending checkpoint counts it as delivered."""
         self._open -= {channel}
         if self._current is None:
             return []
+        self._has_arrived = True
         return self._settled(self._current.end_of_partition(channel, now_us))
 
     def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
@@ -205,11 +209,16 @@ class Gatekeeper:
         return [] if self._current is None else self._settled(self._current.recheck(now_us))
 
     def cancel(self, checkpoint_id: int) -> list[Command]:
-        """A cancel marker came in its turn (AL-6)."""
-        is_pending = self._current is not None and checkpoint_id == self.current_id
-        if checkpoint_id <= self.current_id and not is_pending:
+        """A cancel marker came in its turn (AL-6).
+
+        As in Flink, one for a checkpoint that was announced and nothing more is ignored, and one that supersedes
+        another checkpoint says nothing of that one: the coordinator lets it expire.
+        """
+        is_pending = self._current is not None and self._has_arrived
+        if checkpoint_id < self.current_id or (checkpoint_id == self.current_id and not is_pending):
             return []
-        commands = self._close(checkpoint_id, FailureReason.DECLINED_SUBSUMED) if not is_pending else self._release()
+        commands = self._release() if self._current is not None else []
+        self.current_id = checkpoint_id
         return [*commands, GiveUp(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)]
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
@@ -227,14 +236,19 @@ class Gatekeeper:
             return True
         return checkpoint_id == self.current_id and self._current is None
 
-    def _run(self, barrier: Barrier, now_us: int, call: Callable[[CheckpointProtocol], list[Command]]) -> list[Command]:
-        commands: list[Command] = []
-        if barrier.checkpoint_id > self.current_id:
-            commands = self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
-            self._current = self._make(barrier, self._open)
+    def _newer(self, barrier: Barrier) -> list[Command]:
+        """The first sign of a newer checkpoint ends the one before."""
+        if barrier.checkpoint_id <= self.current_id:
+            return []
+        commands = self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
+        self._current = self._make(barrier, self._open)
+        self._has_arrived = False
+        return commands
+
+    def _run(self, call: Callable[[CheckpointProtocol], list[Command]]) -> list[Command]:
         assert self._current is not None
         # Only what the protocol itself says settles it: the commands before may give up an older checkpoint.
-        return commands + self._settled(call(self._current))
+        return self._settled(call(self._current))
 
     def _settled(self, commands: list[Command]) -> list[Command]:
         current = self._current

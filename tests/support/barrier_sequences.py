@@ -1,0 +1,268 @@
+"""Sequences of what happens at a task's inputs, and what our protocols do at each step, in the words of the harness.
+
+The words are those of ``tests/conformance/flink_code/BarrierHandlerHarness.java``, so that what we do and what Flink's
+own handler does can be compared as text. Sequences are drawn so that they can happen: a channel sends its barriers in
+order and its announcements before them, a blocked one sends nothing, a converted barrier comes next.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from backend.domain.failure import FailureReason
+from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.protocols.aligned import Aligned
+from backend.runtime.protocols.aligned_timeout import AlignedTimeout
+from backend.runtime.protocols.base import (
+    Block,
+    CheckpointProtocol,
+    Command,
+    Convert,
+    Ended,
+    Gatekeeper,
+    GiveUp,
+    Persist,
+    Resume,
+    SetTimer,
+    Snapshot,
+)
+from backend.runtime.protocols.unaligned import Unaligned
+
+_REASONS = {
+    FailureReason.DECLINED_SUBSUMED: "CHECKPOINT_DECLINED_SUBSUMED",
+    FailureReason.DECLINED_ON_CANCELLATION: "CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER",
+}
+_MS = 1000
+
+
+def _make(barrier: Barrier, open_channels: frozenset[int]) -> CheckpointProtocol:
+    if barrier.alignment is Alignment.UNALIGNED:
+        return Unaligned(open_channels)
+    if barrier.is_timeoutable:
+        return AlignedTimeout(barrier, open_channels)
+    return Aligned(open_channels)
+
+
+def barrier_of(checkpoint_id: int, at_ms: int, how: str) -> Barrier:
+    """A barrier in the harness's words: ``u`` unaligned, ``n`` aligned, a number: its timeout; ``v`` first: forced."""
+    if how == "u":
+        return Barrier(checkpoint_id, at_ms * _MS, Alignment.UNALIGNED)
+    if how == "n":
+        return Barrier(checkpoint_id, at_ms * _MS, Alignment.ALIGNED)
+    if how[0] == "v":
+        return barrier_of(checkpoint_id, at_ms, how[1:] or "u").as_forced_aligned()
+    return Barrier(checkpoint_id, at_ms * _MS, Alignment.ALIGNED, aligned_timeout_us=int(how) * _MS)
+
+
+class Ours:
+    """Our gatekeeper with its protocols, told of events in the harness's words."""
+
+    def __init__(self, channels: int) -> None:
+        self.now_ms = 0
+        self._keeper = Gatekeeper(channels, _make)
+        self._timers: list[tuple[int, int]] = []
+        self._persisting: set[int] = set()
+
+    @property
+    def pending_id(self) -> int | None:
+        """The checkpoint in work."""
+        return self._keeper.pending_id
+
+    def event(self, *words: str) -> list[str]:
+        """What is done at one event, an action a word."""
+        kind, *rest = words
+        now_us = self.now_ms * _MS
+        match kind:
+            case "t":
+                self.now_ms += int(rest[0])
+                return []
+            case "a" | "b":
+                channel, barrier = int(rest[0]), barrier_of(int(rest[1]), int(rest[2]), rest[3])
+                call = self._keeper.announcement if kind == "a" else self._keeper.barrier
+                return self._told(call(channel, barrier, now_us), barrier.checkpoint_id)
+            case "x":
+                return self._told(self._keeper.cancel(int(rest[1])), int(rest[1]))
+            case "e":
+                return self._told(self._keeper.end_of_partition(int(rest[0]), now_us), self._keeper.current_id)
+            case _:
+                return self._fire()
+
+    def _fire(self) -> list[str]:
+        due = [t for t in self._timers if t[0] <= self.now_ms]
+        self._timers = [t for t in self._timers if t[0] > self.now_ms]
+        return [a for _, k in due for a in self._told(self._keeper.timer(k, self.now_ms * _MS), k)]
+
+    def _told(self, commands: list[Command], checkpoint_id: int) -> list[str]:
+        found: list[str] = []
+        for command in commands:
+            found += self._action(command, checkpoint_id)
+        return ordered(found)
+
+    def _action(self, command: Command, k: int) -> list[str]:
+        match command:
+            case Block(channel=c):
+                return [f"block {c}"]
+            case Resume(channel=c):
+                return [f"resume {c}"]
+            case Convert(channel=c):
+                return [f"convert {c}"]
+            case SetTimer(at_us=at_us):
+                at_ms = max(self.now_ms, at_us // _MS)
+                self._timers.append((at_ms, k))
+                return [f"timer {at_ms}"]
+            case Persist():
+                self._persisting.add(k)
+                return [f"persist {k}"]
+            case Snapshot(barrier=barrier):
+                return [f"snapshot {barrier.checkpoint_id} {barrier.alignment.name}"]
+            case Ended():
+                ended = sorted(self._persisting)
+                self._persisting.clear()
+                return [f"stop {e}" for e in ended]
+            case GiveUp(checkpoint_id=given_up, reason=reason):
+                return [f"abort {given_up} {_REASONS[reason]}"]
+            case _:
+                return []
+
+
+def ordered(actions: list[str]) -> list[str]:
+    """Channels that are resumed or converted one after another, by number: in Flink they are a set."""
+    found: list[str] = []
+    run: list[str] = []
+    for action in actions:
+        kind = action.split()[0]
+        if run and run[-1].split()[0] != kind:
+            found += sorted(run) if run[-1].split()[0] in ("resume", "convert") else run
+            run = []
+        run.append(action)
+    return found + (sorted(run) if run and run[-1].split()[0] in ("resume", "convert") else run)
+
+
+def comparable(line: str) -> str:
+    """A line of the harness as ``ours_of`` says it: an end of copying is told where something was being copied."""
+    persisting: set[int] = set()
+    found = []
+    for event in line.split(";"):
+        actions: list[str] = []
+        for action in filter(None, event.split(",")):
+            kind, *rest = action.split()
+            if kind == "stop":
+                over = sorted(k for k in persisting if k <= int(rest[0]))
+                persisting.difference_update(over)
+                actions += [f"stop {k}" for k in over]
+                continue
+            if kind == "persist":
+                persisting.add(int(rest[0]))
+            actions.append(action)
+        found.append(",".join(actions))
+    return ";".join(found)
+
+
+_WORDS = {"t": 2, "a": 5, "b": 5, "x": 3, "e": 2, "f": 1}
+
+
+def events_of(line: str) -> list[tuple[str, ...]]:
+    """The events of a sequence's line."""
+    words = line.split()[2:]
+    found = []
+    while words:
+        size = _WORDS[words[0]]
+        found.append(tuple(words[:size]))
+        words = words[size:]
+    return found
+
+
+def ours_of(line: str) -> str:
+    """What our protocols do at a sequence, as the harness prints what Flink does."""
+    ours = Ours(int(line.split()[1]))
+    return ";".join(",".join(ours.event(*words)) for words in events_of(line))
+
+
+@dataclass(slots=True)
+class _Channel:
+    """One input: what its sender still sends, and how far it is."""
+
+    queue: deque[tuple[str, ...]] = field(default_factory=deque)
+    is_announced: bool = False
+    is_blocked: bool = False
+    is_ended: bool = False
+    converted: int | None = None
+
+
+def drawn(seed: int) -> str:
+    """One sequence, as a line for the harness."""
+    rng = random.Random(seed)
+    kind = rng.choice(["aligned", "alternating", "alternating", "alternating"])
+    channels = [_Channel() for _ in range(rng.randint(1, 8))]
+    ours = Ours(len(channels))
+    events: list[tuple[str, ...]] = []
+
+    def do(*words: str) -> None:
+        events.append(words)
+        for action in ours.event(*words):
+            what, *rest = action.split()
+            if what in ("block", "resume"):
+                channels[int(rest[0])].is_blocked = what == "block"
+            elif what == "convert":
+                channels[int(rest[0])].converted = ours.pending_id
+
+    triggered = 0
+    for _ in range(rng.randint(4, 80)):
+        if rng.random() < 0.12 or triggered == 0:
+            triggered += 1
+            _trigger(rng, kind, triggered, ours.now_ms, channels)
+        elif rng.random() < 0.2:
+            do("t", str(rng.choice([1, 5, 20, 50, 100])))
+        elif rng.random() < 0.06:
+            do("f")
+        else:
+            words = _next_of(rng, rng.randrange(len(channels)), channels)
+            if words is not None:
+                do(*words)
+    # At least one event, and every timer that is left.
+    do("t", "200")
+    do("f")
+    return f"{kind} {len(channels)} " + " ".join(" ".join(words) for words in events)
+
+
+def _trigger(rng: random.Random, kind: str, k: int, now_ms: int, channels: list[_Channel]) -> None:
+    """Every sender is told of a checkpoint: most send its barrier, some the marker that it is cancelled."""
+    timeout = str(rng.choice([20, 50, 100]))
+    modes = (
+        ["n"]
+        if kind == "aligned"
+        else rng.choice([["u"], [timeout], [timeout, timeout, "u"], ["n"], ["v"], ["v" + timeout]])
+    )
+    is_cancelled = rng.random() < 0.15
+    for channel in channels:
+        if is_cancelled and rng.random() < 0.5:
+            channel.queue.append(("x", str(k)))
+        elif rng.random() < 0.9:
+            channel.queue.append(("b", str(k), str(now_ms), rng.choice(modes)))
+        if rng.random() < 0.1:
+            channel.queue.append(("e",))
+
+
+def _next_of(rng: random.Random, index: int, channels: list[_Channel]) -> tuple[str, ...] | None:
+    """What comes of one channel next; None where nothing can."""
+    channel = channels[index]
+    if channel.is_ended or not channel.queue:
+        return None
+    what, *rest = channel.queue[0]
+    is_timeoutable = what == "b" and rest[2].isdigit()
+    if is_timeoutable and not channel.is_announced and not channel.is_blocked:
+        channel.is_announced = True
+        return ("a", str(index), *rest)
+    if channel.is_blocked:
+        return None
+    channel.queue.popleft()
+    channel.is_announced = False
+    if what == "e":
+        channel.is_ended = True
+        return ("e", str(index))
+    if what == "b" and channel.converted == int(rest[0]):
+        rest[2] = "u"
+    channel.converted = None
+    return (what, str(index), *rest)

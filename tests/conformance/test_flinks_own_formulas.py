@@ -1,0 +1,93 @@
+"""Sizes of buffers (3.4) and key groups (PT-2, PT-3) are computed as Flink's own classes compute them.
+
+As in ``test_flinks_own_barrier_handler.py``: some answers are recorded, ``make test-flink`` asks for many more;
+``python -m tests.conformance.test_flinks_own_formulas JARS`` records anew. Flink 2.3 keeps the smoothed size in fractions
+and rounds it; ours (DB-4) is that of 1.20, so of 2.3 only the key groups are compared.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.runtime.debloating import Estimator, Limits
+from backend.runtime.hashing import default_max_parallelism, groups_of, owner_of_group
+from tests.support.flink_code import HARNESSES, VERSIONS, drive
+
+_RECORDED = HARNESSES / "formulas.txt"
+_HARNESS = "FormulasHarness"
+_RECORDED_COUNT = 120
+_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
+
+
+def _question(seed: int) -> str:
+    rng = random.Random(seed)
+    if seed % 4 == 0:
+        parallelism = rng.randint(1, 12)
+        return f"groups {parallelism} {parallelism + rng.randint(0, 60)}"
+    if seed % 4 == 1:
+        return f"default {rng.choice([rng.randint(1, 200), rng.randint(1, 32768)])}"
+    most = rng.choice([4096, 32768, 65536, rng.randint(300, 100_000)])
+    limits = [most, rng.choice([1, 256, most // 2]), rng.choice([1, 100, 1000, 5000]), rng.choice([0, 1, 25, 50, 100])]
+    rate = 10 ** rng.uniform(0, 9)
+    steps = []
+    for _ in range(rng.randint(1, 30)):
+        rate = max(0.0, rate * rng.choice([1, 1, 1.02, 0.97, 0.5, 3, 0]) + rng.choice([0, 0, 5000]))
+        steps += [int(rate), rng.choice([0, 1, 2, 7, 10, 100, 1000])]
+    return " ".join(map(str, ["debloat", *limits, rng.choice([1, 2, 10, 20, 33]), *steps]))
+
+
+def _ours(question: str) -> str:
+    kind, *words = question.split()
+    numbers = [int(word) for word in words]
+    if kind == "groups":
+        parallelism, most = numbers
+        ranges = [groups_of(subtask, parallelism, most) for subtask in range(parallelism)]
+        owners = [owner_of_group(group, parallelism, most) for group in range(most)]
+        return " ".join([*(f"{r.start}-{r.stop - 1}" for r in ranges), *map(str, owners)])
+    if kind == "default":
+        return str(default_max_parallelism(numbers[0]))
+    bytes_max, bytes_min, target_ms, threshold, samples, *steps = numbers
+    limits = Limits(bytes_min, bytes_max, target_ms, samples, threshold)
+    estimator = Estimator(bytes_max)
+    told = []
+    for throughput, in_use in zip(steps[::2], steps[1::2], strict=True):
+        announced = estimator.update(throughput, in_use, limits)
+        told += ["-" if announced is None else announced, estimator.time_to_consume_ms]
+    return " ".join(map(str, told))
+
+
+def _differing(questions: list[str], answers: list[str]) -> list[str]:
+    assert len(answers) == len(questions)
+    pairs = zip(questions, answers, strict=True)
+    return [f"{q}\nours  {_ours(q)}\nFlink {a}" for q, a in pairs if _ours(q) != a]
+
+
+def test_what_we_compute_is_what_flink_computed():
+    lines = _RECORDED.read_text().split("\n")
+
+    assert len(lines) == 2 * _RECORDED_COUNT
+    assert _differing(lines[::2], lines[1::2]) == []
+
+
+@pytest.mark.flink
+@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_we_compute_is_what_flinks_code_computes(version):
+    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+    if version != VERSIONS[0]:
+        questions = [question for question in questions if not question.startswith("debloat")]
+
+    differing = _differing(questions, drive(Path(_JARS) / version, _HARNESS, questions))
+
+    assert differing == [], f"{len(differing)} of {len(questions)}"
+
+
+if __name__ == "__main__":
+    wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
+    told = drive(Path(sys.argv[1]), _HARNESS, wanted)
+    _RECORDED.write_text("\n".join(line for pair in zip(wanted, told, strict=True) for line in pair))

@@ -1,8 +1,8 @@
 """Sizes of buffers (3.4) and key groups (PT-2, PT-3) are computed as Flink's own classes compute them.
 
 As in ``test_flinks_own_barrier_handler.py``: some answers are recorded, ``make test-flink`` asks for many more;
-``python -m tests.conformance.test_flinks_own_formulas JARS`` records anew. Flink 2.3 keeps the smoothed size in fractions
-and rounds it; ours (DB-4) is that of 1.20, so of 2.3 only the key groups are compared.
+``python -m tests.conformance.test_flinks_own_formulas JARS`` records anew. Flink 2.3 keeps the smoothed size in
+fractions and rounds it; ours (DB-4) is that of 1.20, so of 2.3 only the key groups are compared.
 """
 
 from __future__ import annotations

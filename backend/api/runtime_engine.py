@@ -317,6 +317,8 @@ def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> Subtask
         mail_waits_us=tuple(task.mail_latency.row_us()),
         buffers_in=totals.buffers_in,
         buffers_out=totals.buffers_out,
+        fired_timers=totals.fired_timers,
+        buffers_in_remote=totals.buffers_in_remote,
         gates=tuple(GateView(g.estimator.announced_bytes, g.estimator.time_to_consume_ms) for g in gates),
     )
 

@@ -1,8 +1,9 @@
 """What the runtime measures and Flink's REST has no place for, as JSON: microseconds and bytes, null is unknown. Pure.
 
-Of a checkpoint, by vertex: quantiles over its subtasks (ME-12), and of each subtask the kinds of its barriers, the
-order of its phases, in-flight data by channel and what it decided at its cap (ME-18, CAP-7). Of a job: what each of its
-last restarts cost, by parts and by subtask (ME-17, RC-11). Vertices go by the ids that the rest of the REST shows.
+Of a checkpoint: who acknowledged last and what its time went to (ME-13); by vertex quantiles over its subtasks (ME-12),
+and of each subtask the kinds of its barriers, the order of its phases, in-flight data by channel, its files and what it
+decided at its cap (ME-18, CAP-7). Of a job: what each of its last restarts cost, by parts and by subtask (ME-17,
+RC-11). Vertices go by the ids that the rest of the REST shows.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def checkpoint(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -
         "id": record.id,
         "type": record.barrier.snapshot_type.value,
         "barrier": record.barrier.alignment.value,
+        "critical_path": _critical_path(record, graph, ids),
         "vertices": vertices,
     }
 
@@ -50,8 +52,18 @@ def _subtask(m: SubtaskCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Obje
         "order": m.order.value,
         "persisted_inputs": [_channel(k, p, graph, ids) for k, p in sorted(m.inputs.items())],
         "overtaken_outputs": [_channel(k, p, graph, ids) for k, p in sorted(m.outputs.items())],
+        "files": None if m.files is None else m.files._asdict(),
         "inflight_cap": None if m.cap is None else _cap(m.cap),
     }
+
+
+def _critical_path(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -> Object | None:
+    path = record.critical_path
+    if path is None:
+        return None
+    vertex, subtask = path.task
+    where: Object = {"vertex": ids[graph.vertices[vertex].id], "subtask": subtask}
+    return where | {name: value for name, value in path._asdict().items() if name != "task"}
 
 
 def _channel(key: ChannelKey, persisted: Persisted, graph: Graph, ids: Mapping[str, str]) -> Object:

@@ -60,10 +60,19 @@ _RATES: Mapping[str, Callable[[SubtaskView], Value]] = {
     "numBytesOutPerSecond": _rate(lambda r: r.bytes_out),
     "numBuffersOut": lambda s: s.buffers_out,
     "numBuffersOutPerSecond": _rate(lambda r: r.buffers_out),
+    "numFiredTimers": lambda s: s.fired_timers,
+    "numFiredTimersPerSecond": _rate(lambda r: r.fired_timers),
     "mailboxMailsPerSecond": _rate(lambda r: r.mails),
     "mailboxLatencyMs_mean": _wait_ms(fmean),
     "mailboxLatencyMs_stddev": _wait_ms(pstdev),
     **{f"mailboxLatencyMs_{name}": _wait_ms(_quantile(q)) for name, q in _QUANTILES.items()},
+}
+# Flink counts what came within a task manager apart from what came over the network.
+_BUFFERS_IN: Mapping[str, Callable[[SubtaskView], Value]] = {
+    "numBuffersInLocal": lambda s: s.buffers_in - s.buffers_in_remote,
+    "numBuffersInLocalPerSecond": _rate(lambda r: r.buffers_in - r.buffers_in_remote),
+    "numBuffersInRemote": lambda s: s.buffers_in_remote,
+    "numBuffersInRemotePerSecond": _rate(lambda r: r.buffers_in_remote),
 }
 _INPUT_ONLY: Mapping[str, Callable[[SubtaskView], Value]] = {
     "checkpointAlignmentTime": lambda s: s.alignment_gauge_us * 1000,
@@ -94,6 +103,9 @@ def _named() -> tuple[Mapping[str, Callable[[SubtaskView], Value]], Mapping[str,
             # 1.20 offers both; the first is gone in 2.x.
             everywhere[f"buffers.{name}"] = value
             everywhere[f"Shuffle.Netty.{side}.Buffers.{name}"] = value
+    for name, value in _BUFFERS_IN.items():
+        everywhere[name] = value
+        everywhere[f"Shuffle.Netty.Input.{name}"] = value
     return everywhere, {**everywhere, **_INPUT_ONLY}
 
 

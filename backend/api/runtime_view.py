@@ -101,6 +101,8 @@ class RatesView:
     buffers_in: float
     buffers_out: float
     mails: float
+    fired_timers: float
+    buffers_in_remote: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ class SubtaskView:
     """How long the last mails waited, sorted."""
     buffers_in: int = 0
     buffers_out: int = 0
+    fired_timers: int = 0
+    buffers_in_remote: int = 0
     gates: tuple[GateView, ...] = ()
     """By input edge; none while buffer debloating is off."""
 

@@ -88,16 +88,26 @@ class OutputPool:
         """Take a segment for a step that has begun; False where even the overdraft is used up (BP-4)."""
         if self.requested >= self._limit:
             return False
-        self.requested += 1
-        subpartition.in_use += 1
-        if subpartition.in_use == self.max_per_channel:
-            self.full_channels += 1
+        self._take(subpartition)
         if not self._is_flush_due:
             self._is_flush_due = True
             timeout_us = self._flush_timeout_us
             due_us = (self.scheduler.now // timeout_us + 1) * timeout_us
             self.scheduler.at(due_us, EventClass.TIMER, self._flush)
         return True
+
+    def request_recovered(self, subpartition: Subpartition) -> bool:
+        """Take a segment for recovered output, which has no claim to the overdraft; False where none is free (RC-6)."""
+        if self.requested >= self.size:
+            return False
+        self._take(subpartition)
+        return True
+
+    def _take(self, subpartition: Subpartition) -> None:
+        self.requested += 1
+        subpartition.in_use += 1
+        if subpartition.in_use == self.max_per_channel:
+            self.full_channels += 1
 
     def give_back(self, subpartition: Subpartition) -> None:
         """A segment came back; who waits for one is told."""
@@ -183,15 +193,19 @@ class Subpartition:
         self.queue.append(event)
         self._tell()
 
-    def add_recovered(self, data: bytes) -> None:
-        """Output restored from a checkpoint: its buffers are the sender's own, beyond the pool's count."""
-        self._pool.requested += 1
-        self.in_use += 1
-        if self.in_use == self._pool.max_per_channel:
-            self._pool.full_channels += 1
-        self.queue.append(DataBuffer(data, self))
-        self.data_count += 1
-        self.queued_bytes += len(data)
+    def append_recovered(self, data: bytes, at: int) -> int:
+        """Output restored from a checkpoint, in segments of the pool; returns how far it came (RC-6)."""
+        pool = self._pool
+        while at < len(data):
+            if not pool.request_recovered(self):
+                return at
+            part = data[at : at + pool.segment_bytes]
+            self.queue.append(DataBuffer(part, self))
+            self.data_count += 1
+            self.queued_bytes += len(part)
+            at += len(part)
+            self._tell()
+        return at
 
     def overtake(self, barrier: Barrier) -> list[bytes]:
         """Put a barrier before all data (UC-4); returns copies of the data it overtook."""

@@ -46,6 +46,8 @@ class Gate(Protocol):
 class InputChannel:
     """One logical channel at its receiver. Subclasses say where buffers come from."""
 
+    is_remote = False
+
     def __init__(self, key: ChannelKey, index: int, subpartition: Subpartition, gate: Gate) -> None:
         self.key = key
         self.index = index
@@ -57,6 +59,7 @@ class InputChannel:
         self.is_closed = False
         """Closed behind its cut while an in-flight cap makes its checkpoint wait (CAP-3)."""
         self.is_ended = False
+        self.is_at_end_of_data = False
         self.watermark_us = -1
         self.is_idle = False
         """Whether its watermark holds nobody up for now (WM-1)."""

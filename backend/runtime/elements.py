@@ -174,7 +174,12 @@ class EndOfPartition:
     """Nothing follows on this channel."""
 
 
-Event = Barrier | CancelMarker | RecoveryCompletion | EndOfPartition
+@dataclass(frozen=True, slots=True)
+class EndOfData:
+    """No record follows on this channel, but barriers may (SRC-4)."""
+
+
+Event = Barrier | CancelMarker | RecoveryCompletion | EndOfData | EndOfPartition
 
 
 def blocks_upstream(event: Event) -> bool:

@@ -26,6 +26,8 @@ class EventTime:
         self.is_idle = False
         first = task.operators[0]
         self._timed = first if isinstance(first, TimedOperator) else None
+        self.fired_count = 0
+        """Timers fired by this attempt."""
         self.is_firing = False
         """Whether timers of the current watermark are still to fire (BP-6)."""
 
@@ -43,7 +45,8 @@ class EventTime:
         is_idle = all(c.is_idle or c.is_ended for c in self._task.gate.channels)
         if is_idle is not self.is_idle:
             self.is_idle = is_idle
-            self._task.broadcast(WatermarkStatus(is_idle))
+            self._task.flush()
+            self._task.emission.broadcast(WatermarkStatus(is_idle))
         self._advance()
 
     def _advance(self) -> None:
@@ -60,7 +63,8 @@ class EventTime:
         self.watermark_us = at_us
         timed = self._timed
         if timed is None:
-            self._task.broadcast(Watermark(at_us))
+            self._task.flush()
+            self._task.emission.broadcast(Watermark(at_us))
             return
         timed.watermark_us = max(timed.watermark_us, at_us)
         if self._task.env.config.has_interruptible_timers:
@@ -68,7 +72,7 @@ class EventTime:
             return
         while self._fire_one(timed):
             pass
-        self._task.broadcast(Watermark(at_us))
+        self._task.emission.broadcast(Watermark(at_us))
 
     # --- timers ---------------------------------------------------------------------------------------------------
 
@@ -77,12 +81,13 @@ class EventTime:
         assert self._timed is not None
         if not self._fire_one(self._timed):
             self.is_firing = False
-            self._task.broadcast(Watermark(self.watermark_us))
+            self._task.emission.broadcast(Watermark(self.watermark_us))
 
     def _fire_one(self, timed: TimedOperator) -> bool:
         if not timed.timers.is_due(self.watermark_us):
             return False
         task = self._task
+        self.fired_count += 1
         task.cost_us += task.spec.timer_cost_us
         task.pass_on(timed.fire(*timed.timers.pop()))
         task.env.faults.passed("task.between-timers", task.name)
@@ -107,13 +112,13 @@ class SourceTime:
         self._emitted_us = now_us
         if self._is_idle:
             self._is_idle = False
-            self._task.broadcast(WatermarkStatus(is_idle=False))
+            self._task.emission.broadcast(WatermarkStatus(is_idle=False))
 
     def after_record(self, now_us: int) -> None:
         """A record was emitted."""
         if now_us >= self._next_us:
             self._next_us = now_us + self._interval_us
-            self._task.broadcast(Watermark(self._source.watermark_us))
+            self._task.emission.broadcast(Watermark(self._source.watermark_us))
 
     def is_told(self, due_us: int | None, now_us: int) -> bool:
         """There is nothing to emit until ``due_us``: whether something of that was told now."""
@@ -124,13 +129,14 @@ class SourceTime:
             self._is_over = True
             if self._is_idle:
                 self._is_idle = False
-                self._task.broadcast(WatermarkStatus(is_idle=False))
-            self._task.broadcast(Watermark(WATERMARK_MAX))
+                self._task.emission.broadcast(WatermarkStatus(is_idle=False))
+            self._task.emission.broadcast(Watermark(WATERMARK_MAX))
+            self._task.end_of_data()
             return True
         if not self._idle_after_us or self._is_idle or now_us < self._emitted_us + self._idle_after_us:
             return False
         self._is_idle = True
-        self._task.broadcast(WatermarkStatus(is_idle=True))
+        self._task.emission.broadcast(WatermarkStatus(is_idle=True))
         return True
 
     def wake_us(self, due_us: int | None) -> int | None:

@@ -94,7 +94,8 @@ class VertexSpec:
 
     ``rate`` and ``limit`` count records over all subtasks (a second, in all; None: no end). Keys are 0..keys-1;
     ``hot_key_ratio`` of the records have key 0. ``slow_factors`` multiply the cost of single subtasks, and
-    ``slow_upload_factors`` the time their snapshots take to the store. ``fan_out`` is records out a record in.
+    ``slow_upload_factors`` the time their snapshots take to the store. ``fan_out`` is records out a record in;
+    maps hold ``bundle`` records back and pass them on together (0: none).
 
     Of sources: records are dated up to ``out_of_orderness_us`` early; one that had nothing for ``idle_timeout_us`` is
     idle (0: never); with a ``burst_period_us`` what happens in it comes in its first ``burst_ratio``; the first
@@ -117,6 +118,7 @@ class VertexSpec:
     cost_ns_per_byte: int = 0
     state_value_bytes: int = 0
     fan_out: int = 1
+    bundle: int = 0
     watermark_interval_ms: int = 200
     sync_us: int | None = None
     slow_factors: Mapping[int, float] = field(default_factory=dict)

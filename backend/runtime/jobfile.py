@@ -270,7 +270,7 @@ class _Table:
 
 _VERTEX_FIELDS = {
     "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys", "hot_key_ratio",
-    "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "watermark_interval_ms", "sync", "slow_subtasks",
+    "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "bundle", "watermark_interval_ms", "sync", "slow_subtasks",
     "slow_uploads", "out_of_orderness", "idle_timeout", "burst_period", "burst_ratio", "backlog", "legacy",
     "nonblocking_hook", "window", "aggregate", "hold", "timer_cost_us", "store_watermark", "sink",
 }  # fmt: skip
@@ -297,6 +297,7 @@ def _vertex(reader: _Reader, value: object, where: str) -> VertexSpec:
         cost_ns_per_byte=row.whole("cost_ns_per_byte", 0, 0, 10**9),
         state_value_bytes=row.whole("state_bytes", 0, 0, 1 << 30),
         fan_out=row.whole("fan_out", 1, 0, 10_000),
+        bundle=row.whole("bundle", 0, 0, 100_000),
         watermark_interval_ms=row.whole("watermark_interval_ms", 200, 1, 3_600_000),
         sync_us=row.scaled("sync", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000) if row.has("sync") else None,
         slow_factors=row.factors("slow_subtasks", parallelism),

@@ -21,6 +21,7 @@ from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.coordinator import Coordinator
 from backend.runtime.debloating import Debloating
+from backend.runtime.emission import Output
 from backend.runtime.environment import Environment
 from backend.runtime.failure_policy import MESSAGES
 from backend.runtime.faults import Faults, InducedFailure
@@ -40,7 +41,7 @@ from backend.runtime.requests import Savepoint, SavepointFormat
 from backend.runtime.restarts import Restart
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.storage import Ledger, SnapshotStore
-from backend.runtime.task import Output, Task, TaskStatus
+from backend.runtime.task import Task, TaskStatus
 
 _EXCEPTIONS_KEPT = 20
 

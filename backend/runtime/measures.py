@@ -35,6 +35,13 @@ class Persisted(NamedTuple):
     size_bytes: int
 
 
+class FileCounts(NamedTuple):
+    """Streams of state that a subtask wrote, and those of them that lie in a file of their own (ME-18, CK-2)."""
+
+    logical: int
+    physical: int
+
+
 @dataclass(slots=True)
 class SubtaskCheckpoint:
     """ME-1 to ME-8 and ME-18 of one subtask, filled while the checkpoint runs; None is not known (yet)."""
@@ -43,6 +50,7 @@ class SubtaskCheckpoint:
     triggered_at_us: int
     first_barrier_us: int
     alignment_us: int | None = None
+    before_snapshot_us: int = 0
     processed_bytes: int | None = None
     sync_us: int | None = None
     async_us: int | None = None
@@ -58,6 +66,7 @@ class SubtaskCheckpoint:
     outputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
     """What was overtaken, by channel."""
     cap: CapDecision | None = None
+    files: FileCounts | None = None
 
     @property
     def start_delay_us(self) -> int:
@@ -90,6 +99,20 @@ class Ack:
 
     at_us: int
     measured: SubtaskCheckpoint
+
+
+class CriticalPath(NamedTuple):
+    """The subtask that acknowledged last, and what its time went to (ME-11, ME-13); microseconds."""
+
+    task: TaskKey
+    end_to_end_us: int
+    start_delay_us: int
+    before_snapshot_us: int
+    """From the first barrier: aligning, and what had to leave. Alignment behind the snapshot is asynchronous (ME-6)."""
+    sync_us: int
+    async_us: int
+    residual_us: int
+    """The message to the coordinator, and what else is between the phases."""
 
 
 class CheckpointState(Enum):
@@ -134,6 +157,18 @@ class CheckpointRecord:
             return self.failed_at_us - self.triggered_at_us
         latest = self.latest_ack_us
         return None if latest is None else latest - self.triggered_at_us
+
+    @property
+    def critical_path(self) -> CriticalPath | None:
+        """ME-13: of the last acknowledgement so far; of equal ones, of the subtask that is further down."""
+        last = max(self.acks.items(), key=lambda item: (item[1].at_us, item[0]), default=None)
+        if last is None:
+            return None
+        key, ack = last
+        m = ack.measured
+        parts = (m.start_delay_us, m.before_snapshot_us, m.sync_us or 0, m.async_us or 0)
+        end_to_end_us = max(0, ack.at_us - self.triggered_at_us)
+        return CriticalPath(key, end_to_end_us, *parts, end_to_end_us - sum(parts))
 
     @property
     def persisted_bytes(self) -> int:

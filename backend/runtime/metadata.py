@@ -17,7 +17,8 @@ from backend.domain.errors import PlanError
 from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import Graph, VertexSpec
 from backend.runtime.hashing import groups_of
-from backend.runtime.measures import ChannelState, CheckpointRecord, SubtaskSnapshot, TaskKey
+from backend.runtime.measures import ChannelState, CheckpointRecord, FileCounts, SubtaskSnapshot, TaskKey
+from backend.runtime.operators import SPLIT_ID, held_splits
 from backend.runtime.redistribution import restored_max_parallelism, restored_operator
 from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
 
@@ -41,6 +42,8 @@ class VertexState:
     max_parallelism: int
     is_keyed: bool
     subtasks: tuple[SubtaskSnapshot, ...]
+    splits: tuple[int, ...] | None = None
+    """What the coordinator of a source had dealt out; None of other vertices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +127,38 @@ def write_checkpoint(
                 "id": vertex.id,
                 "parallelism": vertex.parallelism,
                 "max_parallelism": vertex.effective_max_parallelism,
+                # No operator finishes yet (section 6).
                 "is_fully_finished": False,
+                "coordinator": _coordinator_state(writer, vertex),
                 "subtasks": [_subtask(writer, vertex, subtask, snapshot) for subtask, snapshot in enumerate(own)],
             }
         )
     document = {
         "id": record.id,
         "triggered_at_us": record.triggered_at_us,
-        "type": "CHECKPOINT",
+        "type": record.barrier.snapshot_type.name,
+        "format": None if record.savepoint is None else record.savepoint.format.value,
         "alignment": record.barrier.alignment.value,
         "graph": fingerprint(graph),
         "vertices": vertices,
     }
     return StoredCheckpoint(json.dumps(document, separators=(",", ":")).encode(), writer.files)
+
+
+def _coordinator_state(writer: _Writer, vertex: VertexSpec) -> dict[str, Any] | None:
+    """What the coordinator of an operator keeps: of a source, which splits it dealt out; others have none (CK-1)."""
+    if not vertex.kind.is_source:
+        return None
+    return writer.handle(f"{vertex.id}-coordinator", [SPLIT_ID.pack(split) for split in range(vertex.parallelism)])
+
+
+def files_of(snapshot: SubtaskSnapshot, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> FileCounts:
+    """How many streams a subtask's snapshot is, and how many of them get a file of their own (ME-18)."""
+    sizes = [sum(map(len, operator.keyed.values())) for operator in snapshot.operators]
+    sizes += [sum(map(len, state.entries)) for operator in snapshot.operators for state in operator.states]
+    for side in (snapshot.channels.inputs, snapshot.channels.outputs):
+        sizes.append(sum(len(chunk) for chunks in side.values() for chunk in chunks))
+    return FileCounts(sum(size > 0 for size in sizes), sum(size >= inline_below_bytes for size in sizes))
 
 
 def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: SubtaskSnapshot) -> dict[str, Any]:
@@ -190,6 +212,7 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
             row["max_parallelism"],
             keyed[row["id"]],
             tuple(_read_subtask(stored, subtask) for subtask in row["subtasks"]),
+            _read_splits(stored, row["coordinator"]),
         )
         for row in document["vertices"]
     }
@@ -202,6 +225,12 @@ def _chunks(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> list[bytes]:
     file = handle.get("file")
     data = base64.b64decode(handle["inline"]) if file is None else stored.files[file]
     return [data[at : at + size] for at, size in handle["spans"]]
+
+
+def _read_splits(stored: StoredCheckpoint, handle: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+    if handle is None:
+        return None
+    return tuple(split for chunk in _chunks(stored, handle) for (split,) in SPLIT_ID.iter_unpack(chunk))
 
 
 def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any]) -> SubtaskSnapshot:
@@ -234,7 +263,8 @@ def restored_graph(read: ReadCheckpoint, graph: Graph) -> Graph:
     """The graph to run with: the recorded maximum parallelism is kept where none is given (PT-4).
 
     Raises:
-        PlanError: keyed state under another explicit maximum, or the checkpoint is of another graph (CK-1).
+        PlanError: keyed state under another explicit maximum, or the checkpoint is of another graph, or its sources do
+            not read what their coordinators dealt out (CK-1).
 
     """
     if fingerprint(graph) != read.graph:
@@ -247,12 +277,26 @@ def restored_graph(read: ReadCheckpoint, graph: Graph) -> Graph:
     vertices = []
     for vertex in graph.vertices:
         state = read.vertices[vertex.id]
+        _check_splits(vertex.id, state)
         if state.is_keyed:
             recorded = restored_max_parallelism(state.max_parallelism, vertex.max_parallelism, vertex=vertex.id)
             vertices.append(replace(vertex, max_parallelism=recorded))
         else:
             vertices.append(vertex)
     return Graph(tuple(vertices), graph.edges)
+
+
+def _check_splits(vertex: str, state: VertexState) -> None:
+    if state.splits is None:
+        return
+    held = sorted(split for snapshot in state.subtasks for split in held_splits(snapshot.operators[0]))
+    if held != sorted(state.splits):
+        raise PlanError(
+            f"its subtasks read the splits {held}, and {sorted(state.splits)} were dealt out",
+            rule="CK-1",
+            vertex=vertex,
+            fix="restore another checkpoint: this one would lose or double records",
+        )
 
 
 def restored_snapshots(read: ReadCheckpoint, graph: Graph) -> dict[TaskKey, SubtaskSnapshot]:

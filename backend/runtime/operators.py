@@ -26,11 +26,24 @@ _SPLITS = "splits"
 _STEP_US = 1000.0
 
 
+SPLIT_ID = struct.Struct("<q")
+"""How the coordinator of a source writes a split that it dealt out (CK-1)."""
+
+
+def held_splits(snapshot: OperatorSnapshot) -> list[int]:
+    """The splits that one subtask of a source reads."""
+    return [_SPLIT.unpack(entry)[0] for entry in snapshot.entries(_SPLITS)]
+
+
 class Operator(Protocol):
     """One operator of a chain."""
 
     def process(self, record: Record) -> list[Record]:
         """The records that come out of one record."""
+        ...
+
+    def flush(self) -> list[Record]:
+        """What it holds back and does not keep as state; it is not held any longer (TE-2)."""
         ...
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
@@ -120,6 +133,10 @@ class Source:
         """A source has no input."""
         raise AssertionError("a source has no input")
 
+    def flush(self) -> list[Record]:
+        """It holds no record back."""
+        return []
+
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """Its split with the next offset."""
         entry = _SPLIT.pack(self._subtask, self.offset)
@@ -147,15 +164,28 @@ def _share(total: int, subtask: int, parallelism: int) -> int:
 
 
 class Map:
-    """Passes each record on, ``fan_out`` times."""
+    """Passes each record on, ``fan_out`` times; in bundles where the job says so.
+
+    A bundle is no state: it leaves when it is full, and before whatever must not overtake it (TE-2).
+    """
 
     def __init__(self, spec: VertexSpec) -> None:
         self._fan_out = spec.fan_out
-        self._size = spec.record_bytes
+        self._bundle_size = spec.bundle
+        self._bundle: list[Record] = []
 
     def process(self, record: Record) -> list[Record]:
         """The copies differ in nothing but their place."""
-        return [record] if self._fan_out == 1 else [record] * self._fan_out
+        out = [record] if self._fan_out == 1 else [record] * self._fan_out
+        if not self._bundle_size:
+            return out
+        self._bundle += out
+        return self.flush() if len(self._bundle) >= self._bundle_size else []
+
+    def flush(self) -> list[Record]:
+        """The bundle so far."""
+        held, self._bundle = self._bundle, []
+        return held
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """No state."""
@@ -193,6 +223,10 @@ class Keyed:
         else:
             self.counts[key] = record.value = count + 1
         return [record]
+
+    def flush(self) -> list[Record]:
+        """It holds no record back."""
+        return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """The counts by key group."""

@@ -18,6 +18,8 @@ class Totals(NamedTuple):
     buffers_in: int = 0
     buffers_out: int = 0
     mails: int = 0
+    fired_timers: int = 0
+    buffers_in_remote: int = 0
 
 
 class Rates:

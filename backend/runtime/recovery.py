@@ -7,8 +7,10 @@ recovered ends with an event that blocks its queue until it was seen on all chan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from backend.runtime.buffers import Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.elements import RecoveryCompletion
 from backend.runtime.measures import SubtaskSnapshot
@@ -38,13 +40,20 @@ class Recovery:
             return
         faults.passed("recovery.before-output", task.name)
         self._restore_output(snapshot.channels.outputs)
+        # RC-6: what the pool has no room for is read when a segment is free, and all else waits for it.
+        then = partial(self._restore_rest, snapshot, checkpoint_id, has_channel_state=has_channel_state)
+        task.emission.then(then)
+
+    def _restore_rest(self, snapshot: SubtaskSnapshot, checkpoint_id: int, *, has_channel_state: bool) -> None:
+        task = self._task
+        late_us = self._env.now - task.initialization.deployed_at_us - task.initialization.mailbox_start_us
+        if late_us > 0:
+            task.initialization.read_output_us += late_us
         if has_channel_state:
-            for output in task.outputs:
-                for subpartition in output.pool.subpartitions:
-                    subpartition.add_event(RecoveryCompletion())
+            task.emission.broadcast_event(RecoveryCompletion())
         for operator, data in zip(reversed(task.operators), reversed(snapshot.operators), strict=True):
             operator.restore(data, checkpoint_id)
-            faults.passed("recovery.in-operator", task.name)
+            self._env.faults.passed("recovery.in-operator", task.name)
         self._restore_input(snapshot.channels.inputs)
         if has_channel_state:
             self._seen = set()
@@ -77,8 +86,13 @@ class Recovery:
             output = by_edge[key.edge]
             subpartition = output.pool.subpartitions[output.targets.index(key.target_subtask)]
             for chunk in chunks:
-                subpartition.add_recovered(chunk)
-                self._env.faults.passed("recovery.mid-output", self._task.name)
+                self._task.emission.write(partial(self._load, subpartition), chunk)
+
+    def _load(self, subpartition: Subpartition, chunk: bytes, at: int) -> int:
+        at = subpartition.append_recovered(chunk, at)
+        if at == len(chunk):
+            self._env.faults.passed("recovery.mid-output", self._task.name)
+        return at
 
     def _restore_input(self, inputs: Mapping[ChannelKey, list[bytes]]) -> None:
         by_key = {channel.key: channel for channel in self._task.gate.channels}

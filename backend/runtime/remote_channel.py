@@ -74,6 +74,8 @@ class _Slot:
 class RemoteChannel(InputChannel):
     """Is sent one buffer a credit over a link of its own."""
 
+    is_remote = True
+
     def __init__(
         self,
         key: ChannelKey,

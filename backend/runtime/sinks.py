@@ -32,6 +32,10 @@ class TransactionalSink:
         self._ledger.write(self._open, record)
         return []
 
+    def flush(self) -> list[Record]:
+        """It holds no record back."""
+        return []
+
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """Flush, pre-commit, remember under the checkpoint, open the next (SNK-1)."""
         self._ledger.prepare(self._open)
@@ -86,6 +90,10 @@ class IdempotentSink:
     def process(self, record: Record) -> list[Record]:
         """Put the key's value."""
         self._ledger.put(record)
+        return []
+
+    def flush(self) -> list[Record]:
+        """It holds no record back."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:

@@ -15,12 +15,14 @@ from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
 from backend.runtime.channel import ChannelKey
 from backend.runtime.elements import Barrier
+from backend.runtime.emission import Output
 from backend.runtime.environment import AckMessage
 from backend.runtime.measures import ChannelState, Persisted, SubtaskCheckpoint, SubtaskSnapshot
+from backend.runtime.metadata import files_of
 from backend.runtime.operators import factor_of
 from backend.runtime.scheduler import EventClass
 from backend.runtime.state import OperatorSnapshot
-from backend.runtime.task import Output, Task
+from backend.runtime.task import Task
 
 
 @dataclass(slots=True)
@@ -57,12 +59,19 @@ class Snapshots:
 
     def take(self, barrier: Barrier) -> None:
         """Carry out the checkpoint's snapshot; its run has begun."""
-        k = barrier.checkpoint_id
-        run = self.runs[k]
-        task, faults = self._task, self._env.faults
+        run = self.runs[barrier.checkpoint_id]
         for older in [r for r in self.runs.values() if r is not run and r.waiting_outputs]:
             # The news that it is over got lost or is late; its barriers must not overtake any more (AT-7, UC-12).
             self._give_up(older.measured.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
+        # TE-2: where the last records before the barrier find no buffer, the barrier waits with them (BP-4).
+        self._task.flush()
+        self._task.emission.then(partial(self._forward_and_sync, run, barrier))
+
+    def _forward_and_sync(self, run: Run, barrier: Barrier) -> None:
+        if run.is_over:
+            return
+        k, task, faults = barrier.checkpoint_id, self._task, self._env.faults
+        run.measured.before_snapshot_us = self._env.now - run.measured.first_barrier_us
         faults.passed("task.before-forward", task.name)
         self._forward(run, barrier)
         faults.passed("task.before-sync", task.name)
@@ -193,6 +202,7 @@ class Snapshots:
         snapshot = SubtaskSnapshot(
             run.operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes
         )
+        measured.files = files_of(snapshot)
         message = AckMessage(measured.checkpoint_id, task.key, task.attempt, snapshot, measured)
         self._env.send("rpc.ack", self._env.coordinator.on_ack, message)
         faults.passed("task.after-ack", task.name)

@@ -1,4 +1,4 @@
-"""One subtask: the mailbox loop, backpressure, emission, restore (runtime.md 1.5, 4.2).
+"""One subtask: the mailbox loop, backpressure, what it reads (runtime.md 1.5).
 
 A step is one mail or one element. Its effects happen at its start and its cost passes before the next step; a step that
 finds no output buffer is hard-blocked, and until it is written on no mail runs (BP-4).
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from backend.domain.barriers import ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime.backlog import BacklogMessage
-from backend.runtime.buffers import OutputPool, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.elements import (
     Barrier,
     CancelMarker,
+    EndOfData,
     EndOfPartition,
     Event,
     Record,
@@ -27,10 +26,11 @@ from backend.runtime.elements import (
     Watermark,
     WatermarkStatus,
 )
+from backend.runtime.emission import Emission, Output
 from backend.runtime.environment import Environment
 from backend.runtime.event_time import EventTime, SourceTime
 from backend.runtime.gate import InputGate
-from backend.runtime.graph import Route, VertexSpec
+from backend.runtime.graph import VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
 from backend.runtime.operators import Operator, Source, chain_of, factor_of
 from backend.runtime.rates import MailLatency, Rates, Totals
@@ -49,23 +49,6 @@ class TaskStatus(Enum):
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
     CANCELED = "CANCELED"
-
-
-@dataclass(slots=True)
-class Output:
-    """One output edge of a subtask."""
-
-    edge: int
-    pool: OutputPool
-    route: Route
-    targets: list[int]
-    can_overtake: bool
-
-    @property
-    def queued(self) -> tuple[int, int]:
-        """(buffers, bytes) waiting in its subpartitions."""
-        subpartitions = self.pool.subpartitions
-        return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
 
 
 class Checkpointing(Protocol):
@@ -140,7 +123,7 @@ class Task:
         """Who waits to hear how far this source has come since the job failed."""
         self.ended_us: int | None = None
         self.lamport = 0
-        self.outputs: list[Output] = []
+        self.emission = Emission()
         self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
         self.floating: dict[int, FloatingPool] = {}
         self.operators: tuple[Operator, ...] = chain_of(
@@ -161,15 +144,14 @@ class Task:
         self.rates = Rates(env.now, samples)
         self.mail_latency = MailLatency()
         self.records_in = 0
-        self.records_out = 0
-        self.bytes_out = 0
+        self.is_at_end_of_data = False
+        """Whether no record comes out of it any more (Q-2); it goes on running."""
         self.slow_factor = factor_of(spec.slow_factors, key[1])
         self.cost_us = 0
         """Cost of the step in work; mails add to it."""
         self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
         self._is_scheduled = False
         self._free_us = env.now
-        self._unwritten: deque[tuple[Subpartition, bytes, int]] = deque()
         self._recovery = Recovery(self)
         self._on_running = on_running
         self._source_wake_us = -1
@@ -220,6 +202,8 @@ class Task:
             sum(c.buffers_received for c in channels),
             sum(output.pool.finished_count for output in self.outputs),
             self.mail_latency.count,
+            self.event_time.fired_count,
+            sum(c.buffers_received for c in channels if c.is_remote),
         )
 
     @property
@@ -272,10 +256,9 @@ class Task:
         if self.is_dead:
             return
         now = self.env.scheduler.now
-        if self._unwritten and not self._write_on():
-            self.account.turn(Usage.HARD, now)
-            return
         self.cost_us = 0
+        if self.emission.is_blocked and not self._write_on(now):
+            return
         if self._mails:
             action, argument, mailed_us = self._mails.popleft()
             self.mail_latency.add(now - mailed_us)
@@ -294,6 +277,19 @@ class Task:
         if self.status is not TaskStatus.FINISHED:
             self._schedule(now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN))
 
+    def _write_on(self, now: int) -> bool:
+        """Whether the step may go on: all is written, and nothing had to be done behind it."""
+        if not self.emission.write_on():
+            self.account.turn(Usage.HARD, now)
+            return False
+        action = self.emission.behind()
+        if action is None:
+            return True
+        self.account.turn(Usage.BUSY, now)
+        action()
+        self._schedule(now + max(self.cost_us, _STEP_US_MIN))
+        return False
+
     def _poll_source(self, now: int) -> bool:
         source, time = self.source, self._source_time
         assert source is not None
@@ -309,7 +305,7 @@ class Task:
         time.before_record(now)
         record = source.poll()
         self.cost_us += self._cost_of(record)
-        self.emit(record)
+        self.emission.emit(record)
         self.env.faults.passed("source.after-emit", self.name)
         time.after_record(now)
         if self.restart is not None and not self.restart.emitted(self.key, source.offset, now):
@@ -379,12 +375,12 @@ class Task:
     def _process(self, record: Record) -> None:
         self.pass_on(self.operators[0].process(record))
 
-    def pass_on(self, records: list[Record]) -> None:
-        """Hand what the first operator made to the rest of the chain, and emit what comes out."""
-        for operator in self.operators[1:]:
+    def pass_on(self, records: list[Record], behind: int = 1) -> None:
+        """Hand what came out of the chain so far to the operators from ``behind`` on, and emit what comes out."""
+        for operator in self.operators[behind:]:
             records = [out for record in records for out in operator.process(record)]
         for out in records:
-            self.emit(out)
+            self.emission.emit(out)
 
     def _on_event(self, channel: InputChannel, event: Event) -> None:
         if isinstance(event, Barrier):
@@ -393,50 +389,43 @@ class Task:
             self.checkpointing.on_cancel(event.checkpoint_id)
         elif isinstance(event, RecoveryCompletion):
             self._recovery.on_completion(channel)
+        elif isinstance(event, EndOfData):
+            channel.is_at_end_of_data = True
+            if all(c.is_at_end_of_data or c.is_ended for c in self.gate.channels):
+                self.end_of_data()
         elif isinstance(event, EndOfPartition):
             channel.is_ended = True
             self.checkpointing.on_end_of_partition(channel)
 
     # --- output ---------------------------------------------------------------------------------------------------
 
-    def emit(self, record: Record) -> None:
-        """Write a record to every output edge; what finds no buffer waits and blocks the subtask."""
-        outputs = self.outputs
-        if not outputs:
-            return
-        data = record.encode()
-        self.records_out += 1
-        for output in outputs:
-            subpartitions = output.pool.subpartitions
-            for target in output.route(record):
-                self._write(subpartitions[target], data)
+    @property
+    def outputs(self) -> list[Output]:
+        """Its output edges."""
+        return self.emission.outputs
 
-    def broadcast(self, element: Watermark | WatermarkStatus) -> None:
-        """Write a watermark or its status to every channel (WM-1)."""
-        data = element.encode()
-        for output in self.outputs:
-            for subpartition in output.pool.subpartitions:
-                self._write(subpartition, data)
+    @property
+    def records_out(self) -> int:
+        """Records emitted by this attempt."""
+        return self.emission.records_out
 
-    def _write(self, subpartition: Subpartition, data: bytes) -> None:
-        self.bytes_out += len(data)
-        if self._unwritten:
-            self._unwritten.append((subpartition, data, 0))
-            return
-        written = subpartition.append(data)
-        if written < len(data):
-            self._unwritten.append((subpartition, data, written))
+    @property
+    def bytes_out(self) -> int:
+        """Bytes of records and watermarks written by this attempt, once a channel."""
+        return self.emission.bytes_out
 
-    def _write_on(self) -> bool:
-        unwritten = self._unwritten
-        while unwritten:
-            subpartition, data, at = unwritten[0]
-            at = subpartition.append(data, at)
-            if at < len(data):
-                unwritten[0] = (subpartition, data, at)
-                return False
-            unwritten.popleft()
-        return True
+    def flush(self) -> None:
+        """Emit what operators hold back and do not keep as state: it must leave before a barrier (TE-2)."""
+        for behind, operator in enumerate(self.operators, 1):
+            held = operator.flush()
+            if held:
+                self.pass_on(held, behind)
+
+    def end_of_data(self) -> None:
+        """Nothing but events follows: every receiver is told (Q-2, SRC-4)."""
+        self.is_at_end_of_data = True
+        self.flush()
+        self.emission.broadcast_event(EndOfData())
 
     def become_running(self) -> None:
         """Everything is restored, and what was recovered is processed (step 7)."""

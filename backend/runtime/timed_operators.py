@@ -44,6 +44,10 @@ class TimedOperator:
         """The records that come out of one timer."""
         raise NotImplementedError
 
+    def flush(self) -> list[Record]:
+        """What it holds back is state."""
+        return []
+
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """Its keyed state and its timers."""
         return OperatorSnapshot(keyed=self.states.snapshot())

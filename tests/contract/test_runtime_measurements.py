@@ -13,6 +13,7 @@ from backend.api.runtime_rest import PREFIX, create_runtime_app
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
+from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.summaries import distribution, vertex_summary
 from tests.support.runtime_jobs import small_job
 
@@ -68,6 +69,14 @@ async def test_the_measurements_of_a_checkpoint_agree_with_flinks_answers() -> N
     measured, detail = await _answers(spec, 1.2, path, f"/checkpoints/details/{entry['id']}")
     assert (measured["id"], measured["type"], measured["barrier"]) == (entry["id"], "checkpoint", "unaligned")
     assert list(measured["vertices"]) == list(detail["tasks"])
+    path = measured["critical_path"]
+    slowest = measured["vertices"][path["vertex"]]["summary"]["end_to_end_us"]["most"]
+    assert (
+        path["end_to_end_us"]
+        == slowest
+        == max(v["summary"]["end_to_end_us"]["most"] for v in measured["vertices"].values())
+    )
+    assert path["end_to_end_us"] == sum(v for k, v in path.items() if k.endswith("_us") and k != "end_to_end_us")
     for vertex, task in detail["tasks"].items():
         mine = measured["vertices"][vertex]
         inflight = [c for s in mine["subtasks"] for c in (*s["persisted_inputs"], *s["overtaken_outputs"])]
@@ -77,6 +86,7 @@ async def test_the_measurements_of_a_checkpoint_agree_with_flinks_answers() -> N
         assert mine["summary"]["end_to_end_us"]["most"] // 1000 <= task["end_to_end_duration"] + 1
         for subtask in mine["subtasks"]:
             assert subtask["inflight_cap"]["cap_bytes"] == 8 << 10
+            assert subtask["files"]["logical"] >= subtask["files"]["physical"] == 0, "all of it is small"
             assert subtask["order"] in ("A-F-S", "F-S-L", "F-S")
 
 
@@ -113,7 +123,33 @@ def test_rates_are_the_growth_of_the_counters_over_the_window() -> None:
         busy += task.rates.per_s()[0] > 0
         assert task.mail_latency.count == task.totals.mails > 0
         assert all(wait >= 0 for wait in task.mail_latency.row_us())
+        remote = sum(c.buffers_received for c in task.gate.channels if isinstance(c, RemoteChannel))
+        assert task.totals.buffers_in_remote == remote <= task.totals.buffers_in
     assert busy == 4, "sources have no input"
+    assert sum(t.totals.buffers_in_remote for t in engine.tasks) > 0
     # A mail waits for the record in work: up to 2 ms at the slow stage.
     keyed = engine.tasks[-1].mail_latency.row_us()
     assert 100 < max(keyed) <= 2_100 + 5_000
+
+
+@pytest.mark.anyio
+async def test_fired_timers_and_buffers_from_here_and_elsewhere_are_told_under_flinks_names() -> None:
+    timed: dict[str, object] = {"kind": "timer+sink", "hold": "15 ms", "timer_cost_us": 200}
+    spec = small_job("aligned", records=None, task_managers=2, keyed=timed)
+    names = ("numFiredTimers", "numBuffersInLocal", "numBuffersInRemote", "Shuffle.Netty.Input.numBuffersInRemote")
+    per_s = ("numFiredTimersPerSecond", "numBuffersInRemotePerSecond")
+    (job,) = await _answers(spec, 6.0, "")
+    keyed = job["vertices"][2]["id"]
+    path = f"/vertices/{keyed}/subtasks/metrics?agg=sum&get={','.join((*names, *per_s))}"
+    (found,) = await _answers(spec, 6.0, path)
+    value = {row["id"]: row["sum"] for row in found}
+    engine = Engine(spec)
+    engine.run_until(6_000_000)
+    timers = [t.operators[0] for t in engine.tasks if t.spec.id == "keyed"]
+    assert value["numFiredTimers"] == sum(t.event_time.fired_count for t in engine.tasks) > 100
+    assert value["numFiredTimers"] <= sum(t.records_in for t in engine.tasks if t.operators[0] in timers)
+    assert value["numBuffersInRemote"] == value["Shuffle.Netty.Input.numBuffersInRemote"] > 0
+    assert value["numBuffersInLocal"] > 0
+    # The window's last edge is at five seconds; its rates are those of the first five.
+    assert value["numFiredTimersPerSecond"] == pytest.approx(value["numFiredTimers"] / 6, rel=0.2)
+    assert value["numBuffersInRemotePerSecond"] == pytest.approx(value["numBuffersInRemote"] / 6, rel=0.2)

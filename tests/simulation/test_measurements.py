@@ -12,7 +12,7 @@ import pytest
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord
+from backend.runtime.measures import CheckpointRecord, PhaseOrder
 from tests.support.runtime_jobs import PROTOCOLS, small_job
 
 Kind = BarrierEventKind
@@ -73,6 +73,21 @@ def _check(engine: Engine, trace: _Trace, record: CheckpointRecord, what: str) -
     return len(record.acks)
 
 
+def _check_critical_path(record: CheckpointRecord, where: str) -> None:
+    path = record.critical_path
+    assert path is not None
+    ack = record.acks[path.task]
+    assert ack.at_us == record.latest_ack_us == record.triggered_at_us + path.end_to_end_us, where
+    parts = path.start_delay_us + path.before_snapshot_us + path.sync_us + path.async_us
+    assert path.end_to_end_us == parts + path.residual_us, where
+    assert (path.start_delay_us, path.sync_us) == (ack.measured.start_delay_us, ack.measured.sync_us), where
+    assert path.async_us == ack.measured.async_us, where
+    if ack.measured.order is PhaseOrder.ALIGN_FORWARD_SNAPSHOT and ack.measured.cap is None:
+        assert path.before_snapshot_us == ack.measured.alignment_us, where
+    # ME-11: the message takes at most twice its millisecond here.
+    assert 0 <= path.residual_us <= 2_100, where
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_measurement_is_what_the_trace_says(protocol: str) -> None:
     checked = 0
@@ -85,6 +100,7 @@ def test_every_measurement_is_what_the_trace_says(protocol: str) -> None:
         engine.run_until(2_000_000)
         for record in records:
             if record.failed_at_us is None:
+                _check_critical_path(record, f"{protocol}, seed {seed}, checkpoint {record.id}")
                 checked += _check(engine, trace, record, f"{protocol}, seed {seed}")
     assert checked > 300
 

@@ -35,8 +35,9 @@ def small_job(
     parallelism: int = 2,
     config: dict[str, object] | None = None,
     keyed: dict[str, object] | None = None,
+    mapped: dict[str, object] | None = None,
 ) -> JobSpec:
-    """Sources, a map and a keyed stage with the sink; the keyed stage, which ``keyed`` adds to, is the slow one."""
+    """Sources, a map and a keyed stage with the sink, the slow one; ``keyed`` and ``mapped`` add to their vertices."""
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "100 ms",
         "execution.checkpointing.timeout": "2 s",
@@ -58,7 +59,7 @@ def small_job(
         "config": settings,
         "vertex": [
             source,
-            {"id": "map", "kind": "map", "parallelism": parallelism, "cost_us": 200},
+            {"id": "map", "kind": "map", "parallelism": parallelism, "cost_us": 200} | (mapped or {}),
             {"id": "keyed", "kind": "keyed+sink", "parallelism": parallelism, "cost_us": 2000} | (keyed or {}),
         ],
         "edge": [
@@ -66,6 +67,37 @@ def small_job(
             {"from": "map", "to": "keyed", "partitioner": "hash"},
         ],
         "store": {"latency": "5 ms", "bytes_per_s": "10 mb"},
+    }
+    return load_job_document(document).with_faults(plan)
+
+
+def two_subtasks_job(
+    *, store_ms: int = 10, plan: tuple[FaultSpec, ...] = (), seed: int = 1, **settings: str | int | bool
+) -> JobSpec:
+    """One source and one sink, and costs of nothing: a checkpoint takes as long as the store does.
+
+    ``settings`` are those of ``execution.checkpointing``, by their last word.
+    """
+    config: dict[str, object] = {
+        "execution.checkpointing.interval": "100 ms",
+        "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
+        "runtime.cost.rpc-latency": "1 us",
+        "runtime.cost.barrier": "0 us",
+        "runtime.cost.sync": "0 us",
+        "restart-strategy.fixed-delay.delay": "30 ms",
+        "web.checkpoints.history": 100,
+    }
+    config |= {f"execution.checkpointing.{name.replace('_', '-')}": value for name, value in settings.items()}
+    document = {
+        "name": "two",
+        "seed": seed,
+        "config": config,
+        "vertex": [
+            {"id": "source", "kind": "source", "rate": 200, "cost_us": 1},
+            {"id": "sink", "kind": "sink", "cost_us": 1},
+        ],
+        "edge": [{"from": "source", "to": "sink", "partitioner": "forward"}],
+        "store": {"latency": f"{store_ms} ms", "bytes_per_s": 1_000_000_000_000},
     }
     return load_job_document(document).with_faults(plan)
 

@@ -13,37 +13,13 @@ import pytest
 from backend.domain.failure import FailureReason
 from backend.runtime.elements import Alignment
 from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointRecord, CheckpointState
 from backend.runtime.task import TaskStatus
+from tests.support.runtime_jobs import two_subtasks_job
 
 _CP = "execution.checkpointing."
-
-
-def _job(*, store_ms: int, plan: tuple[FaultSpec, ...] = (), seed: int = 1, **settings: str | int) -> JobSpec:
-    config: dict[str, object] = {
-        "execution.checkpointing.interval": "100 ms",
-        "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
-        "runtime.cost.rpc-latency": "1 us",
-        "runtime.cost.barrier": "0 us",
-        "runtime.cost.sync": "0 us",
-        "restart-strategy.fixed-delay.delay": "30 ms",
-        "web.checkpoints.history": 100,
-    }
-    config |= {f"{_CP}{name.replace('_', '-')}": value for name, value in settings.items()}
-    document = {
-        "name": "two",
-        "seed": seed,
-        "config": config,
-        "vertex": [
-            {"id": "source", "kind": "source", "rate": 200, "cost_us": 1},
-            {"id": "sink", "kind": "sink", "cost_us": 1},
-        ],
-        "edge": [{"from": "source", "to": "sink", "partitioner": "forward"}],
-        "store": {"latency": f"{store_ms} ms", "bytes_per_s": 1_000_000_000_000},
-    }
-    return load_job_document(document).with_faults(plan)
 
 
 def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[Engine, list[CheckpointRecord]]:
@@ -74,14 +50,17 @@ def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[Engine, list[Checkpoi
 def test_checkpoints_are_triggered_when_the_rules_say(
     store_ms: int, settings: dict[str, Any], between_ms: list[int]
 ) -> None:
-    _, records = _run(_job(store_ms=store_ms, **settings))
+    _, records = _run(two_subtasks_job(store_ms=store_ms, **settings))
     triggers = [r.triggered_at_us for r in records]
     # The messages' own microseconds are lost in whole milliseconds.
     assert [round((b - a) / 1000) for a, b in pairwise(triggers)][:4] == between_ms
 
 
 def test_the_first_trigger_lies_between_pause_and_interval_and_differs_by_seed() -> None:
-    firsts = [_run(_job(store_ms=1, seed=s, min_pause="40 ms"), until_ms=150)[1][0].triggered_at_us for s in range(20)]
+    firsts = [
+        _run(two_subtasks_job(store_ms=1, seed=s, min_pause="40 ms"), until_ms=150)[1][0].triggered_at_us
+        for s in range(20)
+    ]
     assert all(40_000 <= at <= 100_000 for at in firsts), firsts
     assert len(set(firsts)) > 10
 
@@ -105,14 +84,14 @@ def test_the_first_trigger_lies_between_pause_and_interval_and_differs_by_seed()
 def test_the_kind_of_barrier_follows_from_the_settings(
     settings: dict[str, object], alignment: Alignment, timeout_us: int | None, is_capped: bool
 ) -> None:
-    _, records = _run(_job(store_ms=1).with_config(settings), until_ms=150)
+    _, records = _run(two_subtasks_job(store_ms=1).with_config(settings), until_ms=150)
     barrier = records[0].barrier
     assert (barrier.alignment, barrier.aligned_timeout_us, barrier.is_capped) == (alignment, timeout_us, is_capped)
 
 
 @pytest.mark.parametrize("concurrent", [1, 2, 4])
 def test_never_more_checkpoints_run_at_once_than_allowed(concurrent: int) -> None:
-    engine = Engine(_job(store_ms=700, max_concurrent_checkpoints=concurrent))
+    engine = Engine(two_subtasks_job(store_ms=700, max_concurrent_checkpoints=concurrent))
     most = 0
     for at_ms in range(0, 2_000, 5):
         engine.run_until(at_ms * 1000)
@@ -121,7 +100,7 @@ def test_never_more_checkpoints_run_at_once_than_allowed(concurrent: int) -> Non
 
 
 def test_a_checkpoint_older_than_its_timeout_expires_and_the_next_goes_on() -> None:
-    engine, records = _run(_job(store_ms=150, timeout="90 ms"), until_ms=1_000)
+    engine, records = _run(two_subtasks_job(store_ms=150, timeout="90 ms"), until_ms=1_000)
     assert engine.coordinator.completed_count == 0
     for record in records[:-1]:
         assert record.state is CheckpointState.FAILED
@@ -133,14 +112,14 @@ def test_a_checkpoint_older_than_its_timeout_expires_and_the_next_goes_on() -> N
 
 def test_an_acknowledgement_that_comes_after_the_expiry_changes_nothing() -> None:
     late = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=95_000) for _ in range(50))
-    engine, records = _run(_job(store_ms=10, timeout="90 ms", plan=late), until_ms=1_000)
+    engine, records = _run(two_subtasks_job(store_ms=10, timeout="90 ms", plan=late), until_ms=1_000)
     assert engine.coordinator.completed_count == 0
     assert {r.reason for r in records[:-1]} == {FailureReason.EXPIRED}
 
 
 def test_a_repeated_acknowledgement_counts_once() -> None:
     twice = tuple(FaultSpec("rpc.ack", hit=1, action="duplicate") for _ in range(50))
-    engine, records = _run(_job(store_ms=10, plan=twice), until_ms=1_000)
+    engine, records = _run(two_subtasks_job(store_ms=10, plan=twice), until_ms=1_000)
     completed = [r for r in records if r.state is CheckpointState.COMPLETED]
     assert len(completed) == engine.coordinator.completed_count > 5
     assert {len(r.acks) for r in completed} == {2}
@@ -148,7 +127,7 @@ def test_a_repeated_acknowledgement_counts_once() -> None:
 
 def test_a_newer_checkpoint_that_completes_first_subsumes_the_older() -> None:
     held = (FaultSpec("rpc.ack", hit=1, action="delay", delay_us=800_000),)
-    spec = _job(store_ms=10, max_concurrent_checkpoints=2, tolerable_failed_checkpoints=0, plan=held)
+    spec = two_subtasks_job(store_ms=10, max_concurrent_checkpoints=2, tolerable_failed_checkpoints=0, plan=held)
     engine, records = _run(spec, until_ms=1_500)
     assert records[0].reason is FailureReason.SUBSUMED
     assert records[1].state is CheckpointState.COMPLETED
@@ -159,7 +138,7 @@ def test_a_newer_checkpoint_that_completes_first_subsumes_the_older() -> None:
 
 @pytest.mark.parametrize("retained", [1, 3])
 def test_as_many_completed_checkpoints_are_kept_as_set(retained: int) -> None:
-    engine, records = _run(_job(store_ms=10, num_retained=retained))
+    engine, records = _run(two_subtasks_job(store_ms=10, num_retained=retained))
     coordinator = engine.coordinator
     completed = [r.id for r in records if r.state is CheckpointState.COMPLETED]
     assert [c.record.id for c in coordinator.completed] == completed[-retained:]
@@ -172,7 +151,7 @@ def _failed_writes(*hits: int) -> tuple[FaultSpec, ...]:
 
 
 def test_one_failure_more_than_tolerable_in_a_row_fails_the_job() -> None:
-    spec = _job(store_ms=10, tolerable_failed_checkpoints=2, plan=_failed_writes(5, 2, 2))
+    spec = two_subtasks_job(store_ms=10, tolerable_failed_checkpoints=2, plan=_failed_writes(5, 2, 2))
     engine, records = _run(spec)
     reasons = [r.reason for r in records[:6]]
     assert reasons[:2] == [None, None]
@@ -185,7 +164,7 @@ def test_one_failure_more_than_tolerable_in_a_row_fails_the_job() -> None:
 
 def test_a_success_between_sets_the_count_of_failures_back() -> None:
     # Two fail, one succeeds, two fail: never three in a row.
-    spec = _job(store_ms=10, tolerable_failed_checkpoints=2, plan=_failed_writes(3, 2, 4, 2))
+    spec = two_subtasks_job(store_ms=10, tolerable_failed_checkpoints=2, plan=_failed_writes(3, 2, 4, 2))
     engine, records = _run(spec)
     states = [r.reason is None for r in records[:7]]
     assert states == [True, False, False, True, False, False, True]
@@ -193,14 +172,16 @@ def test_a_success_between_sets_the_count_of_failures_back() -> None:
 
 
 def test_no_tolerable_failure_means_that_the_first_expiry_fails_the_job() -> None:
-    engine, records = _run(_job(store_ms=150, timeout="90 ms", tolerable_failed_checkpoints=0), until_ms=220)
+    engine, records = _run(
+        two_subtasks_job(store_ms=150, timeout="90 ms", tolerable_failed_checkpoints=0), until_ms=220
+    )
     assert engine.restart_count == 1
     assert engine.exceptions[0].at_us == records[0].failed_at_us
     assert "expired" in engine.exceptions[0].message
 
 
 def test_a_failed_job_starts_again_after_its_delay_from_the_newest_completed_checkpoint() -> None:
-    spec = _job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=9),), num_retained=3)
+    spec = two_subtasks_job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=9),), num_retained=3)
     engine = Engine(spec)
     while not engine.exceptions:
         engine.run_until(engine.now_us + 1_000)
@@ -226,7 +207,7 @@ def test_a_failed_job_starts_again_after_its_delay_from_the_newest_completed_che
 
 
 def test_without_a_completed_checkpoint_the_job_starts_from_nothing() -> None:
-    engine, _ = _run(_job(store_ms=10, plan=(FaultSpec("source.after-emit", hit=3),)), until_ms=60)
+    engine, _ = _run(two_subtasks_job(store_ms=10, plan=(FaultSpec("source.after-emit", hit=3),)), until_ms=60)
     assert engine.restart_count == 1
     assert engine.restored_id is None
     assert engine.coordinator.restored_count == 0
@@ -237,7 +218,7 @@ def test_without_a_completed_checkpoint_the_job_starts_from_nothing() -> None:
 
 
 def test_a_trigger_while_a_task_still_restores_is_counted_and_not_listed() -> None:
-    spec = _job(store_ms=1, plan=(FaultSpec("task.before-sync", hit=9),), interval="20 ms")
+    spec = two_subtasks_job(store_ms=1, plan=(FaultSpec("task.before-sync", hit=9),), interval="20 ms")
     slow = spec.with_config({"runtime.cost.recovery-bytes-per-s": 1_000})
     engine, records = _run(slow, until_ms=1_000)
     coordinator = engine.coordinator
@@ -247,7 +228,7 @@ def test_a_trigger_while_a_task_still_restores_is_counted_and_not_listed() -> No
 
 def test_the_counts_add_up_at_every_moment() -> None:
     plan = (*_failed_writes(3, 5), FaultSpec("task.after-ack", hit=20), FaultSpec("rpc.ack", hit=9, action="drop"))
-    engine = Engine(_job(store_ms=40, timeout="90 ms", plan=plan))
+    engine = Engine(two_subtasks_job(store_ms=40, timeout="90 ms", plan=plan))
     for at_ms in range(0, 3_000, 7):
         engine.run_until(at_ms * 1000)
         coordinator = engine.coordinator
@@ -258,7 +239,7 @@ def test_the_counts_add_up_at_every_moment() -> None:
 
 
 def test_a_changed_interval_holds_from_the_next_checkpoint_on() -> None:
-    engine = Engine(_job(store_ms=10))
+    engine = Engine(two_subtasks_job(store_ms=10))
     engine.run_until(500_000)
     engine.set_config({f"{_CP}interval": "250 ms"})
     engine.run_until(2_000_000)

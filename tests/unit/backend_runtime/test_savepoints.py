@@ -17,34 +17,9 @@ from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointState
 from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat
-from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job
+from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
-
-
-def _job(*, store_ms: int = 10, plan: tuple[FaultSpec, ...] = (), **settings: str | int | bool) -> JobSpec:
-    config: dict[str, object] = {
-        f"{_CP}interval": "100 ms",
-        f"{_CP}tolerable-failed-checkpoints": "unlimited",
-        "runtime.cost.rpc-latency": "1 us",
-        "runtime.cost.barrier": "0 us",
-        "runtime.cost.sync": "0 us",
-        "restart-strategy.fixed-delay.delay": "30 ms",
-        "web.checkpoints.history": 100,
-    }
-    config |= {f"{_CP}{name.replace('_', '-')}": value for name, value in settings.items()}
-    document = {
-        "name": "two",
-        "seed": 1,
-        "config": config,
-        "vertex": [
-            {"id": "source", "kind": "source", "rate": 200, "cost_us": 1},
-            {"id": "sink", "kind": "sink", "cost_us": 1},
-        ],
-        "edge": [{"from": "source", "to": "sink", "partitioner": "forward"}],
-        "store": {"latency": f"{store_ms} ms", "bytes_per_s": 1_000_000_000_000},
-    }
-    return load_job_document(document).with_faults(plan)
 
 
 def _request(number: int, *, savepoint: bool, forced: bool = False) -> Request:
@@ -89,7 +64,7 @@ def test_a_full_queue_lets_go_of_the_periodic_request_and_then_takes_no_more() -
 
 
 def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_only_slot() -> None:
-    engine = Engine(_job(store_ms=80))
+    engine = Engine(two_subtasks_job(store_ms=80))
     engine.run_until(150_000)
     while not engine.coordinator.in_progress_count:
         engine.run_until(engine.now_us + 1_000)
@@ -123,13 +98,13 @@ def test_with_unaligned_checkpoints_a_savepoint_waits_for_the_slot_and_goes_firs
 
 
 def _unaligned(*, store_ms: int) -> JobSpec:
-    return _job(store_ms=store_ms).with_config({f"{_CP}unaligned.enabled": True})
+    return two_subtasks_job(store_ms=store_ms).with_config({f"{_CP}unaligned.enabled": True})
 
 
 def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point() -> None:
     # Checkpoint acknowledgements come very late, those of the savepoint at once: it is complete first.
     late = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=400_000) for _ in range(2))
-    spec = _job(plan=late, max_concurrent_checkpoints=1)
+    spec = two_subtasks_job(plan=late, max_concurrent_checkpoints=1)
     engine = Engine(spec, keeps_rows=True)
     while not engine.coordinator.in_progress_count:
         engine.run_until(engine.now_us + 1_000)
@@ -151,7 +126,7 @@ def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point()
 
 def test_a_newer_checkpoint_does_not_subsume_a_pending_savepoint() -> None:
     late = (FaultSpec("rpc.ack", at_us=350_000, action="delay", delay_us=600_000),)
-    engine = Engine(_job(plan=late, max_concurrent_checkpoints=3))
+    engine = Engine(two_subtasks_job(plan=late, max_concurrent_checkpoints=3))
     engine.run_until(350_000)
     assert not engine.coordinator.in_progress_count
     savepoint = engine.request_savepoint()
@@ -166,7 +141,7 @@ def test_a_newer_checkpoint_does_not_subsume_a_pending_savepoint() -> None:
 
 
 def test_a_restart_uses_the_newest_checkpoint_and_not_a_newer_savepoint() -> None:
-    spec = _job(plan=(FaultSpec("source.after-emit", at_us=405_000),))
+    spec = two_subtasks_job(plan=(FaultSpec("source.after-emit", at_us=405_000),))
     engine = Engine(spec)
     engine.run_until(395_000)
     savepoint = engine.request_savepoint()
@@ -178,10 +153,12 @@ def test_a_restart_uses_the_newest_checkpoint_and_not_a_newer_savepoint() -> Non
 
 
 def test_a_requested_savepoint_is_told_why_it_failed() -> None:
-    engine = Engine(_job(plan=(FaultSpec("rpc.ack", hit=3, at_us=300_000, action="drop"),), timeout="200 ms"))
+    engine = Engine(
+        two_subtasks_job(plan=(FaultSpec("rpc.ack", hit=3, at_us=300_000, action="drop"),), timeout="200 ms")
+    )
     engine.run_until(300_000)
     savepoint = engine.request_savepoint()
-    restarting = Engine(_job(plan=(FaultSpec("source.after-emit", at_us=300_000),)))
+    restarting = Engine(two_subtasks_job(plan=(FaultSpec("source.after-emit", at_us=300_000),)))
     restarting.run_until(306_000)
     refused = restarting.request_savepoint()
     engine.run_until(900_000)
@@ -190,7 +167,7 @@ def test_a_requested_savepoint_is_told_why_it_failed() -> None:
 
 
 def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
-    engine = Engine(_job(store_ms=500, plan=(FaultSpec("source.after-emit", at_us=400_000),)))
+    engine = Engine(two_subtasks_job(store_ms=500, plan=(FaultSpec("source.after-emit", at_us=400_000),)))
     engine.run_until(380_000)
     running = engine.request_savepoint()
     engine.run_until(500_000)
@@ -219,18 +196,20 @@ def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
 def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     point: str, reason: FailureReason, words: str
 ) -> None:
-    engine = Engine(_job(plan=(FaultSpec(point, hit=2, action="error"),)))
+    engine = Engine(two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),)))
     engine.run_until(500_000)
     failed = engine.coordinator.latest_failed
     assert failed is not None
     assert (failed.id, failed.reason, failed.message) == (2, reason, words)
     assert engine.restart_count == 0
     assert engine.coordinator.completed_count >= 3
-    strict = Engine(_job(plan=(FaultSpec(point, hit=2, action="error"),), tolerable_failed_checkpoints=0))
+    strict = Engine(two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),), tolerable_failed_checkpoints=0))
     strict.run_until(500_000)
     assert strict.restart_count == 1
     # The same failure of a savepoint is the coordinator's own, and no sign of a sick job (FP-6).
-    asked = Engine(_job(plan=(FaultSpec(point, at_us=350_000, action="error"),), tolerable_failed_checkpoints=0))
+    asked = Engine(
+        two_subtasks_job(plan=(FaultSpec(point, at_us=350_000, action="error"),), tolerable_failed_checkpoints=0)
+    )
     asked.run_until(350_000)
     while asked.coordinator.in_progress_count:
         asked.run_until(asked.now_us + 1_000)
@@ -254,14 +233,14 @@ def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not
 def test_each_acknowledgement_is_told_apart() -> None:
     twice = tuple(FaultSpec("rpc.ack", hit=1, action="duplicate") for _ in range(4))
     late = (FaultSpec("rpc.ack", hit=2, action="delay", delay_us=300_000),)
-    engine = Engine(_job(plan=(*twice, *late), timeout="150 ms"))
+    engine = Engine(two_subtasks_job(plan=(*twice, *late), timeout="150 ms"))
     engine.run_until(1_000_000)
     outcomes = engine.coordinator.ack_outcomes
     assert outcomes[AckOutcome.SUCCESS] >= 10
     assert outcomes[AckOutcome.DUPLICATE] + outcomes[AckOutcome.DISCARDED] >= 4
     assert outcomes[AckOutcome.DISCARDED] >= 1
     crashed = Engine(
-        _job(
+        two_subtasks_job(
             plan=(
                 FaultSpec("rpc.ack", hit=5, action="delay", delay_us=300_000),
                 FaultSpec("source.after-emit", at_us=400_000),

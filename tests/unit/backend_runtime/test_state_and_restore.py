@@ -11,10 +11,17 @@ from backend.domain.errors import PlanError, ProtocolViolationError
 from backend.runtime.graph import FaultSpec, Graph
 from backend.runtime.hashing import groups_of, key_group
 from backend.runtime.kernel import Engine
-from backend.runtime.metadata import StoredCheckpoint, read_checkpoint, restored_graph, restored_snapshots
+from backend.runtime.metadata import (
+    StoredCheckpoint,
+    files_of,
+    read_checkpoint,
+    restored_graph,
+    restored_snapshots,
+)
 from backend.runtime.redistribution import redistribute, restored_operator
+from backend.runtime.requests import SavepointFormat
 from backend.runtime.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
-from tests.support.runtime_jobs import exactly_once_violations, small_job
+from tests.support.runtime_jobs import exactly_once_violations, small_job, two_subtasks_job
 
 _M = 128
 _RECORDS = 700
@@ -162,6 +169,10 @@ def test_a_checkpoint_says_what_it_is_of_and_where_everything_lies() -> None:
     sink = keyed["subtasks"][0]["operators"][1]
     assert (sink["id"], sink["states"][0]["mode"]) == ("keyed:sink", "union")
     assert document["vertices"][0]["subtasks"][1]["operators"][0]["states"][0]["mode"] == "split"
+    # The coordinator of a source keeps which splits it dealt out; the others have none (CK-1).
+    dealt = document["vertices"][0]["coordinator"]
+    assert (dealt["size"], dealt["spans"]) == (16, [[0, 8], [8, 8]])
+    assert [v["coordinator"] for v in document["vertices"][1:]] == [None, None]
     # What is small lies in the document, the rest in files, and every file is named by a handle (CK-2, CK-3).
     handles = [h for h in _handles(document) if h["size"]]
     inline = [h for h in handles if "inline" in h]
@@ -182,6 +193,49 @@ def _handles(value: object) -> list[dict[str, object]]:
         return []
     own = [value] if "spans" in value else []
     return own + [h for each in value.values() for h in _handles(each)]
+
+
+def test_a_source_that_does_not_read_what_was_dealt_out_is_not_restored() -> None:
+    engine = Engine(small_job("aligned", seed=3))
+    engine.run_until(450_000)
+    graph = engine.env.graph
+    read = read_checkpoint(_stored(engine))
+    source = read.vertices["source"]
+    assert source.splits == (0, 1)
+    for subtasks in ((source.subtasks[0],) * 2, (source.subtasks[0],)):
+        broken = replace(read, vertices={**read.vertices, "source": replace(source, subtasks=subtasks)})
+        with pytest.raises(
+            PlanError, match=r"CK-1 at 'source': its subtasks read the splits \[0(, 0)?\], and \[0, 1\]"
+        ):
+            restored_graph(broken, graph)
+
+
+def test_a_savepoint_says_that_it_is_one_and_in_which_format() -> None:
+    engine = Engine(two_subtasks_job(store_ms=5))
+    engine.run_until(120_000)
+    savepoint = engine.request_savepoint(SavepointFormat.NATIVE)
+    engine.run_until(200_000)
+    stored = engine.savepoint(savepoint.checkpoint_id or 0)
+    assert stored is not None
+    document = json.loads(stored.metadata)
+    assert (document["type"], document["format"]) == ("SAVEPOINT", "NATIVE")
+    assert json.loads(_stored(engine).metadata)["format"] is None
+
+
+@pytest.mark.parametrize("inline_below_bytes", [0, 300, 1 << 20])
+def test_files_are_counted_as_they_are_written(inline_below_bytes: int) -> None:
+    engine = Engine(small_job("unaligned", seed=3, keyed={"state_bytes": 100}))
+    engine.run_until(450_000)
+    newest = engine.coordinator.newest
+    assert newest is not None
+    stored = _stored(engine, inline_below_bytes=inline_below_bytes)
+    counts = [files_of(s, inline_below_bytes=inline_below_bytes) for s in newest.snapshots.values()]
+    # A stream of no bytes is no file to count, though a handle names it; the coordinator's is not a subtask's.
+    own = [len(data) for name, data in stored.files.items() if not name.endswith("-coordinator")]
+    assert sum(c.physical for c in counts if inline_below_bytes) == sum(size > 0 for size in own if inline_below_bytes)
+    handles = [h for v in json.loads(stored.metadata)["vertices"] for h in _handles(v["subtasks"])]
+    assert sum(c.logical for c in counts) == sum(bool(h["size"]) for h in handles) > 4
+    assert all(ack.measured.files == files_of(newest.snapshots[key]) for key, ack in newest.record.acks.items())
 
 
 @pytest.mark.parametrize("inline_below_bytes", [0, 300, 1 << 20])

@@ -1,0 +1,113 @@
+"""What one subtask writes: records to its channels, watermarks and events to all of them (runtime.md 1.5, BP-4).
+
+What finds no buffer waits here, in order, and blocks the subtask until it is written; what may only happen behind it
+(a barrier behind the records that TE-2 sends before it) waits with it. Recovered output goes the same way (RC-6).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backend.runtime.buffers import OutputPool
+from backend.runtime.elements import Event, Record, Watermark, WatermarkStatus
+from backend.runtime.graph import Route
+
+Append = Callable[[bytes, int], int]
+"""Write ``data[at:]``; returns how far it came."""
+
+
+@dataclass(slots=True)
+class Output:
+    """One output edge of a subtask."""
+
+    edge: int
+    pool: OutputPool
+    route: Route
+    targets: list[int]
+    can_overtake: bool
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """(buffers, bytes) waiting in its subpartitions."""
+        subpartitions = self.pool.subpartitions
+        return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
+
+
+class Emission:
+    """The outputs of one attempt of one subtask, in the order of its edges."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+        self.records_out = 0
+        self.bytes_out = 0
+        self._unwritten: deque[tuple[Append, bytes, int]] = deque()
+        self._behind: deque[Callable[[], None]] = deque()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something is still to be written, or done behind that, before the subtask may go on (BP-4)."""
+        return bool(self._unwritten or self._behind)
+
+    def emit(self, record: Record) -> None:
+        """Write a record to every output edge; what finds no buffer waits and blocks the subtask."""
+        outputs = self.outputs
+        if not outputs:
+            return
+        data = record.encode()
+        self.records_out += 1
+        for output in outputs:
+            subpartitions = output.pool.subpartitions
+            for target in output.route(record):
+                self.bytes_out += len(data)
+                self.write(subpartitions[target].append, data)
+
+    def broadcast(self, element: Watermark | WatermarkStatus) -> None:
+        """Write a watermark or its status to every channel (WM-1)."""
+        data = element.encode()
+        for output in self.outputs:
+            for subpartition in output.pool.subpartitions:
+                self.bytes_out += len(data)
+                self.write(subpartition.append, data)
+
+    def broadcast_event(self, event: Event) -> None:
+        """An event on every channel, behind all that was written before it."""
+        self.then(lambda: self._add_event(event))
+
+    def _add_event(self, event: Event) -> None:
+        for output in self.outputs:
+            for subpartition in output.pool.subpartitions:
+                subpartition.add_event(event)
+
+    def write(self, append: Append, data: bytes) -> None:
+        """Write now, or as soon as what was written before it has its buffers."""
+        if self._unwritten:
+            self._unwritten.append((append, data, 0))
+            return
+        written = append(data, 0)
+        if written < len(data):
+            self._unwritten.append((append, data, written))
+
+    def then(self, action: Callable[[], None]) -> None:
+        """Do something behind all that is written so far: now, or when it has its buffers."""
+        if self.is_blocked:
+            self._behind.append(action)
+        else:
+            action()
+
+    def write_on(self) -> bool:
+        """Go on with what waits; whether all of it is written now."""
+        unwritten = self._unwritten
+        while unwritten:
+            append, data, at = unwritten[0]
+            at = append(data, at)
+            if at < len(data):
+                unwritten[0] = (append, data, at)
+                return False
+            unwritten.popleft()
+        return True
+
+    def behind(self) -> Callable[[], None] | None:
+        """What is to be done now that everything is written; None where nothing is."""
+        return self._behind.popleft() if self._behind else None

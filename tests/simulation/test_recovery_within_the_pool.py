@@ -1,0 +1,80 @@
+"""Goal: what is recovered never holds more segments than the pool has, and one read buffer a channel (RC-6).
+
+Method: checkpoints full of overtaken output are restored by jobs whose pools are much smaller than that; after every
+event of the restore the books are looked at. What does not fit must wait, in order, and the ledger must still come out.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import TaskKey
+from backend.runtime.scheduler import Scheduler
+from backend.runtime.task import TaskStatus
+from tests.support.runtime_jobs import exactly_once_violations, small_job
+
+_RECORDS = 700
+_FEW: dict[str, object] = {
+    "taskmanager.memory.segment-size": 256,
+    "taskmanager.network.memory.buffers-per-channel": 1,
+    "taskmanager.network.memory.floating-buffers-per-gate": 1,
+}
+
+
+class _Watch:
+    """Looks at every subtask that restores, after each event of the run."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._engine = engine
+        self.waited: dict[TaskKey, int] = {}
+        """When each subtask was last seen waiting for a segment."""
+        self.problems: list[str] = []
+        at = Scheduler.at
+
+        def watched(
+            scheduler: Scheduler, time_us: int, event_class: int, action: object, argument: object = None
+        ) -> None:
+            self._look()
+            at(scheduler, time_us, event_class, action, argument)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Scheduler, "at", watched)
+
+    def _look(self) -> None:
+        for task in self._engine.tasks:
+            if task.status is not TaskStatus.INITIALIZING:
+                continue
+            if task.emission.is_blocked and task.records_in == 0:
+                self.waited[task.key] = self._engine.now_us
+                for output in task.outputs:
+                    if output.pool.requested > output.pool.size:
+                        self.problems.append(f"{task.name}: {output.pool.requested} of {output.pool.size} segments")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_output_is_recovered_through_a_pool_smaller_than_itself(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    managers = 1 + seed % 2
+    sizes = {"records": _RECORDS, "record_bytes": (120, 700)[seed // 2 % 2]}
+    first = Engine(small_job("unaligned", seed=seed, fuzz=seed, task_managers=managers, **sizes), keeps_rows=True)
+    first.run_until(500_000)
+    newest = first.coordinator.newest
+    assert newest is not None
+    overtaken = sum(len(c) for s in newest.snapshots.values() for cs in s.channels.outputs.values() for c in cs)
+    assert overtaken > 5_000, f"seed {seed}: the checkpoint holds little output"
+    stored = newest.stored(first.env.graph)
+    few = small_job("unaligned", seed=seed, fuzz=seed, task_managers=managers, config=_FEW, **sizes)
+    second = Engine(few, keeps_rows=True, restore=stored)
+    second.ledger.take_over(first.ledger)
+    with monkeypatch.context() as patch:
+        watch = _Watch(second, patch)
+        second.run_until(400_000)
+    assert not watch.problems, f"seed {seed}: {watch.problems[:3]}"
+    assert watch.waited, f"seed {seed}: everything fitted at once"
+    for task in second.tasks:
+        # The wait is part of reading the output: the mailbox begins to run behind it (ME-17).
+        began_us = task.initialization.deployed_at_us + task.initialization.mailbox_start_us
+        assert began_us >= watch.waited.get(task.key, 0), f"seed {seed}: {task.name}"
+    assert all(task.status is TaskStatus.RUNNING for task in second.tasks), f"seed {seed}"
+    while second.ledger.committed_count < _RECORDS and second.now_us < 20_000_000:
+        second.run_until(second.now_us + 100_000)
+    assert not exactly_once_violations(second.ledger.rows, _RECORDS), f"seed {seed}"

@@ -23,6 +23,16 @@ ORIGIN_SHIFT = 40
 VERTEX_SHIFT = 50
 """Subtasks of one source stay below 2**10, and vertices below 2**12."""
 WATERMARK_MAX = 2**63 - 1
+_WIRE: dict[int, struct.Struct] = {}
+"""Header and padding of records, by size: a job has one or two sizes."""
+_WIRE_KEPT = 256
+
+
+def _wire(size_bytes: int) -> struct.Struct:
+    if len(_WIRE) >= _WIRE_KEPT:
+        _WIRE.clear()
+    wire = _WIRE[size_bytes] = struct.Struct(f"{HEADER.format}{size_bytes - HEADER.size}x")
+    return wire
 
 
 @dataclass(slots=True)
@@ -37,8 +47,9 @@ class Record:
 
     def encode(self) -> bytes:
         """Its bytes on the wire, ``size_bytes`` of them."""
-        head = HEADER.pack(self.size_bytes - _PREFIX, TAG_RECORD, self.key, self.origin, self.event_time_us, self.value)
-        return head + bytes(self.size_bytes - HEADER.size)
+        size = self.size_bytes
+        wire = _WIRE.get(size) or _wire(size)
+        return wire.pack(size - _PREFIX, TAG_RECORD, self.key, self.origin, self.event_time_us, self.value)
 
 
 @dataclass(frozen=True, slots=True)

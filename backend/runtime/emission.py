@@ -44,11 +44,8 @@ class Emission:
         self.bytes_out = 0
         self._unwritten: deque[tuple[Append, bytes, int]] = deque()
         self._behind: deque[Callable[[], None]] = deque()
-
-    @property
-    def is_blocked(self) -> bool:
+        self.is_blocked = False
         """Whether something is still to be written, or done behind that, before the subtask may go on (BP-4)."""
-        return bool(self._unwritten or self._behind)
 
     def emit(self, record: Record) -> None:
         """Write a record to every output edge; what finds no buffer waits and blocks the subtask."""
@@ -56,12 +53,18 @@ class Emission:
         if not outputs:
             return
         data = record.encode()
+        size = len(data)
         self.records_out += 1
         for output in outputs:
             subpartitions = output.pool.subpartitions
             for target in output.route(record):
-                self.bytes_out += len(data)
-                self.write(subpartitions[target].append, data)
+                self.bytes_out += size
+                if self.is_blocked:
+                    self.write(subpartitions[target].append, data)
+                    continue
+                written = subpartitions[target].append(data)
+                if written < size:
+                    self._wait(subpartitions[target].append, data, written)
 
     def broadcast(self, element: Watermark | WatermarkStatus) -> None:
         """Write a watermark or its status to every channel (WM-1)."""
@@ -87,7 +90,11 @@ class Emission:
             return
         written = append(data, 0)
         if written < len(data):
-            self._unwritten.append((append, data, written))
+            self._wait(append, data, written)
+
+    def _wait(self, append: Append, data: bytes, at: int) -> None:
+        self._unwritten.append((append, data, at))
+        self.is_blocked = True
 
     def then(self, action: Callable[[], None]) -> None:
         """Do something behind all that is written so far: now, or when it has its buffers."""
@@ -106,8 +113,13 @@ class Emission:
                 unwritten[0] = (append, data, at)
                 return False
             unwritten.popleft()
+        self.is_blocked = bool(self._behind)
         return True
 
     def behind(self) -> Callable[[], None] | None:
         """What is to be done now that everything is written; None where nothing is."""
-        return self._behind.popleft() if self._behind else None
+        if not self._behind:
+            return None
+        action = self._behind.popleft()
+        self.is_blocked = bool(self._behind)
+        return action

@@ -79,10 +79,9 @@ class InducedFailure(Exception):  # noqa: N818 - the field says failure
 
 
 class Faults:
-    """The plan of one run, and how often each point was passed."""
+    """The plan of one run, and what of it has struck."""
 
     def __init__(self, plan: Sequence[FaultSpec], now_us: Callable[[], int]) -> None:
-        self.passes: Counter[str] = Counter()
         self.struck: Counter[str] = Counter()
         self._now_us = now_us
         self._waiting: dict[str, list[FaultSpec]] = {}
@@ -97,8 +96,7 @@ class Faults:
             InducedFailure: the plan says that it ends here.
 
         """
-        fault = self._due(point)
-        if fault is not None:
+        if self._waiting.get(point) and self._due(point) is not None:
             raise InducedFailure(point, task)
 
     def message(self, point: str) -> FaultSpec | None:
@@ -106,7 +104,6 @@ class Faults:
         return self._due(point)
 
     def _due(self, point: str) -> FaultSpec | None:
-        self.passes[point] += 1
         waiting = self._waiting.get(point)
         if not waiting:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple
 
 from backend.domain.failure import FailureReason
@@ -186,7 +186,7 @@ class CheckpointRecord:
         return sum(a.measured.state_bytes for a in self.acks.values())
 
 
-class Usage(Enum):
+class Usage(IntEnum):
     """What a subtask's time goes to (ME-19)."""
 
     BUSY = 0
@@ -209,14 +209,14 @@ class TimeAccount:
     def turn(self, usage: Usage, now_us: int) -> None:
         """From now on time goes to ``usage``."""
         if usage is not self.usage:
-            self.totals_us[self.usage.value] += now_us - self._since_us
+            self.totals_us[self.usage] += now_us - self._since_us
             self._since_us = now_us
             self.usage = usage
 
     def settle(self, now_us: int) -> tuple[int, ...]:
         """Totals up to now."""
         if now_us > self._since_us:
-            self.totals_us[self.usage.value] += now_us - self._since_us
+            self.totals_us[self.usage] += now_us - self._since_us
             self._since_us = now_us
         return tuple(self.totals_us)
 

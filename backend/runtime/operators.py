@@ -13,7 +13,7 @@ from typing import Protocol
 
 from backend.runtime.elements import Record, origin_of
 from backend.runtime.graph import VertexKind, VertexSpec
-from backend.runtime.prng import mix64
+from backend.runtime.prng import mix64, mix64_pair
 from backend.runtime.provenance import Provenance
 from backend.runtime.sinks import sink_of
 from backend.runtime.state import NO_STATE, KeyedStates, OperatorSnapshot, OperatorState, StateMode
@@ -75,7 +75,7 @@ class Source:
         self.offset = 0
         self.newest_us = -1
         """The latest event time so far, of this attempt."""
-        self._vertex = vertex
+        self._first_origin = origin_of(subtask, 0, vertex)
         self._subtask = subtask
         self._seed = seed
         self._keys = spec.keys
@@ -118,7 +118,7 @@ class Source:
     def poll(self) -> Record:
         """The next record; the offset moves with it."""
         offset = self.offset
-        draw = mix64(self._seed ^ mix64(self._subtask << 44 | offset))
+        draw = mix64_pair(self._seed, self._subtask << 44 | offset)
         is_hot = (draw >> 32) < self._hot_limit
         key = 0 if is_hot else (draw & 0xFFFFFFFF) % self._keys
         dated_us = self._started_us + int(offset * self._step_us)
@@ -127,7 +127,7 @@ class Source:
         if dated_us > self.newest_us:
             self.newest_us = dated_us
         self.offset = offset + 1
-        return Record(key, origin_of(self._subtask, offset, self._vertex), dated_us, 0, self._size)
+        return Record(key, self._first_origin | offset, dated_us, 0, self._size)
 
     def process(self, record: Record) -> list[Record]:
         """A source has no input."""

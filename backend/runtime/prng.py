@@ -20,6 +20,17 @@ def mix64(value: int) -> int:
     return z ^ (z >> 31)
 
 
+def mix64_pair(value: int, inner: int) -> int:
+    """``mix64(value ^ mix64(inner))`` in one call: sources and ledgers scramble every record so."""
+    z = (inner + _GAMMA) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    z = ((value ^ z ^ (z >> 31)) + _GAMMA) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
 class Stream:
     """One stream of numbers, fixed by a seed and the purpose's name."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.elements import Record
-from backend.runtime.prng import mix64
+from backend.runtime.prng import mix64_pair
 from backend.runtime.scheduler import EventClass, Scheduler
 
 _MASK = (1 << 64) - 1
@@ -116,7 +116,7 @@ class Ledger:
         if self._keeps_rows:
             held.rows.append(Row(record.origin, record.key, record.value))
         else:
-            held.folded = (held.folded + mix64(mix64(record.origin) ^ record.value)) & _MASK
+            held.folded = (held.folded + mix64_pair(record.value, record.origin)) & _MASK
 
     def prepare(self, transaction: str) -> None:
         """Pre-commit: no write follows."""
@@ -160,7 +160,7 @@ class Ledger:
         if self._keeps_rows:
             self.rows.append(Row(record.origin, record.key, record.value))
         else:
-            self.folded = (self.folded + mix64(mix64(record.origin) ^ record.value)) & _MASK
+            self.folded = (self.folded + mix64_pair(record.value, record.origin)) & _MASK
 
     def oldest_open_us(self) -> int | None:
         """When the oldest transaction that is still open was begun; None where none is."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from backend.domain.barriers import ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime.backlog import BacklogMessage
 from backend.runtime.channel import ChannelKey, InputChannel
+from backend.runtime.checkpoint_port import Checkpointing
 from backend.runtime.elements import (
     Barrier,
     CancelMarker,
@@ -40,6 +41,12 @@ from backend.runtime.restarts import Initialization, Restart, initialization
 from backend.runtime.scheduler import EventClass
 
 _STEP_US_MIN = 1
+# Looked up with every element: an attribute of an enum costs as much as a call.
+_STEP = int(EventClass.STEP)
+_BUSY, _IDLE, _SOFT, _HARD = Usage.BUSY, Usage.IDLE, Usage.SOFT, Usage.HARD
+
+
+_ANY_RECORD = Record(0, 0, 0, 0, 0)
 
 
 class TaskStatus(Enum):
@@ -49,51 +56,6 @@ class TaskStatus(Enum):
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
     CANCELED = "CANCELED"
-
-
-class Checkpointing(Protocol):
-    """The checkpoints of one attempt, as its task meets them; how they go is none of the task's business."""
-
-    last_id: int
-    is_waiting_for_room: bool
-    start_delay_gauge_us: int
-
-    @property
-    def alignment_gauge_us(self) -> int:
-        """How long the pending checkpoint has been aligning here; 0 where none is."""
-        ...
-
-    def trigger(self, barrier: Barrier) -> None:
-        """Mail to a source: begin."""
-        ...
-
-    def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
-        """A barrier was taken from a channel."""
-        ...
-
-    def on_priority(self, _: object) -> None:
-        """Mail: priority events are there."""
-        ...
-
-    def on_cancel(self, checkpoint_id: int) -> None:
-        """A cancel marker was taken from a channel."""
-        ...
-
-    def on_end_of_partition(self, channel: InputChannel) -> None:
-        """A channel ended."""
-        ...
-
-    def abort(self, checkpoint_id: int) -> None:
-        """Mail: the coordinator gave it up."""
-        ...
-
-    def complete(self, checkpoint_id: int) -> None:
-        """Mail: it is complete."""
-        ...
-
-    def recheck(self, _: object) -> None:
-        """Data moved while a checkpoint waits for room."""
-        ...
 
 
 class Task:
@@ -147,6 +109,12 @@ class Task:
         self.is_at_end_of_data = False
         """Whether no record comes out of it any more (Q-2); it goes on running."""
         self.slow_factor = factor_of(spec.slow_factors, key[1])
+        self._process = self.operators[0].process
+        self._behind_first = self.operators[1:]
+        is_fixed = spec.cost_of is None and not spec.cost_ns_per_byte
+        self._fixed_cost_us = self._cost_of(_ANY_RECORD) if is_fixed else None
+        self._at = env.scheduler.at
+        self._step_action = self._step
         self.cost_us = 0
         """Cost of the step in work; mails add to it."""
         self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
@@ -226,7 +194,7 @@ class Task:
     def _schedule(self, at_us: int) -> None:
         self._is_scheduled = True
         self._free_us = at_us
-        self.env.scheduler.at(at_us, EventClass.STEP, self._step)
+        self._at(at_us, _STEP, self._step_action)
 
     def _wake(self) -> None:
         if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
@@ -234,7 +202,7 @@ class Task:
             self._schedule(now if now > self._free_us else self._free_us)
 
     def _on_data(self) -> None:
-        if self.account.usage is Usage.IDLE:
+        if self.account.usage is _IDLE:
             self._wake()
 
     def _on_priority(self) -> None:
@@ -243,7 +211,7 @@ class Task:
     def on_output_change(self) -> None:
         """A segment came back: who waited for one may go on."""
         usage = self.account.usage
-        if usage is Usage.HARD or (usage is Usage.SOFT and self._has_output()):
+        if usage is _HARD or (usage is _SOFT and self._has_output()):
             self._wake()
         if self.checkpointing.is_waiting_for_room:
             self.mail(self.checkpointing.recheck)
@@ -262,30 +230,30 @@ class Task:
         if self._mails:
             action, argument, mailed_us = self._mails.popleft()
             self.mail_latency.add(now - mailed_us)
-            self.account.turn(Usage.BUSY, now)
+            self.account.turn(_BUSY, now)
             action(argument)
         else:
-            for output in self.outputs:
-                if not output.pool.is_available and not self._may_block:
-                    self.account.turn(Usage.SOFT, now)
-                    return
+            if not self._may_block:
+                for output in self.emission.outputs:
+                    if not output.pool.is_available:
+                        self.account.turn(_SOFT, now)
+                        return
             if self.event_time.is_firing:
-                self.account.turn(Usage.BUSY, now)
+                self.account.turn(_BUSY, now)
                 self.event_time.fire_on()
             elif not (self._poll_source(now) if self.source is not None else self._poll_input(now)):
                 return
-        if self.status is not TaskStatus.FINISHED:
-            self._schedule(now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN))
+        self._schedule(now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN))
 
     def _write_on(self, now: int) -> bool:
         """Whether the step may go on: all is written, and nothing had to be done behind it."""
         if not self.emission.write_on():
-            self.account.turn(Usage.HARD, now)
+            self.account.turn(_HARD, now)
             return False
         action = self.emission.behind()
         if action is None:
             return True
-        self.account.turn(Usage.BUSY, now)
+        self.account.turn(_BUSY, now)
         action()
         self._schedule(now + max(self.cost_us, _STEP_US_MIN))
         return False
@@ -301,10 +269,11 @@ class Task:
         due_us = source.due_us()
         if due_us is None or due_us > now:
             return self._wait_for_source(time, due_us, now)
-        self.account.turn(Usage.BUSY, now)
+        self.account.turn(_BUSY, now)
         time.before_record(now)
         record = source.poll()
-        self.cost_us += self._cost_of(record)
+        cost_us = self._fixed_cost_us
+        self.cost_us += self._cost_of(record) if cost_us is None else cost_us
         self.emission.emit(record)
         self.env.faults.passed("source.after-emit", self.name)
         time.after_record(now)
@@ -325,9 +294,9 @@ class Task:
 
     def _wait_for_source(self, time: SourceTime, due_us: int | None, now: int) -> bool:
         if time.is_told(due_us, now):
-            self.account.turn(Usage.BUSY, now)
+            self.account.turn(_BUSY, now)
             return True
-        self.account.turn(Usage.IDLE, now)
+        self.account.turn(_IDLE, now)
         if self.restart is not None and self.source is not None:
             self.restart.waits(self.key, self.source.offset, now)
             self.restart = None
@@ -347,14 +316,16 @@ class Task:
             if self.gate.is_recovering:
                 self._recovery.finish_input()
                 return True
-            self.account.turn(Usage.IDLE, now)
+            self.account.turn(_IDLE, now)
             return False
         channel, element = found
-        self.account.turn(Usage.BUSY, now)
+        if self.account.usage is not _BUSY:
+            self.account.turn(_BUSY, now)
         if type(element) is Record:
             self.records_in += 1
-            self.cost_us += self._cost_of(element)
-            self._process(element)
+            cost_us = self._fixed_cost_us
+            self.cost_us += self._cost_of(element) if cost_us is None else cost_us
+            self.pass_on(self._process(element))
         elif isinstance(element, Watermark):
             self.event_time.on_watermark(channel, element)
         elif isinstance(element, WatermarkStatus):
@@ -372,15 +343,13 @@ class Task:
             cost += spec.cost_of(record)
         return cost if self.slow_factor == 1.0 else int(cost * self.slow_factor)
 
-    def _process(self, record: Record) -> None:
-        self.pass_on(self.operators[0].process(record))
-
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
         """Hand what came out of the chain so far to the operators from ``behind`` on, and emit what comes out."""
-        for operator in self.operators[behind:]:
+        for operator in self._behind_first if behind == 1 else self.operators[behind:]:
             records = [out for record in records for out in operator.process(record)]
+        emit = self.emission.emit
         for out in records:
-            self.emission.emit(out)
+            emit(out)
 
     def _on_event(self, channel: InputChannel, event: Event) -> None:
         if isinstance(event, Barrier):

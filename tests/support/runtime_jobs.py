@@ -107,7 +107,7 @@ def run_to_the_end(spec: JobSpec, *, records: int = RECORDS, most_us: int = 60_0
     engine = Engine(spec, keeps_rows=True)
     while engine.ledger.committed_count < records and engine.now_us < most_us:
         engine.run_until(engine.now_us + 100_000)
-    engine.run_until(engine.now_us + 600_000)
+    engine.run_until(engine.now_us + 350_000)
     return engine
 
 

@@ -21,8 +21,12 @@ _RUN = re.compile(r"[0-9a-f]{32}")
 _REFUSED = (400, 409, 422)
 
 
-async def change_settings(url: str, engine_run_id: str, settings: Mapping[str, str], timeout_s: float) -> None:
+async def change_settings(
+    url: str, engine_run_id: str, settings: Mapping[str, str], timeout_s: float, token: str | None
+) -> None:
     """Change ``settings`` of the job that runs as ``engine_run_id`` at ``url``: all of them, or none.
+
+    ``token`` goes to that address with the change, and with nothing else; None where it is not to have one.
 
     Raises:
         ConflictError: what answers there is no engine whose settings change while a job runs.
@@ -41,7 +45,7 @@ async def change_settings(url: str, engine_run_id: str, settings: Mapping[str, s
             text = f"{info.engine.value} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
         try:
-            await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(settings)))
+            await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(settings)), token=token)
         except TargetProtocolError as error:
             if error.status not in _REFUSED:
                 raise

@@ -111,7 +111,15 @@ def build(
             await engine.dispose()
 
     services = build_services(
-        engine, clock, rules, probe, version, alerting, retention=retention, change_settings=change_settings
+        engine,
+        clock,
+        rules,
+        probe,
+        version,
+        alerting,
+        retention=retention,
+        change_settings=change_settings,
+        token=token,
     )
     api = create_app(AppDeps(services, version, running))
     # In one process: no socket, and no gate, which the page's own request has passed.
@@ -131,8 +139,9 @@ def build_services(
     *,
     retention: Retention | None = None,
     change_settings: ChangeSettings | None = None,
+    token: str | None = None,
 ) -> Services:
-    """Every service over one store."""
+    """Every service over one store; ``token`` is this service's own, which its runtime asks for as well."""
     evidence = EvidenceReader(clock)
     fleet = FleetService(engine, clock, evidence)
     checkpoints = CheckpointService(engine, clock, evidence)
@@ -149,7 +158,7 @@ def build_services(
         alert_control=AlertControlService(engine, clock),
         receivers=ReceiverService(engine, clock, options.receiver_rules, Sender(options.secrets), links),
         spark=SparkIngestService(engine, clock, IngestWriter(engine, retention=retention, clock=clock)),
-        advice=AdviceService(engine, clock, evidence, rules, change_settings),
+        advice=AdviceService(engine, clock, evidence, rules, change_settings, token),
         rollups=RollupService(engine, clock),
     )
 

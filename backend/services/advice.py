@@ -47,8 +47,8 @@ _PATCH_TIMEOUT_S = 8.0
 # What a page shows beside the open ones: what came of the last change.
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
 
-ChangeSettings = Callable[[str, str, Mapping[str, str], float], Awaitable[None]]
-"""Changes settings of a running job: address of the target, the engine's run id, settings, seconds it may take.
+ChangeSettings = Callable[[str, str, Mapping[str, str], float, str | None], Awaitable[None]]
+"""Changes settings of a running job: address of the target, the engine's run id, settings, seconds it may take, token.
 
 Raises ``UpstreamError`` where the target does not do it, ``ConflictError`` where it is no engine that can.
 """
@@ -64,12 +64,15 @@ class AdviceService:
         evidence: EvidenceReader,
         rules: TargetRules,
         change: ChangeSettings | None,
+        token: str | None = None,
     ) -> None:
+        """``token``: what our own runtime asks of whoever changes it; nobody else is ever sent it."""
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
         self._rules = rules
         self._change = change
+        self._token = token
 
     async def of_job(self, job_id: str) -> JobAdviceOut:
         """What is advised on a job now, and why not where nothing is.
@@ -166,7 +169,9 @@ class AdviceService:
             self._rules.check(urlsplit(target.url).hostname or "")
         if self._change is None:
             raise ConflictError("this process changes no settings of targets", kind="apply-unavailable")
-        await self._change(target.url, record.run.engine_run_id, advice.how_to.patch, _PATCH_TIMEOUT_S)
+        # The configuration names that one; any other address may be anybody's.
+        token = self._token if target.origin == "built-in" else None
+        await self._change(target.url, record.run.engine_run_id, advice.how_to.patch, _PATCH_TIMEOUT_S, token)
         return await self._decide(
             job_id, card_id, AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings"
         )

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -116,13 +116,17 @@ class AiohttpTransport:
         """The body of a 200 answer; see ``FlinkTransport``."""
         return await self._ask("GET", path)
 
-    async def patch(self, path: str, body: bytes) -> bytes:
-        """The body of a 200 answer to a PATCH with JSON; errors as ``get``."""
-        return await self._ask("PATCH", path, body)
+    async def patch(self, path: str, body: bytes, *, token: str | None = None) -> bytes:
+        """The body of a 200 answer to a PATCH with JSON, with a bearer token where one is given; errors as ``get``."""
+        headers = {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return await self._ask("PATCH", path, body, headers)
 
-    async def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def _ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> bytes:
         where = self._shown + path.partition("?")[0]
-        headers = {"Content-Type": "application/json"} if body is not None else None
         url = URL(self._root + path, encoded=True)
         try:
             async with self._session.request(

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.api.app import AppDeps, create_app
-from backend.api.server import build_services
+from backend.api.server import AlertingOptions, build_services
 from backend.domain.clock import Clock
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.observation import Engine
@@ -35,7 +35,7 @@ async def probe(url: str, timeout_s: float) -> ProbeAnswer:
     return Probed()
 
 
-async def change_nothing(url: str, run: str, settings: Mapping[str, str], timeout_s: float) -> None:
+async def change_nothing(url: str, run: str, settings: Mapping[str, str], timeout_s: float, token: str | None) -> None:
     """No target takes settings."""
     raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
 
@@ -46,10 +46,14 @@ def api_over(
     *,
     rules: TargetRules | None = None,
     change_settings: ChangeSettings = change_nothing,
+    token: str | None = None,
+    alerting: AlertingOptions | None = None,
 ) -> FastAPI:
     """The API application."""
     rules = rules or TargetRules(is_everything_allowed=True)
-    services = build_services(engine, clock, rules, probe, "0.1.0", change_settings=change_settings)
+    services = build_services(
+        engine, clock, rules, probe, "0.1.0", alerting, change_settings=change_settings, token=token
+    )
     return create_app(AppDeps(services, "0.1.0"))
 
 

@@ -1,0 +1,210 @@
+"""The roles api, collect and runtime as a chart runs them: with one token, over real sockets and a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from sqlalchemy import text
+from starlette.applications import Starlette
+
+from backend.api import server
+from backend.api.runtime_access import TokenToChange
+from backend.api.runtime_driver import LiveJob, RuntimeDriver
+from backend.api.runtime_engine import build_live_engine, job_run_id
+from backend.api.runtime_rest import PREFIX, create_runtime_app
+from backend.cli.built_in import watch_built_in
+from backend.contracts.advice import RecommendationOut
+from backend.domain.advice import AdviceState, Topic
+from backend.domain.errors import TargetProtocolError
+from backend.domain.observation import Engine
+from backend.store.advice import CardRecord, add_card
+from backend.store.engine import reading, writing
+from backend.store.jobs import list_current
+from backend.store.wall_clock import WallClock
+from collectors import role
+from collectors.probe import probe
+from collectors.settings import change_settings
+from tests.support.advised_jobs import advised, mode_of, slow_run
+from tests.support.running_up import free_port
+from tests.support.runtime_jobs import small_job
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-that-api-and-runtime-share"
+_BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@dataclass
+class Listener:
+    """ASGI middleware that notes who asked with which credential."""
+
+    app: Any
+    heard: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "http":
+            given = dict(scope["headers"]).get(b"authorization", b"").decode()
+            self.heard.append((scope["method"], scope["path"], given))
+        await self.app(scope, receive, send)
+
+
+@contextmanager
+def _serving(app, port):
+    running = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", ws="none"))
+    thread = threading.Thread(target=running.run, name=f"serves-{port}")
+    thread.start()
+    try:
+        until(lambda: running.started, "the server listens", timeout_s=60)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.should_exit = True
+        thread.join(30)
+
+
+@pytest.fixture
+def live_job():
+    """A job of the runtime that has run for two seconds, and runs no further."""
+    spec = small_job("aligned", records=None)
+    began = time.time() - 2
+    job = LiveJob(job_run_id(spec.name, int(began * 1000)), build_live_engine(spec), int(began * 1000), 0.0)
+    job.engine.run_until(2_000_000)
+    return job
+
+
+@pytest.fixture
+def runtime(live_job):
+    app = TokenToChange(create_runtime_app(RuntimeDriver([live_job], lambda: 2.0), version="0.1.0"), TOKEN)
+    listener = Listener(app)
+    with _serving(listener, free_port()) as root:
+        yield f"{root}{PREFIX}", listener
+
+
+@pytest.fixture
+def api_root(database):
+    port = free_port()
+    app = server.build(
+        database_url=database,
+        host="127.0.0.1",
+        port=port,
+        token=TOKEN,
+        public_url=None,
+        trusts_every_target=True,
+        allowed_targets=(),
+        retention_max_age_days=7.0,
+        retention_max_size_mib=2048,
+        create_dashboard=lambda **_: Starlette(),
+        probe=probe,
+        alerting=server.AlertingOptions(),
+        change_settings=change_settings,
+    )
+    with _serving(app, port) as root:
+        yield f"{root}/api/v1"
+
+
+async def _advise(engine, record):
+    """A card for the job, as the rules would give it."""
+    card = mode_of(advised(slow_run(), engine=Engine.RUNTIME, version="0.1.0"))
+    now = WallClock().now()
+    document = RecommendationOut.model_validate(card).model_dump(mode="json")
+    async with writing(engine) as connection:
+        await add_card(
+            connection,
+            CardRecord(
+                id="r1",
+                job_id=record.id,
+                run_id=record.run.id,
+                topic=Topic.MODE,
+                kind=card.kind,
+                state=AdviceState.NEW,
+                state_reason="given by the rules",
+                created_at=now,
+                changed_at=now,
+                last_given_at=now,
+                applied_at=None,
+                document=document,
+                measured=None,
+            ),
+        )
+    return card.how_to.patch
+
+
+async def _collected(engine, database):
+    """The one job, once the role ``collect`` has stored it."""
+    stop = asyncio.Event()
+    found = []
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(role.run(database_url=database, poll_interval_s=0.2, stop=stop))
+        while not found:
+            await asyncio.sleep(0.05)
+            async with reading(engine) as connection:
+                found = await list_current(connection)
+        stop.set()
+    return found[0]
+
+
+async def test_settings_are_applied_at_our_own_runtime_and_its_token_goes_nowhere_else(
+    engine, database, runtime, live_job, api_root
+):
+    root, listener = runtime
+    await watch_built_in(database, root, WallClock())
+    record = await _collected(engine, database)
+    patch = await _advise(engine, record)
+    before = dict(live_job.engine.settings())
+    path = f"{api_root}/jobs/{record.id}/recommendations/r1/apply"
+
+    async with httpx.AsyncClient(timeout=30) as client:
+        assert (await client.post(path)).status_code == 401
+        assert (await client.get(f"{api_root}/jobs", headers={"Authorization": "Bearer wrong"})).status_code == 401
+        assert listener.heard
+        assert {given for _, _, given in listener.heard} == {""}, "reading is open, as at a real Flink"
+
+        # The very same address, were it given by somebody through the API, would get no token: it might be anybody's.
+        async with engine.begin() as connection:
+            await connection.execute(text("UPDATE targets SET origin = 'api'"))
+        answer = await client.post(path, headers=_BEARER)
+        assert answer.status_code == 503, answer.text
+        assert "a change needs the bearer token" in answer.json()["detail"]
+        assert {given for _, _, given in listener.heard} == {""}
+        assert live_job.engine.settings() == before
+
+        async with engine.begin() as connection:
+            await connection.execute(text("UPDATE targets SET origin = 'built-in'"))
+        answer = await client.post(path, headers=_BEARER)
+    assert (answer.status_code, answer.json()["state"]) == (200, "accepted"), answer.text
+    assert TOKEN not in answer.text
+    changed = {k: v for k, v in live_job.engine.settings().items() if before[k] != v}
+    assert set(changed) == set(patch)
+    told = [(method, path) for method, path, given in listener.heard if given]
+    assert told == [("PATCH", f"{PREFIX}/jobs/{live_job.id}/settings")]
+
+
+async def test_a_redirect_does_not_carry_the_token_away(runtime):
+    root, listener = runtime
+
+    async def elsewhere(scope, receive, send):
+        if scope["method"] == "GET":
+            # It seems to be a runtime until it is to be changed.
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
+            )
+            await send({"type": "http.response.body", "body": config})
+            return
+        headers = [(b"location", f"{root}/jobs/x/settings".encode())]
+        await send({"type": "http.response.start", "status": 307, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with httpx.AsyncClient() as client:
+        config = (await client.get(f"{root}/config")).content
+    listener.heard.clear()
+    with _serving(elsewhere, free_port()) as other, pytest.raises(TargetProtocolError, match="redirect"):
+        await change_settings(other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN)
+    assert listener.heard == []

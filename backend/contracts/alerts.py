@@ -218,7 +218,10 @@ class SilenceOut(Model):
 
 
 class ReceiverIn(Model):
-    """Where to send alerts. ``credential`` says where it is found, ``env:NAME`` or ``file:NAME``, and is never it."""
+    """Where to send alerts. ``credential`` says where it is found, ``env:NAME`` or ``file:NAME``, and is never it.
+
+    The ``url`` of a webhook whose path or query is secret is such a reference too: the whole address lies there.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
     kind: ReceiverKind
@@ -233,6 +236,7 @@ class ReceiverOut(Model):
     name: str
     kind: ReceiverKind
     url: str
+    """Its address, with a path shown as ``/…`` since it may be secret; or where the address is found."""
     credential: str | None
     """Where it is found."""
     origin: Literal["api", "configuration"]

@@ -22,6 +22,7 @@ from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError
+from backend.notify.addresses import holds_secret, host_of_secret, is_reference, shown_url
 from backend.notify.sender import Address, Sender
 from backend.services.alert_delivery import alertmanager_url
 from backend.services.paging import decode_cursor, page_of
@@ -39,6 +40,11 @@ from backend.store.receivers import (
 )
 
 _CREDENTIAL = re.compile(r"env:BARRIERSCOPE_SECRET_[A-Z0-9_]{1,100}|file:[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+_URL_ALLOWED = (
+    "http:// or https:// with a host and a path that is no secret; for a webhook whose path or query is one, where the"
+    " whole address is found: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or file:NAME in"
+    " BARRIERSCOPE_SECRETS_DIR"
+)
 _CREDENTIAL_ALLOWED = (
     "where the bearer token is found: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or"
     " file:NAME in BARRIERSCOPE_SECRETS_DIR; never the token"
@@ -78,13 +84,28 @@ class ReceiverService:
             ConflictError: one is called so already.
 
         """
-        url, host = normalised_url(wanted.url, what="receiver")
+        url, host = self._address(wanted)
         self._rules.check(host, what="receiver")
         _check_credential(wanted.credential)
         receiver = new_receiver(wanted.name, wanted.kind, url, wanted.credential, "api", self._clock.now())
         async with writing(self._engine) as connection:
             await add_receiver(connection, receiver)
         return _out(receiver, 0)
+
+    def _address(self, wanted: wire.ReceiverIn) -> tuple[str, str]:
+        """What is stored of its address, and the host."""
+        if not is_reference(wanted.url.strip()):
+            url, host = normalised_url(wanted.url, what="receiver")
+            if holds_secret(url):
+                raise _refused("url", "has a path that looks secret, and would be stored readable", _URL_ALLOWED)
+            return url, host
+        reference = wanted.url.strip()
+        if wanted.kind != "webhook" or not _CREDENTIAL.fullmatch(reference):
+            raise _refused("url", "is no address, nor where a webhook's is found", _URL_ALLOWED)
+        found = host_of_secret(self._sender.address_at(reference))
+        if found is None:
+            raise _refused("url", f"there is no http(s) address at {reference}", _URL_ALLOWED)
+        return reference, found
 
     async def remove(self, receiver_id: str) -> None:
         """Send it nothing any more.
@@ -147,14 +168,17 @@ def new_receiver(
     name: str, kind: ReceiverKind, url: str, credential: str | None, origin: ReceiverOrigin, at: datetime
 ) -> Receiver:
     """A receiver with an id of its own."""
-    return Receiver("w" + secrets.token_hex(8), name.strip() or url, kind, url, credential, origin, at)
+    return Receiver("w" + secrets.token_hex(8), name.strip() or shown_url(url), kind, url, credential, origin, at)
 
 
 def _check_credential(reference: str | None) -> None:
     if reference is not None and not _CREDENTIAL.fullmatch(reference):
         # What was given may be the credential itself: it is not repeated.
-        problem = FieldProblem("credential", "is no reference to a credential", _CREDENTIAL_ALLOWED)
-        raise InvalidInputError([problem], what="receiver")
+        raise _refused("credential", "is no reference to a credential", _CREDENTIAL_ALLOWED)
+
+
+def _refused(field: str, problem: str, allowed: str) -> InvalidInputError:
+    return InvalidInputError([FieldProblem(field, problem, allowed)], what="receiver")
 
 
 def _test_alert(now: datetime) -> Alert:
@@ -178,7 +202,7 @@ def _out(receiver: Receiver, due_count: int) -> wire.ReceiverOut:
         id=receiver.id,
         name=receiver.name,
         kind=receiver.kind,
-        url=receiver.url,
+        url=shown_url(receiver.url),
         credential=receiver.credential,
         origin=receiver.origin,
         added_at=receiver.added_at,

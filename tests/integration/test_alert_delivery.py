@@ -266,6 +266,75 @@ async def test_while_postgres_is_away_nothing_resolves_and_alertmanager_is_told_
         assert await _episodes(engine) == before
 
 
+async def test_an_outage_of_postgres_neither_resolves_nor_pages_again_when_it_is_back(
+    engine, clock, watching, webhook, databases, database
+):
+    await receiver_at(engine, clock, webhook.url)
+    await watching("expired")
+    alerting = Alerting(engine, clock)
+    await alerting.round()
+    (before,) = await _episodes(engine)
+    name = database.rpartition("/")[2]
+
+    async def outage(rounds):
+        databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        databases.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        try:
+            for _ in range(rounds):
+                with pytest.raises(StoreUnavailableError):
+                    await alerting.round(seconds=600)
+        finally:
+            databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+    await outage(3)
+    # Its own outage made what is stored old: that is no all-clear, and no second page.
+    for _ in range(3):
+        await alerting.round()
+    assert [s for _, s in webhook.pages()] == ["firing"]
+    assert await rows(engine, "SELECT state, reading FROM alerts WHERE rule = 'CheckpointExpired'") == [
+        ("firing", "unknown")
+    ]
+    # Collectors are back as well, and it is as bad as before; then it is away once more.
+    await watching("expired", "expired")
+    await alerting.round()
+    await outage(1)
+    await watching("expired", "expired", *["completed"] * 3)
+    await alerting.round()
+    await alerting.round()
+
+    assert [i for i, _ in await _episodes(engine)] == [before[0]]
+    assert webhook.pages() == [(f"{before[0]}-firing", "firing"), (f"{before[0]}-resolved", "resolved")]
+
+
+async def test_postgres_that_goes_away_between_a_delivery_and_its_record_pages_no_twice(
+    engine, clock, watching, webhook, databases, database
+):
+    await receiver_at(engine, clock, webhook.url)
+    await watching("expired")
+    name, outages = database.rpartition("/")[2], []
+
+    def cut(moment):
+        if moment == "sent" and not outages:
+            outages.append(moment)
+            databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            databases.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+
+    alerting = Alerting(engine, clock, failpoint=cut)
+    try:
+        # The task group of the deliveries wraps what one of them met.
+        with pytest.raises((StoreUnavailableError, BaseExceptionGroup)):
+            await alerting.round()
+    finally:
+        databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    for _ in range(4):
+        await watching("expired")
+        await alerting.round(seconds=61)
+
+    assert outages == ["sent"]
+    assert [s for _, s in webhook.pages()] == ["firing"]
+    assert await rows(engine, "SELECT state, attempt_count FROM deliveries") == [("delivered", 1)]
+
+
 async def test_alertmanager_is_told_again_before_it_would_resolve(engine, clock, watching):
     with receiving() as manager:
         await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind="alertmanager")

@@ -26,10 +26,17 @@ from backend.domain.ids import JobId
 from backend.domain.observation import Engine
 from backend.domain.verdict import Diagnosis, Phase
 from backend.services.silence import as_heard
-from backend.store.advice import settings_since
 from backend.store.batches import batches_of
 from backend.store.checkpoints import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
-from backend.store.jobs import JobRecord, RunRecord, RunShape, newest_exceptions, newest_shapes, shape_at
+from backend.store.jobs import (
+    JobRecord,
+    RunRecord,
+    RunShape,
+    config_since,
+    newest_exceptions,
+    newest_shapes,
+    shape_at,
+)
 from backend.store.partitions import day_of
 from backend.store.pressure import Readings, newest_reading_at, readings_between, readings_since
 
@@ -126,7 +133,7 @@ class EvidenceReader:
         stale = [r for r in records if not self._is_known(r.id, tokens[r.id])]
         if stale:
             evidence = await _evidence(connection, stale, headers, shapes, read_at, self._clock.now())
-            changed = await settings_since(connection, [r.run.id for r in stale])
+            changed = await config_since(connection, [r.run.id for r in stale])
             asked = {
                 r.id: (evidence[r.id], r, settings_taken_at(headers[r.run.id], changed.get(r.run.id))) for r in stale
             }

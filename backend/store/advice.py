@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.errors import UnknownEntityError
 from backend.store.documents import clean, dump
+from backend.store.keyset import newest_first
 
 Document = Mapping[str, Any]
 
@@ -69,8 +70,7 @@ async def list_cards(
     """Cards of a job, newest first, those older than ``before`` (creation, id)."""
     query = text(
         f"SELECT {_COLUMNS} FROM recommendations WHERE job_id = :job"
-        " AND (CAST(:at AS timestamptz) IS NULL OR (created_at, id) < (CAST(:at AS timestamptz), :id))"
-        " ORDER BY created_at DESC, id DESC LIMIT :limit"
+        f" AND {newest_first({'at': 'created_at', 'id': 'id'})}"
     )
     at, card_id = before or (None, None)
     rows = await connection.execute(query, {"job": job_id, "at": at, "id": card_id, "limit": limit})
@@ -172,16 +172,6 @@ async def move_card(
         applied_at=applied_at or card.applied_at,
         measured=measured or card.measured,
     )
-
-
-async def settings_since(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
-    """When the settings in force were first seen, of the runs whose settings changed while they ran."""
-    query = text(
-        "SELECT run_id, max(since) AS newest FROM run_versions WHERE run_id = ANY(:ids) AND kind = 'config'"
-        " GROUP BY run_id HAVING count(*) > 1"
-    )
-    rows = await connection.execute(query, {"ids": list(run_ids)})
-    return {row.run_id: row.newest for row in rows}
 
 
 async def _add_event(connection: AsyncConnection, card_id: str, at: datetime, state: AdviceState, reason: str) -> None:

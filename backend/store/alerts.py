@@ -25,6 +25,7 @@ from backend.alerting.lifecycle import (
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import JobId, RunId, TargetId
 from backend.store.documents import clean, clean_or_none, dump
+from backend.store.keyset import newest_first
 
 _COLUMNS = (
     "id, rule, severity, fingerprint, labels, job_id, target_id, state, began_at, fired_at, changed_at, ended_at,"
@@ -90,8 +91,7 @@ async def list_alerts(
         f"SELECT {_COLUMNS} FROM alerts WHERE (CAST(:states AS text[]) = '{{}}' OR state = ANY(:states))"
         " AND (CAST(:rule AS text) IS NULL OR rule = :rule) AND (CAST(:job AS text) IS NULL OR job_id = :job)"
         " AND (CAST(:severity AS text) IS NULL OR severity = :severity)"
-        " AND (CAST(:at AS timestamptz) IS NULL OR (began_at, id) < (CAST(:at AS timestamptz), :id))"
-        " ORDER BY began_at DESC, id DESC LIMIT :limit"
+        f" AND {newest_first({'at': 'began_at', 'id': 'id'})}"
     )
     at, alert_id = before or (None, None)
     values = {

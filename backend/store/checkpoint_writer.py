@@ -75,14 +75,13 @@ _DETAIL_TYPES: Final = {
     "subtask_count": "int4",
 } | {name: kind for name, (kind, _) in _ARRAY_TYPES.items()}
 
-# Rollups look at ``changed_xid``: its default is the transaction that writes.
-_UPDATE = sql.SQL("UPDATE checkpoints SET {assignments}, changed_xid = DEFAULT WHERE {key}").format(
+_UPDATE = sql.SQL("UPDATE checkpoints SET {assignments} WHERE {key}").format(
     assignments=sql.SQL(", ").join(
         sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder(n)) for n in _HEADER_TYPES if n not in _HEADER_KEY
     ),
     key=sql.SQL(" AND ").join(sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder(n)) for n in _HEADER_KEY),
 )
-_RAISE_MAXIMA = sql.SQL("UPDATE checkpoints SET {assignments}, changed_xid = DEFAULT WHERE {key}").format(
+_RAISE_MAXIMA = sql.SQL("UPDATE checkpoints SET {assignments} WHERE {key}").format(
     assignments=sql.SQL(", ").join(
         # GREATEST ignores NULL: what is missing does not win.
         sql.SQL("{0} = GREATEST({0}, {1})").format(sql.Identifier(n), sql.Placeholder(n))

@@ -18,6 +18,7 @@ from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
 from backend.domain.observation import Engine, JobState
 from backend.domain.topology import Placement, Topology
 from backend.store.documents import config_from, counts_from, placements_from, topology_from
+from backend.store.keyset import newest_first
 from backend.store.targets import HealthState
 
 
@@ -129,8 +130,7 @@ async def list_runs(
     """Runs of a job, newest first, those older than ``before`` (start, id)."""
     query = text(
         f"SELECT {_RUN_COLUMNS} FROM runs r WHERE r.job_id = :job"
-        " AND (CAST(:at AS timestamptz) IS NULL OR (r.started_at, r.id) < (CAST(:at AS timestamptz), :id))"
-        " ORDER BY r.started_at DESC, r.id DESC LIMIT :limit"
+        f" AND {newest_first({'at': 'r.started_at', 'id': 'r.id'})}"
     )
     at, run_id = before or (None, None)
     rows = await connection.execute(query, {"job": job_id, "at": at, "id": run_id, "limit": limit})
@@ -240,9 +240,7 @@ async def list_events(
         "SELECT e.at, e.kind, e.run_id, e.key, e.text FROM job_events e JOIN runs r ON r.id = e.run_id"
         # What was already so when the run was seen first did not happen then.
         " WHERE e.job_id = :job AND NOT (e.kind = 'restarted' AND e.at <= r.first_observed_at)"
-        " AND (CAST(:at AS timestamptz) IS NULL"
-        " OR (e.at, e.run_id, e.kind, e.key) < (CAST(:at AS timestamptz), :run, :kind, :key))"
-        " ORDER BY e.at DESC, e.run_id DESC, e.kind DESC, e.key DESC LIMIT :limit"
+        f" AND {newest_first({'at': 'e.at', 'run': 'e.run_id', 'kind': 'e.kind', 'key': 'e.key'})}"
     )
     at, run, kind, key = before or (None, None, None, None)
     values = {"job": job_id, "at": at, "run": run, "kind": kind, "key": key, "limit": limit}

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.alerting.labels import Labels, Matcher, fits_all
 from backend.domain.errors import UnknownEntityError
 from backend.store.documents import clean, dump
+from backend.store.keyset import newest_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,7 @@ async def list_silences(
     connection: AsyncConnection, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[Silence]:
     """All of them, latest end first, those before ``before`` (end, id)."""
-    query = text(
-        f"SELECT {_COLUMNS} FROM silences WHERE (CAST(:at AS timestamptz) IS NULL"
-        " OR (ends_at, id) < (CAST(:at AS timestamptz), :id)) ORDER BY ends_at DESC, id DESC LIMIT :limit"
-    )
+    query = text(f"SELECT {_COLUMNS} FROM silences WHERE {newest_first({'at': 'ends_at', 'id': 'id'})}")
     at, silence_id = before or (None, None)
     return [_silence(row) for row in await connection.execute(query, {"at": at, "id": silence_id, "limit": limit})]
 

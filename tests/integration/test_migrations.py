@@ -123,6 +123,39 @@ def test_what_the_first_version_stored_is_there_after_every_later_step(empty_dat
     assert _value(empty_database, "SELECT state FROM target_health") == "ok"
 
 
+def test_whatever_changes_a_checkpoint_leaves_its_mark_for_the_rollups_in_old_and_new_partitions(empty_database):
+    def add_day(connection, day, upper):
+        name = f"checkpoints_{day.replace('-', '')}"
+        connection.execute(f"CREATE TABLE {name} (LIKE checkpoints INCLUDING ALL)")
+        connection.execute(f"ALTER TABLE checkpoints ATTACH PARTITION {name} FOR VALUES FROM ('{day}') TO ('{upper}')")
+        columns = "run_id, checkpoint_id, job_id, kind, status, triggered_at, triggered_on, acknowledged_count"
+        connection.execute(
+            f"INSERT INTO checkpoints ({columns}, subtask_count, observed_at) VALUES"
+            f" ('r', 1, 'j', 'checkpoint', 'in-progress', '{day} 01:00Z', '{day}', 0, 6, now())"
+        )
+
+    migrate.upgrade(empty_database, "0007")
+    with psycopg.connect(empty_database) as connection:
+        add_day(connection, "2026-11-20", "2026-11-21")
+    migrate.upgrade(empty_database)
+    with psycopg.connect(empty_database) as connection:
+        add_day(connection, "2026-11-21", "2026-11-22")
+    marks = "SELECT changed_xid FROM checkpoints ORDER BY triggered_on"
+
+    for change, touched in (
+        ("UPDATE checkpoints SET status = 'failed' WHERE triggered_on = '2026-11-20'", [True, False]),
+        ("UPDATE checkpoints_20261121 SET alignment_max_ms = 5", [False, True]),
+        ("UPDATE checkpoints SET changed_xid = 1", [True, True]),
+    ):
+        with psycopg.connect(empty_database) as connection:
+            before = connection.execute(marks).fetchall()
+            connection.execute(change)
+            (own,) = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+            after = connection.execute(marks).fetchall()
+        assert [a == (own,) for a in after] == touched, change
+        assert [a == b for a, b in zip(after, before, strict=True)] == [not t for t in touched], change
+
+
 def test_alembics_own_command_line_finds_the_scripts_and_the_database_it_is_told(database):
     done = subprocess.run(
         [sys.executable, "-m", "alembic", "-x", f"url={database}", "check"],

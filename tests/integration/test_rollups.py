@@ -173,7 +173,7 @@ def test_a_late_row_and_a_late_end_have_their_hours_done_again_and_no_others(url
     insert(url, [row("j0", 90_001, late, end_to_end_duration_ms=77)])
     with psycopg.connect(url) as connection:
         (ended_at,) = connection.execute(
-            "UPDATE checkpoints SET status = 'failed', changed_xid = DEFAULT WHERE (run_id, checkpoint_id) ="
+            "UPDATE checkpoints SET status = 'failed' WHERE (run_id, checkpoint_id) ="
             " (SELECT run_id, checkpoint_id FROM checkpoints WHERE status = 'in-progress' AND kind = 'checkpoint'"
             " AND triggered_at < %s LIMIT 1) RETURNING triggered_at",
             [NOW - 12 * HOUR],
@@ -196,7 +196,7 @@ def test_what_a_transaction_commits_after_the_run_looked_is_done_by_the_next(url
     late = NOW - 9 * HOUR
     insert(url, [row("j0", 90_002, late, "in-progress")])
     with psycopg.connect(url) as slow:
-        slow.execute("UPDATE checkpoints SET status = 'completed', changed_xid = DEFAULT WHERE checkpoint_id = 90002")
+        slow.execute("UPDATE checkpoints SET status = 'completed' WHERE checkpoint_id = 90002")
         run.do()
         slow.commit()
 

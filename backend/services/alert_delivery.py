@@ -37,6 +37,8 @@ RESOLUTION_KEPT: Final = timedelta(days=3)
 """A message that nobody took for this long is given up, and the log says so."""
 
 _BATCH = 100
+# What is to be told again is looked up so often in the time after which it is.
+_LOOKS_PER_RESEND = 6
 # From memory for this long at most: a process that is cut off from the store alone may be wrong about it.
 _FROM_MEMORY_MAX = timedelta(hours=1)
 
@@ -85,6 +87,7 @@ class AlertDelivery:
         self._random = random
         self._failpoint = failpoint
         self._told: _Told | None = None
+        self._has_delivered = False
         self._unrecorded: dict[int, tuple[Claim, Attempt, datetime]] = {}
         self._resent_from_memory_at: datetime | None = None
 
@@ -98,6 +101,9 @@ class AlertDelivery:
         """
         now = self._clock.now()
         await self._write_outcomes()
+        async with reading(self._engine) as connection:
+            if not await deliveries.is_any_due(connection, now):
+                return 0
         async with writing(self._engine) as connection:
             await fence(connection, term)
             silences = await silences_at(connection, now)
@@ -161,6 +167,7 @@ class AlertDelivery:
         pause_s = self._backoff_s(claim.number)
         next_at = self._clock.now() + timedelta(seconds=pause_s)
         self._unrecorded[claim.delivery_id] = (claim, attempt, next_at)
+        self._has_delivered |= sent.is_ok
         await self._write_outcomes()
         if not sent.is_ok:
             _log.warning(
@@ -190,12 +197,16 @@ class AlertDelivery:
 
         """
         now = self._clock.now()
+        last = self._told
+        look_after = timedelta(seconds=self._options.resend_s / _LOOKS_PER_RESEND)
+        if last is not None and not self._has_delivered and timedelta() <= now - last.read_at < look_after:
+            return 0
         async with reading(self._engine) as connection:
             await fence(connection, term)
             told = await deliveries.told_to_alertmanagers(connection)
             alerts = await get_alerts(connection, [alert_id for _, alert_id, _, _ in told])
             receivers = {r.id: r for r in await list_receivers(connection)}
-        self._told = _Told(now, _by_receiver(told, alerts, receivers))
+        self._told, self._has_delivered = _Told(now, _by_receiver(told, alerts, receivers)), False
         count = 0
         for receiver_id in dict.fromkeys(r for _, _, r, _ in told):
             own = [(i, alerts[a]) for i, a, r, at in told if r == receiver_id and self._is_time(at, now)]

@@ -6,18 +6,20 @@ What cannot be read is no all-clear: where the store is away nothing is decided,
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.alerting.evaluation import Outcome, evaluate
-from backend.alerting.lifecycle import AlertState
+from backend.alerting.lifecycle import Alert, AlertState
 from backend.domain.clock import Clock
 from backend.services.alert_delivery import RESOLUTION_KEPT
 from backend.services.alert_signals import SignalReader, Signals
 from backend.store.alert_lease import Term, fence, note_evaluation
 from backend.store.alert_rules import rules_in_force
-from backend.store.alerts import open_alerts, save_alert
+from backend.store.alerts import open_alerts, save_alerts, touch_alerts
 from backend.store.deliveries import enqueue, note_held
 from backend.store.engine import reading, writing
 from backend.store.silences import silences_at
@@ -65,8 +67,7 @@ class AlertEvaluator:
         rules = await rules_in_force(connection)
         opened = await open_alerts(connection)
         outcomes = evaluate(rules, signals.signals, opened, signals.target_labels, now)
-        for outcome in outcomes:
-            await save_alert(connection, outcome.alert, outcome.events)
+        await _save(connection, outcomes, opened, now)
         silences = await silences_at(connection, now)
         firing = [o.alert for o in outcomes if o.alert.state is AlertState.FIRING]
         silenced = [a.id for a in firing if any(s.hides(a.identity.labels, now) for s in silences)]
@@ -79,6 +80,17 @@ class AlertEvaluator:
             resolved=_entered(outcomes, AlertState.RESOLVED),
             due_count=due,
         )
+
+
+async def _save(
+    connection: AsyncConnection, outcomes: Sequence[Outcome], opened: Sequence[Alert], now: datetime
+) -> None:
+    """Write what changed; of what reads as before only that it was looked at."""
+    before = {a.id: replace(a, evaluated_at=now) for a in opened}
+    same = [o.alert.id for o in outcomes if not o.events and before.get(o.alert.id) == o.alert]
+    changed = [(o.alert, o.events) for o in outcomes if o.alert.id not in same]
+    await touch_alerts(connection, same, at=now)
+    await save_alerts(connection, changed)
 
 
 def _entered(outcomes: list[Outcome], state: AlertState) -> tuple[str, ...]:

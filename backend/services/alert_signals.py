@@ -37,7 +37,7 @@ from backend.services.presenting import host_of
 from backend.services.silence import targets_as_heard
 from backend.store import checkpoints as stored
 from backend.store.checkpoint_statistics import LastCompleted, last_completed_of
-from backend.store.checkpoints import CheckpointRecord, LiveRecord, live_of
+from backend.store.checkpoints import CheckpointRecord, LiveRecord, lives_of
 from backend.store.jobs import JobRecord, config_since, list_current, runs_before
 from backend.store.targets import TargetRecord, TargetRepository
 
@@ -91,12 +91,14 @@ class SignalReader:
         before = await _runs_before(connection, records, completed)
         since = await config_since(connection, run_ids)
         await self._remember_ended(connection, cases)
-        oldest = min((o.header.triggered_at for c in cases if (o := c.open_checkpoint) is not None), default=now)
+        opens = [o for c in cases if (o := c.open_checkpoint) is not None]
+        oldest = min((o.header.triggered_at for o in opens), default=now)
         late = await stored.late_barriers_of(connection, run_ids, oldest - timedelta(hours=1))
+        lives = await lives_of(connection, [(o.run_id, o.header.checkpoint_id) for o in opens])
         signals: list[Signal] = [ServiceSignal(now)]
         for case in cases:
             opened = case.open_checkpoint
-            live = None if opened is None else await live_of(connection, opened.run_id, opened.header.checkpoint_id)
+            live = None if opened is None else lives.get((opened.run_id, opened.header.checkpoint_id))
             barriers = () if opened is None else late.get(opened.run_id, {}).get(opened.header.checkpoint_id, ())
             target = targets[case.record.run.target_id]
             known_since = since.get(case.record.run.id)

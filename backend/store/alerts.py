@@ -49,8 +49,8 @@ async def open_alerts(connection: AsyncConnection) -> list[Alert]:
     return [_alert(row) for row in (await connection.execute(query)).mappings()]
 
 
-async def save_alert(connection: AsyncConnection, alert: Alert, events: Sequence[Event]) -> None:
-    """Write one episode as it is now, and what happened to it."""
+async def save_alerts(connection: AsyncConnection, changed: Sequence[tuple[Alert, Sequence[Event]]]) -> None:
+    """Write episodes as they are now, and what happened to each."""
     statement = text(
         f"INSERT INTO alerts ({_COLUMNS}) VALUES (:id, :rule, :severity, :fingerprint, CAST(:labels AS jsonb),"
         " :job_id, :target_id, :state, :began_at, :fired_at, :changed_at, :ended_at, :ended_reason, :clear_since,"
@@ -63,23 +63,29 @@ async def save_alert(connection: AsyncConnection, alert: Alert, events: Sequence
         # What ended stays as it ended, whoever comes late.
         " WHERE alerts.ended_at IS NULL"
     )
-    await connection.execute(statement, _values(alert))
+    if changed:
+        await connection.execute(statement, [_values(alert) for alert, _ in changed])
+    events = [
+        {"alert": alert.id, "at": e.at, "before": e.before.value, "after": e.after.value, "reason": clean(e.reason)}
+        for alert, happened in changed
+        for e in happened
+    ]
     if events:
         await connection.execute(
             text(
                 'INSERT INTO alert_events (alert_id, at, "before", "after", reason)'
                 " VALUES (:alert, :at, :before, :after, :reason)"
             ),
-            [
-                {
-                    "alert": alert.id,
-                    "at": e.at,
-                    "before": e.before.value,
-                    "after": e.after.value,
-                    "reason": clean(e.reason),
-                }
-                for e in events
-            ],
+            events,
+        )
+
+
+async def touch_alerts(connection: AsyncConnection, alert_ids: Sequence[str], *, at: datetime) -> None:
+    """Keep that these episodes were evaluated and are as they were."""
+    if alert_ids:
+        await connection.execute(
+            text("UPDATE alerts SET evaluated_at = :at WHERE id = ANY(:ids) AND ended_at IS NULL"),
+            {"ids": list(alert_ids), "at": at},
         )
 
 

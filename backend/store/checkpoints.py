@@ -241,27 +241,45 @@ async def late_barriers_of(
 
 async def live_of(connection: AsyncConnection, run_id: str, checkpoint_id: int) -> LiveRecord | None:
     """What was seen of one checkpoint while it was open; None where it was never seen open."""
-    query = text(
-        "SELECT observed_at, acknowledged_count, subtask_count, document FROM live_progress"
-        " WHERE run_id = :run AND checkpoint_id = :id"
-    )
-    values = {"run": run_id, "id": checkpoint_id}
-    row = (await connection.execute(query, values)).first()
-    if row is None:
-        return None
-    observed_at, acknowledged, total, document = row
-    points = await connection.execute(
+    return (await lives_of(connection, [(run_id, checkpoint_id)])).get((run_id, checkpoint_id))
+
+
+async def lives_of(
+    connection: AsyncConnection, keys: Sequence[tuple[str, int]]
+) -> Mapping[tuple[str, int], LiveRecord]:
+    """What was seen of each of these checkpoints (run, id) while it was open; nothing of one never seen open."""
+    if not keys:
+        return {}
+    chosen = "FROM unnest(CAST(:runs AS text[]), CAST(:ids AS int8[])) AS k(run_id, id) JOIN {table} t"
+    chosen += " ON t.run_id = k.run_id AND t.checkpoint_id = k.id"
+    values = {"runs": [run for run, _ in keys], "ids": [number for _, number in keys]}
+    rows = await connection.execute(
         text(
-            "SELECT observed_at, acknowledged_count FROM progress_points WHERE run_id = :run AND checkpoint_id = :id"
-            " ORDER BY observed_at"
+            "SELECT t.run_id, t.checkpoint_id, observed_at, acknowledged_count, subtask_count, document "
+            + chosen.format(table="live_progress")
         ),
         values,
     )
-    return LiveRecord(
-        progress=progress_from(checkpoint_id, observed_at, acknowledged, total, document),
-        details=details_from(document),
-        points=tuple((at, count) for at, count in points),
+    newest = {(run, number): rest for run, number, *rest in rows}
+    rows = await connection.execute(
+        text(
+            "SELECT t.run_id, t.checkpoint_id, observed_at, acknowledged_count "
+            + chosen.format(table="progress_points")
+            + " ORDER BY observed_at"
+        ),
+        values,
     )
+    points: dict[tuple[str, int], list[tuple[datetime, int]]] = {}
+    for run, number, at, count in rows:
+        points.setdefault((run, number), []).append((at, count))
+    return {
+        key: LiveRecord(
+            progress=progress_from(key[1], observed_at, acknowledged, total, document),
+            details=details_from(document),
+            points=tuple(points.get(key, ())),
+        )
+        for key, (observed_at, acknowledged, total, document) in newest.items()
+    }
 
 
 async def barriers_of(connection: AsyncConnection, place: Place) -> tuple[BarrierEvent, ...] | None:

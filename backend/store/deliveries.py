@@ -94,6 +94,12 @@ async def enqueue(connection: AsyncConnection, *, silenced: Sequence[str], now: 
     return told.rowcount + ended.rowcount
 
 
+async def is_any_due(connection: AsyncConnection, now: datetime) -> bool:
+    """Whether there may be anything to claim."""
+    query = text("SELECT EXISTS (SELECT FROM deliveries WHERE state = 'due' AND next_attempt_at <= :now)")
+    return bool((await connection.execute(query, {"now": now})).scalar_one())
+
+
 async def claim(
     connection: AsyncConnection, *, silenced: Sequence[str], now: datetime, retry_after: timedelta, limit: int
 ) -> list[Claim]:

@@ -133,3 +133,56 @@ def test_asked_to_stop_it_stops_the_run_at_work_and_ends(ledger):
 
     assert len(started) == 1
     assert started[0].returncode < 0
+
+
+class _Walked(threading.Event):
+    """Time passes as soon as it is waited for; set at an instant."""
+
+    def __init__(self, clock: _Clock, until: datetime, *, slept: timedelta = timedelta(0)) -> None:
+        super().__init__()
+        self._clock, self._until, self._slept = clock, until, slept
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self._clock.at += timedelta(seconds=timeout) + self._slept
+        self._slept = timedelta(0)
+        if self._clock.at >= self._until:
+            self.set()
+        return self.is_set()
+
+
+class _Done:
+    stdin = None
+
+    def poll(self) -> int:
+        return 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
+
+
+def _runs(ledger, began: str, until: str, **more) -> list[str]:
+    clock = _Clock()
+    clock.at = datetime.fromisoformat(f"2026-11-21T{began}+00:00")
+    stop = _Walked(clock, datetime.fromisoformat(f"2026-11-21T{until}+00:00"), **more)
+    at: list[str] = []
+
+    def start(_url):
+        at.append(f"{clock.at:%H:%M:%S}")
+        return _Done()
+
+    Schedule("postgresql://x", lambda: _SPARK, clock, stop, start).run()
+    return at
+
+
+def test_over_the_hours_it_runs_soon_after_the_start_and_then_after_each_hour(ledger):
+    assert _runs(ledger, "12:59:30", "15:30:00") == ["12:59:50", "13:03:00", "14:03:00", "15:03:00"]
+    # What is due is told before each wait.
+    told = [f"{due:%H:%M:%S}" for due, _ in ledger.told]
+    assert told == ["12:59:50", "13:03:00", "14:03:00", "15:03:00", "16:03:00"]
+
+
+def test_after_a_night_asleep_it_runs_at_once_and_not_an_hour_later(ledger):
+    asleep = timedelta(hours=6, minutes=20)
+
+    assert _runs(ledger, "01:00:00", "08:10:00", slept=asleep) == ["07:20:15", "08:03:00"]

@@ -199,6 +199,14 @@ class ApiClient:
         """Let a silence end now."""
         await self._request("DELETE", f"silences/{_quote(silence)}", None, _TIMEOUT_S)
 
+    async def add_receiver(self, receiver: wire.ReceiverIn) -> wire.ReceiverOut:
+        """Send alerts there from now on."""
+        return await self._send("POST", "receivers", receiver, wire.ReceiverOut)
+
+    async def remove_receiver(self, receiver: str) -> None:
+        """Send it nothing any more."""
+        await self._request("DELETE", f"receivers/{_quote(receiver)}", None, _TIMEOUT_S)
+
     async def test_receiver(self, receiver: str) -> wire.ReceiverTestOut:
         """Send a test message."""
         answer = await self._request("POST", f"receivers/{_quote(receiver)}/test", None, _TEST_TIMEOUT_S)
@@ -292,6 +300,9 @@ def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:
         problem = api.Problem.model_validate_json(answer.content)
     except ValidationError:
         return ApiUnavailableError(f"Barrierscope's API answered HTTP {answer.status_code} without a reason.")
-    fields = "; ".join(f"{e.pointer.lstrip('#/') or 'body'}: {e.detail}" for e in problem.errors)
+    fields = "; ".join(
+        f"{e.pointer.lstrip('#/') or 'body'}: {e.detail}" + (f"; allowed: {e.allowed}" if e.allowed else "")
+        for e in problem.errors
+    )
     text = f"{problem.detail} ({fields})" if fields and fields not in problem.detail else problem.detail
     return ApiRefusedError(text) if answer.status_code < 500 else ApiUnavailableError(text)

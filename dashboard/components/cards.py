@@ -69,6 +69,12 @@ def message(problem: Exception) -> html.Div:
     )
 
 
+def answer(is_ok: bool, said: str) -> html.Div:
+    """What came of something that a person asked for."""
+    tone, name = ("good", "check") if is_ok else ("bad", "cross")
+    return html.Div([status.icon(name), html.P(said)], className=f"answer tone-{tone}", role="status")
+
+
 def unexpected(error: Exception) -> html.Div:
     """A mistake of ours: said, not explained by a traceback; the log has it."""
     words = f"This part of the page could not be drawn ({type(error).__name__}). The log of the api role says more."

@@ -1,51 +1,22 @@
-"""V9, advice on a job: what to change, what that would bring and cost, and what came of it. Everything is in tables.
+"""V9, advice on a job: what to change, what that would bring and cost, and what came of it.
 
-Predictions are labelled as such, with their interval; once a change was applied what was measured stands beside them.
+Here are the page and what its buttons do; how a card looks is in ``dashboard.components.advice_cards``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import tzinfo
 from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
-from backend.contracts.advice import (
-    AdviceEvidenceOut,
-    CandidateOut,
-    CardOut,
-    ExpectedOut,
-    IntervalOut,
-    JobAdviceOut,
-    MeasuredOut,
-    RecommendationOut,
-    SilenceOut,
-)
-from backend.domain.advice import AdviceState, Metric
-from dashboard import routes, text
+from backend.contracts.advice import JobAdviceOut
+from dashboard import routes
 from dashboard.client import ApiClient
-from dashboard.components import cards, status
+from dashboard.components import advice_cards, cards
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, guarded, look
-
-_METRICS = {
-    Metric.DURATION: "End-to-end duration, median",
-    Metric.PERSISTED: "Persisted in-flight data, median",
-    Metric.EXPIRED: "Checkpoints that expire",
-    Metric.RESTORE: "Longer restore",
-}
-_STATES = {
-    AdviceState.NEW: ("new", "bolt", "info"),
-    AdviceState.ACCEPTED: ("accepted", "hourglass", "info"),
-    AdviceState.DISMISSED: ("dismissed", "cross", "quiet"),
-    AdviceState.APPLIED: ("applied, being measured", "progress", "info"),
-    AdviceState.VERIFIED: ("verified", "check", "good"),
-    AdviceState.ROLLED_BACK: ("rolled back", "sync", "quiet"),
-    AdviceState.EXPIRED: ("expired", "clock", "quiet"),
-}
 
 
 def layout(route: routes.Route) -> Component:
@@ -112,8 +83,8 @@ def _register_list(app: Dash, client: ApiClient) -> None:
         return (
             no_update,
             _head(found),
-            _cards(found, view.where),
-            _history([c for c in past.items if c.id not in shown], view.where),
+            advice_cards.all_of(found, view.where),
+            advice_cards.history([c for c in past.items if c.id not in shown], view.where),
             source,
             f"Advice on {found.job}",
             now,
@@ -144,15 +115,18 @@ def _register_decisions(app: Dash, client: ApiClient) -> None:
         card = str(ctx.triggered_id["card"])
         if ctx.triggered_id["type"] == "advice-accept":
             await client.accept_advice(route["job"], card)
-            return _told(True, "Accepted. It counts as applied once the engine reports the new settings."), [
+            return cards.answer(True, "Accepted. It counts as applied once the engine reports the new settings."), [
                 card,
                 "yes",
             ]
         reason = next((r for r, i in zip(reasons, ids, strict=True) if i["card"] == card), None)
         if not (reason or "").strip():
-            return _told(False, "Say why it is not wanted: the next one who looks will ask."), no_update
+            return cards.answer(False, "Say why it is not wanted: the next one who looks will ask."), no_update
         await client.dismiss_advice(route["job"], card, (reason or "").strip())
-        return _told(True, "Dismissed. It is not given again for 30 days, unless the settings change."), [card, "no"]
+        return cards.answer(True, "Dismissed. It is not given again for 30 days, unless the settings change."), [
+            card,
+            "no",
+        ]
 
 
 def _register_apply(app: Dash, client: ApiClient) -> None:
@@ -180,15 +154,13 @@ def _register_apply(app: Dash, client: ApiClient) -> None:
         if not confirmed or not card:
             raise PreventUpdate
         await client.apply_advice(route["job"], card)
-        return _told(True, "Sent. It counts as applied once the engine reports the new settings."), [card, "applied"]
+        return cards.answer(True, "Sent. It counts as applied once the engine reports the new settings."), [
+            card,
+            "applied",
+        ]
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
-
-
-def _told(is_ok: bool, words: str) -> Component:
-    tone, name = ("good", "check") if is_ok else ("bad", "cross")
-    return html.Div([status.icon(name), html.P(words)], className=f"answer tone-{tone}", role="status")
 
 
 def _head(found: JobAdviceOut) -> list[Component]:
@@ -207,303 +179,3 @@ def _head(found: JobAdviceOut) -> list[Component]:
             ]
         )
     ]
-
-
-def _cards(found: JobAdviceOut, where: tzinfo) -> list[Component]:
-    parts: list[Component] = [_card(c, where) for c in found.cards]
-    if found.silences:
-        rows = [_silence(s) for s in found.silences]
-        parts.append(cards.card("Nothing advised on", html.Div(rows), hint="and why"))
-    return parts
-
-
-def _silence(silence: SilenceOut) -> Component:
-    return html.P(
-        [
-            html.B(silence.topic.value.replace("-", " ")),
-            f": {silence.reason} ",
-            html.Span(silence.rule, className="chip", title="the rule that holds it back"),
-        ]
-    )
-
-
-def _card(card: CardOut, where: tzinfo) -> Component:
-    advice = card.recommendation
-    word, icon, tone = _STATES[card.state]
-    tools = [status.badge(word, icon, tone, hint=card.state_reason), status.confidence(advice.confidence)]
-    body: list[Component] = [html.P(advice.reason), html.P(card.state_reason, className="hint")]
-    if card.measured:
-        body.append(_measured(card.measured, card))
-    rest: list[Component | None] = [
-        html.Div([_change(advice), _expected(advice.expected)], className="columns advice-columns"),
-        _actions(card) if card.state.is_open else None,
-        html.Div(
-            [
-                _list("Needs", [_precondition(p.text, p.is_met) for p in advice.preconditions]),
-                _list("Risks", list(advice.risks)),
-                _list("Will not cure", list(advice.will_not_cure)),
-                _list("Withdrawn if", list(advice.withdrawn_if)),
-            ],
-            className="advice-lists",
-        ),
-        _evidence(card, where),
-        _candidates(advice.candidates),
-        _method(advice),
-        _life(card, where),
-    ]
-    body += [part for part in rest if part is not None]
-    return cards.card(advice.headline, body, tools=tools, hint=", ".join(advice.rules))
-
-
-def _change(advice: RecommendationOut) -> Component:
-    lines: list[Component] = []
-    for change in advice.changes:
-        if change.current is not None:
-            lines.append(html.Div(f"- {change.key}: {change.current}", className="diff-old"))
-        lines.append(html.Div(f"+ {change.key}: {change.proposed}", className="diff-new"))
-    restart = "a restart is needed" if advice.how_to.needs_restart else "it changes while the job runs"
-    return html.Div(
-        [
-            html.H3("Change"),
-            html.Pre(lines, className="diff", **attrs({"aria-label": "configuration diff"})),
-            html.Div(
-                [
-                    dcc.Clipboard(
-                        content="\n".join(advice.how_to.lines),
-                        title="Copy the new settings",
-                        className="button",
-                    ),
-                    html.Span("copy the new settings", className="hint"),
-                ],
-                className="chips",
-            ),
-            html.P(f"{advice.how_to.file}; {restart}.", className="hint"),
-            html.Details(
-                [
-                    html.Summary("The way back"),
-                    html.Pre("\n".join(advice.how_to.rollback_lines), className="diff"),
-                ]
-            ),
-        ]
-    )
-
-
-def _expected(rows: Sequence[ExpectedOut]) -> Component:
-    body = [
-        html.Tr(
-            [
-                html.Th(_METRICS[e.metric], **attrs({"scope": "row"})),
-                html.Td(_before(e), className="right number"),
-                html.Td(html.B(text.evidence_value(e.predicted.value, e.unit)), className="right number"),
-                html.Td(_span(e.predicted, e.unit), className="right number"),
-            ]
-        )
-        for e in rows
-    ]
-    head = html.Thead(
-        html.Tr(
-            [
-                html.Th(""),
-                html.Th(["Now ", html.Span("measured", className="chip")], className="right"),
-                html.Th(["After ", html.Span("predicted", className="chip")], className="right"),
-                html.Th("Interval", className="right"),
-            ]
-        )
-    )
-    table = html.Table([head, html.Tbody(body)], className="plain-table")
-    return html.Div([html.H3("Expected"), html.Div(table, className="table-scroll")])
-
-
-def _before(e: ExpectedOut) -> str:
-    if e.before is None:
-        return text.MISSING
-    return f"{'at least ' if e.is_before_at_least else ''}{text.evidence_value(e.before, e.unit)}"
-
-
-def _span(interval: IntervalOut, unit: str) -> str:
-    return f"{text.evidence_value(interval.low, unit)} to {text.evidence_value(interval.high, unit)}"
-
-
-def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
-    body = [
-        html.Tr(
-            [
-                html.Th(_METRICS[m.metric], **attrs({"scope": "row"})),
-                html.Td(f"{text.evidence_value(m.predicted.value, m.unit)} ({_span(m.predicted, m.unit)})"),
-                html.Td(html.B(text.evidence_value(m.measured, m.unit)), className="number"),
-                html.Td(
-                    status.badge("inside the interval", "check", "good")
-                    if m.is_inside
-                    else status.badge("outside the interval", "warning", "warn")
-                ),
-            ]
-        )
-        for m in rows
-    ]
-    heads = ("", "Predicted", "Measured", "")
-    head = html.Thead(html.Tr([html.Th(h) for h in heads]))
-    return html.Div(
-        [
-            html.H3("What came of it"),
-            html.Table([head, html.Tbody(body)], className="plain-table"),
-            html.P(["Measured over ", *_links(card, card.measured_ids)], className="hint"),
-        ]
-    )
-
-
-def _actions(card: CardOut) -> Component:
-    label = {"aria-label": f"Why {card.recommendation.headline} is not wanted"}
-    parts: list[Component] = [
-        html.Button(
-            [status.icon("check"), html.Span("Accept")],
-            id={"type": "advice-accept", "card": card.id},
-            className="button",
-        ),
-        html.Label(
-            [
-                "Why it is not wanted",
-                dcc.Input(
-                    id={"type": "advice-reason", "card": card.id},
-                    type="text",
-                    maxLength=500,
-                    autoComplete="off",
-                ),
-            ],
-            className="field",
-            **attrs(label),
-        ),
-        html.Button(
-            [status.icon("cross"), html.Span("Dismiss")],
-            id={"type": "advice-dismiss", "card": card.id},
-            className="button",
-        ),
-    ]
-    if card.can_apply:
-        button = html.Button(
-            [status.icon("bolt"), html.Span("Apply now")],
-            id={"type": "advice-apply", "card": card.id},
-            className="button primary",
-        )
-        parts.insert(0, button)
-    return html.Div(parts, className="advice-actions")
-
-
-def _list(title: str, items: Sequence[Component | str]) -> Component:
-    return html.Div([html.H3(title), html.Ul([html.Li(i) for i in items])])
-
-
-def _precondition(words: str, is_met: bool | None) -> Component:
-    if is_met is None:
-        return html.Span([f"{words} ", status.badge("check it", "question", "quiet", hint="cannot be read from here")])
-    badge = status.badge("met", "check", "good") if is_met else status.badge("not met", "warning", "bad")
-    return html.Span([f"{words} ", badge])
-
-
-def _evidence(card: CardOut, where: tzinfo) -> Component:
-    rows = [_evidence_row(card, row, where) for row in card.recommendation.evidence]
-    heads = ("Evidence", "Value", "Where", "Checkpoints", "Read", "Basis")
-    head = html.Thead(html.Tr([html.Th(h, className="right" if h == "Value" else "") for h in heads]))
-    table = html.Table([head, html.Tbody(rows)], className="plain-table")
-    return html.Div([html.H3("Evidence"), html.Div(table, className="table-scroll")])
-
-
-def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.Tr:
-    who = text.MISSING
-    if row.vertex is not None:
-        who = f"{text.short(row.vertex, 40)}, subtasks {text.subtasks(row.subtasks)}" if row.subtasks else row.vertex
-    read = text.MISSING
-    if row.since is not None and row.until is not None:
-        read = f"{text.instant(row.since, where)} to {text.instant(row.until, where)}"
-    return html.Tr(
-        [
-            html.Td(row.statement, title=row.metric),
-            html.Td(text.evidence_value(row.value, row.unit), className="right number"),
-            html.Td(who),
-            html.Td(_links(card, row.checkpoint_ids)),
-            html.Td(read),
-            html.Td(status.basis(row.basis)),
-        ]
-    )
-
-
-def _links(card: CardOut, ids: Sequence[int]) -> list[Component | str]:
-    if not ids:
-        return [text.MISSING]
-    parts: list[Component | str] = []
-    for number in ids:
-        parts += [dcc.Link(str(number), href=routes.checkpoint(card.job_id, card.run_id, number)), " "]
-    return parts
-
-
-def _candidates(rows: Sequence[CandidateOut]) -> Component | None:
-    if not rows:
-        return None
-    body = [
-        html.Tr(
-            [
-                html.Td(_candidate_name(c)),
-                html.Td(_interval(c.duration_ms, "ms"), className="right number"),
-                html.Td(_interval(c.persisted_bytes, "bytes"), className="right number"),
-                html.Td(text.percent(c.expired_ratio), className="right number"),
-            ],
-            className="proposed-row" if c.is_proposed else "",
-        )
-        for c in rows
-    ]
-    heads = ("Candidate", "Duration (predicted)", "Persisted (predicted)", "Expire")
-    head = html.Thead(html.Tr([html.Th(h, className="" if h == "Candidate" else "right") for h in heads]))
-    table = html.Table([head, html.Tbody(body)], className="plain-table")
-    summary = html.Summary(f"{len(rows)} candidates, each replayed on the recorded checkpoints")
-    return html.Details([summary, html.Div(table, className="table-scroll")], open=True)
-
-
-def _candidate_name(c: CandidateOut) -> list[Component | str]:
-    name: list[Component | str] = [c.mode.value.replace("-", " ")]
-    if c.aligned_timeout_ms:
-        name.append(f" {text.duration(c.aligned_timeout_ms)}")
-    if c.is_current:
-        name.append(html.Span("now", className="chip"))
-    if c.is_proposed:
-        name.append(html.Span("proposed", className="chip"))
-    return [html.Span(name, className="chips")]
-
-
-def _interval(value: IntervalOut | None, unit: str) -> str:
-    return text.MISSING if value is None else f"{text.evidence_value(value.value, unit)} ({_span(value, unit)})"
-
-
-def _method(advice: RecommendationOut) -> Component:
-    rows = [html.Li([html.B(_METRICS[e.metric]), f": {e.method}."]) for e in advice.expected]
-    confidence = html.P(f"Confidence {advice.confidence.value}: {advice.confidence_reason}.", className="hint")
-    return html.Details([html.Summary("How the numbers come about"), html.Ul(rows), confidence])
-
-
-def _life(card: CardOut, where: tzinfo) -> Component:
-    rows = [
-        html.Tr(
-            [
-                html.Td(text.instant(e.at, where), title=text.instant_utc(e.at), className="number"),
-                html.Td(_STATES[e.state][0]),
-                html.Td(e.reason),
-            ]
-        )
-        for e in card.history
-    ]
-    return html.Details([html.Summary("What happened to it"), html.Table(html.Tbody(rows), className="plain-table")])
-
-
-def _history(past: Sequence[CardOut], where: tzinfo) -> Component | None:
-    if not past:
-        return None
-    rows = [
-        html.Tr(
-            [
-                html.Td(text.instant(c.created_at, where), title=text.instant_utc(c.created_at), className="number"),
-                html.Td(c.recommendation.headline),
-                html.Td(status.badge(*_STATES[c.state])),
-                html.Td(c.state_reason),
-            ]
-        )
-        for c in past
-    ]
-    return cards.card("Earlier advice", html.Table(html.Tbody(rows), className="plain-table"))

@@ -77,21 +77,22 @@ def register(app: Dash, client: ApiClient) -> None:
             typed = {i["field"]: v for i, v in zip(ids, values, strict=True) if i["rule"] == rule}
             wrong = next((field for field, value in typed.items() if not isinstance(value, int | float)), None)
             if wrong is not None:
-                return _answer(False, f"{rule}: {wrong} has to be a number."), no_update
+                return cards.answer(False, f"{rule}: {wrong} has to be a number."), no_update
             times = {name: typed.pop(name) for name, _ in _TIMES}
             patch = AlertRulePatch(**times, thresholds=typed)
         try:
             saved = await client.change_alert_rule(rule, patch, version=pressed["version"])
         except (ApiRefusedError, ApiUnavailableError) as problem:
-            return _answer(False, f"{rule}: {problem}"), no_update
-        return _answer(True, f"{rule} is changed; version {saved.version}."), [rule, saved.version]
+            return cards.answer(False, f"{rule}: {problem}"), no_update
+        return cards.answer(True, f"{rule} is changed; version {saved.version}."), [rule, saved.version]
 
 
 def _rule(rule: AlertRuleOut) -> Component:
     fields = [_number(rule, name, label, getattr(rule, name), "seconds, 0 to 86400") for name, label in _TIMES]
     for t in rule.thresholds:
         hint = f"{t.meaning}; {t.least:g} to {t.most:g}, as shipped {t.default:g}"
-        fields.append(_number(rule, t.name, t.name.replace("_", " "), t.value, hint))
+        bounds = f"{t.least:g} to {t.most:g}"
+        fields.append(_number(rule, t.name, t.name.replace("_", " "), t.value, hint, bounds))
     to, icon, word = ("off", "pause", "Switch off") if rule.is_enabled else ("on", "play", "Switch on")
     buttons: list[Component] = [
         html.Button(
@@ -128,17 +129,10 @@ def _rule(rule: AlertRuleOut) -> Component:
     )
 
 
-def _number(rule: AlertRuleOut, name: str, label: str, value: float, hint: str) -> Component:
+def _number(rule: AlertRuleOut, name: str, label: str, value: float, hint: str, bounds: str = "") -> Component:
     number = int(value) if value == int(value) else value
     control = dcc.Input(
         id={"type": "rule-value", "rule": rule.name, "field": name}, type="number", value=number, step="any"
     )
-    return html.Label([label, control], className="field", title=hint)
-
-
-def _answer(is_ok: bool, said: str) -> Component:
-    return html.Div(
-        [status.icon("check" if is_ok else "cross"), html.P(said)],
-        className=f"answer tone-{'good' if is_ok else 'bad'}",
-        role="status",
-    )
+    within = html.Span(f" {bounds}", className="bounds") if bounds else None
+    return html.Label([html.Span([label, within]), control], className="field", title=hint)

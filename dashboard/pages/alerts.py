@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 from pydantic import ValidationError
 
-from backend.contracts.alerts import AlertOut, ReceiverOut, SilenceIn, SilenceOut
+from backend.contracts.alerts import AlertOut, SilenceIn, SilenceOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes, text
 from dashboard.client import ApiClient
@@ -19,7 +19,7 @@ from dashboard.components import alerts as words
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, guarded, look
-from dashboard.pages import alert_rules
+from dashboard.pages import alert_receivers, alert_rules
 
 _ABOUT = "What fires now, by rule. An alert that is silenced is evaluated and shown all the same."
 _DURATIONS = {"30 minutes": 30, "2 hours": 120, "8 hours": 480, "1 day": 1440, "1 week": 10_080}
@@ -42,8 +42,7 @@ def layout() -> Component:
             html.Div(id="alerts-open"),
             cards.card("Silence", _form(), hint="deliver nothing of some alerts for a while"),
             html.Div(id="alerts-silences"),
-            html.Div(id="alerts-receivers"),
-            html.Div(id="receiver-answer", **attrs({"aria-live": "polite"})),
+            alert_receivers.section(),
             html.Div(id="alerts-resolved"),
             alert_rules.section(),
             html.Div(id="alerts-source"),
@@ -70,7 +69,10 @@ def _form() -> Component:
                         ),
                     ),
                     _field("Reason", dcc.Input(id="silence-reason", type="text", maxLength=1000)),
-                    _field("Who", dcc.Input(id="silence-author", type="text", maxLength=200, autoComplete="username")),
+                    _field(
+                        "By (as typed)",
+                        dcc.Input(id="silence-author", type="text", maxLength=200, autoComplete="username"),
+                    ),
                     html.Button(
                         [status.icon("pause"), html.Span("Silence")],
                         id="silence-add",
@@ -90,25 +92,11 @@ def _field(label: str, control: Component) -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the page live; silence, end silences, try receivers; the rules have a module of their own."""
+    """Keep the page live; silence and end silences; receivers and rules have modules of their own."""
     _register_lists(app, client)
     _register_silences(app, client)
+    alert_receivers.register(app, client)
     alert_rules.register(app, client)
-
-    @app.callback(
-        Output("receiver-answer", "children"),
-        Input({"type": "receiver-test", "receiver": ALL}, "n_clicks"),
-        prevent_initial_call=True,
-    )
-    async def try_receiver(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        try:
-            answer = await client.test_receiver(ctx.triggered_id["receiver"])
-        except (ApiRefusedError, ApiUnavailableError) as problem:
-            return _answer(False, str(problem))
-        took = f"{answer.result} (after {text.duration(answer.duration_ms)})"
-        return _answer(answer.is_ok, f"It took a test message: {took}." if answer.is_ok else f"Not taken: {took}.")
 
 
 def _register_lists(app: Dash, client: ApiClient) -> None:
@@ -150,7 +138,7 @@ def _register_lists(app: Dash, client: ApiClient) -> None:
             _counts(opened.items),
             _open(opened.items),
             _silences(active, view.where),
-            _receivers(receivers.items),
+            alert_receivers.table(receivers.items),
             _resolved(ended.items),
             source,
             now,
@@ -188,14 +176,14 @@ def _register_silences(app: Dash, client: ApiClient) -> None:
             first = error.errors(include_url=False)[0]
             names = {"reason": "A reason is needed", "author": "Say who you are"}
             return (
-                _answer(False, names.get(str(first["loc"][0]), f"{first['loc'][0]}: {first['msg']}")),
+                cards.answer(False, names.get(str(first["loc"][0]), f"{first['loc'][0]}: {first['msg']}")),
                 no_update,
                 no_update,
             )
         except (ApiRefusedError, ApiUnavailableError) as problem:
-            return _answer(False, str(problem)), no_update, no_update
+            return cards.answer(False, str(problem)), no_update, no_update
         hidden = f"{added.hidden_count} alert{'' if added.hidden_count == 1 else 's'}"
-        return _answer(True, f"Silenced; it hides {hidden} now."), added.id, ""
+        return cards.answer(True, f"Silenced; it hides {hidden} now."), added.id, ""
 
     @app.callback(
         Output("silence-matchers", "value"),
@@ -299,7 +287,7 @@ def _row(alert: AlertOut) -> html.Tr:
 def _silences(silences: list[SilenceOut], where: Any) -> Component | None:
     if not silences:
         return None
-    heads = ("Silences", "State", "Until", "Reason", "By", "")
+    heads = ("Silences", "State", "Until", "Reason", "By (as typed)", "")
     rows = [
         html.Tr(
             [
@@ -330,41 +318,6 @@ def _silences(silences: list[SilenceOut], where: Any) -> Component | None:
     return cards.card("In force", _table(heads, rows))
 
 
-def _receivers(receivers: list[ReceiverOut]) -> Component:
-    if not receivers:
-        how = "barrierscope receivers add URL --name NAME"
-        return cards.card("Where alerts are sent", html.P(["Nowhere yet: ", html.Code(how)], className="hint"))
-    rows = [
-        html.Tr(
-            [
-                html.Td([html.B(r.name), html.Div(r.url, className="url")]),
-                html.Td(r.kind),
-                html.Td(
-                    status.badge(f"{r.due_count} waiting", "hourglass", "warn")
-                    if r.due_count
-                    else status.badge("nothing due", "check", "good")
-                ),
-                html.Td(r.credential or text.MISSING, title="where the credential is found"),
-                html.Td(
-                    html.Div(
-                        html.Button(
-                            [status.icon("plug"), html.Span("Test")],
-                            id={"type": "receiver-test", "receiver": r.id},
-                            className="button",
-                            title="send a test message that is resolved as it arrives",
-                            **attrs({"aria-label": f"Test {r.name}"}),
-                        ),
-                        className="actions",
-                    )
-                ),
-            ]
-        )
-        for r in receivers
-    ]
-    heads = ("Receiver", "Kind", "Delivery", "Credential", "")
-    return cards.card("Where alerts are sent", _table(heads, rows, "targets-table"))
-
-
 def _resolved(ended: list[AlertOut]) -> Component | None:
     if not ended:
         return None
@@ -392,11 +345,3 @@ def _lasted(alert: AlertOut) -> str:
 def _table(heads: tuple[str, ...], rows: list[html.Tr], class_name: str = "") -> Component:
     head = html.Thead(html.Tr([html.Th(h) for h in heads]))
     return html.Table([head, html.Tbody(rows)], className=f"plain-table {class_name}".strip())
-
-
-def _answer(is_ok: bool, said: str) -> Component:
-    return html.Div(
-        [status.icon("check" if is_ok else "cross"), html.P(said)],
-        className=f"answer tone-{'good' if is_ok else 'bad'}",
-        role="status",
-    )

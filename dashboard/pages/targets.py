@@ -149,7 +149,7 @@ def _register_form(app: Dash, client: ApiClient) -> None:
             raise PreventUpdate
         if not (url or "").strip():
             return (
-                _answer(False, "An address is needed, such as http://my-flink:8081."),
+                cards.answer(False, "An address is needed, such as http://my-flink:8081."),
                 no_update,
                 no_update,
                 no_update,
@@ -161,10 +161,10 @@ def _register_form(app: Dash, client: ApiClient) -> None:
             added = await client.add_target(target)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            return _answer(False, f"{first['loc'][0]}: {first['msg']}"), no_update, no_update, no_update
+            return cards.answer(False, f"{first['loc'][0]}: {first['msg']}"), no_update, no_update, no_update
         except (ApiRefusedError, ApiUnavailableError) as problem:
-            return _answer(False, str(problem)), no_update, no_update, no_update
-        return _answer(True, f"{added.name} is watched from now on."), added.id, "", ""
+            return cards.answer(False, str(problem)), no_update, no_update, no_update
+        return cards.answer(True, f"{added.name} is watched from now on."), added.id, "", ""
 
 
 def _register_actions(app: Dash, client: ApiClient) -> None:
@@ -209,20 +209,14 @@ def _register_actions(app: Dash, client: ApiClient) -> None:
 
 def _tested(result: TargetTestOut) -> Component:
     if not result.is_ok:
-        return _answer(False, f"{result.problem or 'It does not answer.'} (after {text.duration(result.duration_ms)})")
+        return cards.answer(
+            False, f"{result.problem or 'It does not answer.'} (after {text.duration(result.duration_ms)})"
+        )
     engine = " ".join(p for p in (result.engine.value if result.engine else "engine", result.engine_version) if p)
     names = ", ".join(text.short(j, 40) for j in result.running_jobs[:6])
     more = f" and {len(result.running_jobs) - 6} more" if len(result.running_jobs) > 6 else ""
     jobs = f"running: {names}{more}" if result.running_jobs else "no running job"
-    return _answer(True, f"It answers: {engine}, {jobs} ({text.duration(result.duration_ms)}).")
-
-
-def _answer(is_ok: bool, words: str) -> Component:
-    return html.Div(
-        [status.icon("check" if is_ok else "cross"), html.P(words)],
-        className=f"answer tone-{'good' if is_ok else 'bad'}",
-        role="status",
-    )
+    return cards.answer(True, f"It answers: {engine}, {jobs} ({text.duration(result.duration_ms)}).")
 
 
 def _table(targets: list[TargetOut]) -> Component:

@@ -15,9 +15,11 @@ import pytest
 import uvicorn
 from playwright.sync_api import expect
 
+from backend.domain.advice import AdviceState
 from dashboard.role import create_app
-from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.browsing import chromium, go, launched, opened, overflowing
 from tests.support.fake_api import HOSTILE, FakeApi
+from tests.support.made_up_alerts import ADVISED, JOB, MadeUpAlerts
 from tests.support.running_up import free_port
 from tests.support.waiting import until
 
@@ -35,11 +37,15 @@ PAGES = {
     "wide": "/ui/jobs/jwide/runs/rwide/checkpoints/22?open=w1",
     "open": "/ui/jobs/jruntime/runs/rruntime/checkpoints/24",
     "targets": "/ui/targets",
+    "alerts": "/ui/alerts",
+    "alert": "/ui/alerts/a1",
+    "advice": "/ui/jobs/jruntime/advice",
 }
 SHOWN = {
     "fleet": "#fleet-grid .ag-row", "job": "#job-verdict .verdict-sentence", "wide job": "#job-recent a",
     "new job": "#job-verdict .verdict-sentence", "expired": "#front-graph .scatterlayer",
     "wide": "#gantt-graph .barlayer", "open": "#cp-acks-graph .scatterlayer", "targets": "#targets-list table",
+    "alerts": "#rules-list .rule-row", "alert": "#alert-strip-graph .barlayer", "advice": "#advice-cards section",
 }  # fmt: skip
 
 
@@ -69,11 +75,20 @@ def site(fake):
         thread.join(20)
 
 
+@pytest.fixture
+def alerting(fake):
+    """Alerting and advice as they are before anybody decided anything."""
+    fake.alerting = MadeUpAlerts(now=lambda: datetime.fromtimestamp(time.time(), UTC))
+    return fake.alerting
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_opens_without_an_error_and_fits_a_laptop(browser, site, theme):
     with opened(browser, site, theme=theme) as (page, watch):
+        page.goto("/ui/")
         for name, path in PAGES.items():
-            page.goto(path)
+            # The scripts are loaded once; the tests below open pages by their address.
+            go(page, path)
             page.wait_for_selector(SHOWN[name])
             assert page.locator("html").get_attribute("data-mantine-color-scheme") == theme
             assert overflowing(page) == [], name
@@ -164,4 +179,130 @@ def test_an_open_checkpoint_gains_acknowledgements_without_a_reload(browser, sit
             timeout_s=60,
         )
         expect(page.locator("#cp-progress-waiting")).to_contain_text("ledger-sink")
+        assert watch.found == []
+
+
+def test_a_threshold_out_of_bounds_is_refused_with_its_bounds_and_a_good_one_counts(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts")
+        row = page.locator(".rule-row:has-text('CheckpointExpired')")
+        threshold = row.locator("label:has-text('window count') input")
+        threshold.fill("40")
+        row.locator("button:has-text('Save')").click()
+        expect(page.locator("#rules-answer")).to_contain_text("thresholds.window_count: 40 is out of bounds")
+        expect(page.locator("#rules-answer")).to_contain_text("1 to 20")
+        threshold.fill("")
+        row.locator("button:has-text('Save')").click()
+        expect(page.locator("#rules-answer")).to_contain_text("window_count has to be a number")
+        assert alerting.rules["CheckpointExpired"].version == 0
+        threshold.fill("7")
+        row.locator("button:has-text('Save')").click()
+        expect(page.locator("#rules-answer")).to_contain_text("CheckpointExpired is changed; version 1")
+        expect(row).to_contain_text("version 1")
+        expect(threshold).to_have_value("7")
+        assert alerting.rules["CheckpointExpired"]["window_count"] == 7
+        assert watch.found == []
+
+
+def test_an_alert_is_silenced_for_a_while_with_a_reason_and_the_silence_ended(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts")
+        page.click("button:has-text('Silence …')")
+        expect(page.locator("#silence-matchers")).to_have_value("alertname=CheckpointExpired, job=payments-settlement")
+        page.fill("#silence-author", "maria")
+        page.click("#silence-add")
+        expect(page.locator("#silence-answer")).to_contain_text("A reason is needed")
+        page.fill("#silence-reason", "scaled up at noon")
+        page.click("#silence-minutes")
+        page.click("[role=option]:has-text('8 hours')")
+        page.click("#silence-add")
+        expect(page.locator("#silence-answer")).to_contain_text("it hides 1 alert now")
+        expect(page.locator("#alerts-silences tbody")).to_contain_text("scaled up at noon")
+        expect(page.locator("#alerts-silences thead")).to_contain_text("By (as typed)")
+        expect(page.locator("#alerts-open")).to_contain_text("silenced")
+        (silence,) = alerting.silences.values()
+        assert round((silence.ends_at - silence.added_at).total_seconds() / 60) == 480
+        page.click("button:has-text('End now')")
+        expect(page.locator("#alerts-silences tbody")).to_have_count(0)
+        assert alerting.silences == {}
+        assert watch.found == []
+
+
+def test_a_receiver_is_added_answers_a_test_message_on_the_page_and_is_removed(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.goto("/ui/alerts")
+        expect(page.locator("#alerts-receivers")).to_contain_text("Nowhere yet")
+        page.click("#receiver-add")
+        expect(page.locator("#receiver-answer")).to_contain_text("An address is needed")
+        for name, address, said in (
+            ("pager", "http://down.example/hook", "It did not take a test message: cannot connect"),
+            ("on-call", "https://pager.example/hook", "It took a test message: HTTP 200 (after 14 ms)"),
+        ):
+            page.fill("#receiver-name", name)
+            page.fill("#receiver-url", address)
+            page.click("#receiver-add")
+            expect(page.locator("#receiver-answer")).to_contain_text(f"{name} is added. {said}")
+            expect(page.locator("#alerts-receivers tbody")).to_contain_text(address)
+        assert [r.kind for r in alerting.receivers.values()] == ["webhook", "webhook"]
+        page.click("button[aria-label='Remove pager']")
+        expect(page.locator("#alerts-receivers tbody tr")).to_have_count(1)
+        expect(page.locator("#alerts-receivers tbody")).to_contain_text("on-call")
+        assert watch.found == []
+
+
+def test_a_link_that_is_drawn_anew_while_it_is_pressed_is_followed(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/alerts")
+        link = page.locator("#alerts-open a.row-link").first
+        link.hover()
+        link.evaluate("node => { window.pressed = node; }")
+        page.mouse.down()
+        # What it shows changes, so it is drawn anew: the same link, another element.
+        alerting.summary = "payments-settlement: checkpoint 15 expired after 3.0 s"
+        until(lambda: page.evaluate("() => !window.pressed.isConnected"), "the list is drawn anew")
+        page.mouse.up()
+        page.wait_for_selector("#alert-head h1")
+        assert urlsplit(page.url).path.startswith("/ui/alerts/")
+        page.click("#alert-head a:has-text('Advice')")
+        page.wait_for_selector("#advice-head h1")
+        assert urlsplit(page.url).path == f"/ui/jobs/{JOB}/advice"
+        assert watch.found == []
+
+
+def test_advice_is_dismissed_with_a_reason_and_not_without(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        page.goto(f"/ui/jobs/{ADVISED}/advice")
+        page.click("button:has-text('Dismiss')")
+        expect(page.locator("#advice-message")).to_contain_text("Say why it is not wanted")
+        assert alerting.card.state is AdviceState.NEW
+        page.fill(".advice-actions input", "it is scaled up on Monday")
+        page.click("button:has-text('Dismiss')")
+        expect(page.locator("#advice-message")).to_contain_text("not given again for 30 days")
+        expect(page.locator("#advice-history")).to_contain_text("it is scaled up on Monday")
+        expect(page.locator(".advice-actions")).to_have_count(0)
+        assert alerting.card.state is AdviceState.DISMISSED
+        assert watch.found == []
+
+
+def test_advice_is_applied_only_when_confirmed_and_what_was_measured_stands_beside_it(browser, site, alerting):
+    with opened(browser, site) as (page, watch):
+        asked = []
+        page.on(
+            "dialog",
+            lambda dialog: (asked.append(dialog.message), dialog.dismiss() if len(asked) == 1 else dialog.accept()),
+        )
+        page.goto(f"/ui/jobs/{ADVISED}/advice")
+        page.click("button:has-text('Apply now')")
+        # Nothing was sent: it can still be applied.
+        assert alerting.card.state is AdviceState.NEW
+        page.once("dialog", lambda dialog: dialog.accept())
+        page.click("button:has-text('Apply now')")
+        expect(page.locator("#advice-message")).to_contain_text("Sent")
+        expect(page.locator("#advice-cards")).to_contain_text("waiting for it to report")
+        alerting.verify()
+        row = page.locator("#advice-cards table").first.locator("tbody tr")
+        expect(row).to_contain_text("228 ms (202 ms to 441 ms)")
+        expect(row).to_contain_text("231 ms")
+        expect(row).to_contain_text("inside the interval")
         assert watch.found == []

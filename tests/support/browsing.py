@@ -83,6 +83,18 @@ def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator
         context.close()
 
 
+def go(page: Page, path: str) -> None:
+    """To another page of the application as its own links lead there: nothing is loaded again."""
+    page.evaluate(
+        """href => {
+            window.history.pushState({}, '', href);
+            window.dispatchEvent(new CustomEvent('_dashprivate_pushstate'));
+            window.scrollTo(0, 0);
+        }""",
+        path,
+    )
+
+
 def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:
     """Drag a slider's thumb along its track with the mouse."""
     page.locator(thumb).scroll_into_view_if_needed()

@@ -8,11 +8,12 @@ from backend.api import examples
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
 from backend.domain.advice import AdviceState, Metric
 from dashboard import routes
-from dashboard.pages import advice, fleet
+from dashboard.components import advice_cards
+from dashboard.pages import fleet
 
 
 def shown(card) -> str:
-    return repr(advice._card(card, UTC))
+    return repr(advice_cards.card(card, UTC))
 
 
 def test_the_address_of_the_page_is_found_again():
@@ -56,7 +57,7 @@ def test_once_applied_the_measured_values_stand_beside_the_predicted_ones():
 
 def test_silence_says_why_and_which_rule():
     found: JobAdviceOut = examples.JOB_ADVICE
-    parts = repr(advice._cards(found, UTC))
+    parts = repr(advice_cards.all_of(found, UTC))
 
     assert "persist no in-flight data" in parts
     assert "R-CAP-1" in parts

@@ -1,0 +1,176 @@
+"""Alerting and advice of the made-up service: rules that are really checked, silences that hide, receivers that answer.
+
+One alert fires on the job of run E; the runtime job has one recommendation, which changes as a person decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from backend.alerting.rules import RULES, RuleChange, RuleSettings, changed, shipped
+from backend.api import alert_examples, examples
+from backend.contracts import alerts as wire
+from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut, LifeEventOut, MeasuredOut
+from backend.contracts.api import Page
+from backend.domain.advice import AdviceState
+
+JOB, RUN = "jE", "rE"
+ADVISED = "jruntime"
+
+
+class MadeUpAlerts:
+    """The paths ``alerts``, ``alert-rules``, ``silences`` and ``receivers``, and the advice on a job."""
+
+    def __init__(self, *, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._began = now()
+        self.rules: dict[str, RuleSettings] = {r.name.value: shipped(r) for r in RULES}
+        self.summary = "payments-settlement: checkpoint 14 expired after 3.0 s"
+        self.silences: dict[str, wire.SilenceOut] = {}
+        self.receivers: dict[str, wire.ReceiverOut] = {}
+        self.card = examples.CARD.model_copy(
+            update={"job_id": ADVISED, "run_id": "rruntime", "can_apply": True, "created_at": self._began}
+        )
+
+    def answer(self, method: str, parts: list[str], body: bytes, states: Sequence[str]) -> Any:
+        """The answer of one of its paths; None where it is none of them."""
+        match method, parts:
+            case "GET", ["alerts"]:
+                return self._page([self._alert()] if not states or "firing" in states else [])
+            case "GET", ["alerts", _]:
+                return self._detail()
+            case "GET", ["alert-rules"]:
+                return self._page([_rule_out(r) for r in self.rules.values()])
+            case "GET", ["alert-rules", _, "runbook"]:
+                return alert_examples.RUNBOOK
+            case "PATCH", ["alert-rules", rule]:
+                return self._change(rule, wire.AlertRulePatch.model_validate_json(body))
+            case _, ["silences", *rest]:
+                return self._silences(method, rest, body)
+            case _, ["receivers", *rest]:
+                return self._receivers(method, rest, body)
+            case _, ["jobs", job, "advice" | "recommendations" as what, *rest]:
+                return self._advice(job, what, rest, body)
+        return None
+
+    def _page(self, items: list[Any]) -> Page[Any]:
+        return Page[type(items[0]) if items else wire.AlertOut](items=items, as_of=self._now())
+
+    # --- alerts and rules -----------------------------------------------------------------------------------------
+
+    def _alert(self) -> wire.AlertOut:
+        linked = alert_examples.ALERT.checkpoints[0].model_copy(update={"run_id": RUN, "checkpoint_id": 14})
+        update = {
+            "job_id": JOB,
+            "labels": alert_examples.ALERT.labels | {"job": "payments-settlement", "job_id": JOB},
+            "summary": self.summary,
+            "checkpoints": [linked],
+            "silenced_by": list(self.silences),
+            "began_at": self._began,
+            "fired_at": self._began,
+            "evaluated_at": self._now(),
+        }
+        return alert_examples.ALERT.model_copy(update=update)
+
+    def _detail(self) -> wire.AlertDetailOut:
+        alert = self._alert()
+        update = {name: getattr(alert, name) for name in wire.AlertOut.model_fields} | {"as_of": self._now()}
+        episode = wire.EpisodeOut(
+            id=alert.id, began_at=self._began, fired_at=self._began, ended_at=None, state="firing"
+        )
+        return alert_examples.ALERT_DETAIL.model_copy(update=update | {"episodes": [episode]})
+
+    def _change(self, name: str, patch: wire.AlertRulePatch) -> wire.AlertRuleOut:
+        change = RuleChange(patch.is_enabled, patch.for_s, patch.keep_firing_for_s, patch.thresholds or {})
+        self.rules[name] = changed(self.rules[name], change)
+        return _rule_out(self.rules[name])
+
+    # --- silences and receivers -----------------------------------------------------------------------------------
+
+    def _silences(self, method: str, rest: list[str], body: bytes) -> Any:
+        if method == "GET":
+            return self._page(list(self.silences.values()))
+        if method == "DELETE":
+            del self.silences[rest[0]]
+            return True
+        given = wire.SilenceIn.model_validate_json(body)
+        made = wire.SilenceOut(
+            id=f"s{len(self.silences)}", matchers=given.matchers, starts_at=self._now(), ends_at=given.ends_at,
+            reason=given.reason, author=given.author, added_at=self._now(), state="active", hidden_count=1,
+        )  # fmt: skip
+        self.silences[made.id] = made
+        return made
+
+    def _receivers(self, method: str, rest: list[str], body: bytes) -> Any:
+        match method, rest:
+            case "GET", []:
+                return self._page(list(self.receivers.values()))
+            case "DELETE", [receiver]:
+                del self.receivers[receiver]
+                return True
+            case "POST", [receiver, "test"]:
+                is_down = "down" in self.receivers[receiver].url
+                result = "cannot connect: Connection refused" if is_down else "HTTP 200"
+                return wire.ReceiverTestOut(is_ok=not is_down, result=result, duration_ms=14)
+        given = wire.ReceiverIn.model_validate_json(body)
+        made = wire.ReceiverOut(
+            id=f"w{len(self.receivers)}", **given.model_dump(), origin="api", added_at=self._now(), due_count=0
+        )
+        self.receivers[made.id] = made
+        return made
+
+    # --- advice ---------------------------------------------------------------------------------------------------
+
+    def _advice(self, job: str, what: str, rest: list[str], body: bytes) -> Any:
+        cards = [self.card] if job == ADVISED else []
+        if what == "advice":
+            open_cards = [c for c in cards if c.state is not AdviceState.DISMISSED]
+            return JobAdviceOut(
+                job=job, job_id=job, as_of=self._now(), considered_count=10, cards=open_cards,
+                silences=list(examples.JOB_ADVICE.silences),
+            )  # fmt: skip
+        match rest:
+            case [_, "dismiss"]:
+                self._move(AdviceState.DISMISSED, DismissIn.model_validate_json(body).reason)
+            case [_, "accept"]:
+                self._move(AdviceState.ACCEPTED, "accepted; waiting for the engine to report it")
+            case [_, "apply"]:
+                self._move(AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings")
+            case _:
+                return Page[CardOut](items=cards, as_of=self._now())
+        return self.card
+
+    def _move(self, state: AdviceState, reason: str) -> None:
+        event = LifeEventOut(at=self._now(), state=state, reason=reason)
+        update = {"state": state, "state_reason": reason, "can_apply": False, "history": (*self.card.history, event)}
+        self.card = self.card.model_copy(update=update)
+
+    def verify(self) -> None:
+        """Five checkpoints have completed under the new settings."""
+        rows = tuple(
+            MeasuredOut(
+                metric=e.metric, unit=e.unit, predicted=e.predicted, measured=e.predicted.value + 3,
+                is_inside=True, checkpoint_count=5,
+            )
+            for e in self.card.recommendation.expected
+        )  # fmt: skip
+        self._move(AdviceState.VERIFIED, "1 of 1 predictions held over 5 checkpoints")
+        self.card = self.card.model_copy(update={"measured": rows, "measured_ids": (19, 20, 21, 22, 23)})
+
+
+def _rule_out(settings: RuleSettings) -> wire.AlertRuleOut:
+    rule = settings.rule
+    return wire.AlertRuleOut(
+        name=rule.name, meaning=rule.meaning, severity=rule.severity.value, subject=rule.subject.value,
+        is_enabled=settings.is_enabled, for_s=settings.for_s, keep_firing_for_s=settings.keep_firing_for_s,
+        thresholds=[
+            wire.ThresholdOut(
+                name=t.name, value=settings[t.name], default=t.default, least=t.least, most=t.most,
+                is_whole=t.is_whole, meaning=t.meaning,
+            )
+            for t in rule.thresholds
+        ],
+        version=settings.version, runbook_link="", open_count=0,
+    )  # fmt: skip

@@ -14,7 +14,7 @@ _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
 _HOUR_MS = 60 * _MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def duration(value_ms: float | None) -> str:
@@ -39,15 +39,14 @@ def duration(value_ms: float | None) -> str:
 
 
 def size(value_bytes: float | None) -> str:
-    """Bytes with a binary unit."""
+    """Bytes with a decimal unit, as the sentences of verdicts, advice and alerts write them."""
     if value_bytes is None:
         return MISSING
-    value = float(value_bytes)
-    for unit in _UNITS[:-1]:
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.3g} {_UNITS[-1]}"
+    for unit_bytes, unit in _SIZES:
+        # What would be rounded up to a thousand of the unit below is one of this.
+        if abs(value_bytes) >= 0.9995 * unit_bytes:
+            return f"{value_bytes / unit_bytes:.3g} {unit}"
+    return f"{value_bytes:.0f} B"
 
 
 def percent(ratio: float | None) -> str:

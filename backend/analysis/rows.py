@@ -22,12 +22,12 @@ def fare(case: Case) -> list[Evidence]:
         many = len(report.completed)
         text = f"median duration of {many} completed checkpoints"
         if many == 1:
-            text = "duration of the only completed checkpoint"
+            text = "duration of the only completed checkpoint looked at"
         rows.append(_row(text, "end_to_end_duration", report.duration_median_ms, "ms"))
     if report.failed:
         reasons = {c.header.failure_reason.value for c in report.failed if c.header.failure_reason is not None}
         many = report.judged_count
-        of = f"failed of the last {many} checkpoints" if many > 1 else "the only checkpoint so far failed"
+        of = f"failed of the last {many} checkpoints" if many > 1 else "the only checkpoint looked at failed"
         text = f"{of} ({', '.join(sorted(reasons)) or 'no reason'})"
         rows.append(_row(text, "failed", len(report.failed), "count"))
     if report.overdue is not None:

@@ -23,8 +23,9 @@ from collectors.flink.requests import Requests
 
 _EXCEPTIONS_MAX = 20
 _LOOK_PAUSE = timedelta(seconds=5)
-# The runtime's settings change while a job runs; Flink's only with a restart, which is noticed.
-_CONFIG_EVERY = {Engine.RUNTIME: timedelta(seconds=10), Engine.FLINK: timedelta(seconds=60)}
+# The runtime's settings change while a job runs, and whoever changed them waits for it to be seen; Flink's only with a
+# restart, which is noticed.
+_CONFIG_EVERY = {Engine.RUNTIME: timedelta(seconds=4), Engine.FLINK: timedelta(seconds=60)}
 # Flink answers from a cache for some seconds after a job's end (web.refresh-interval, 3 s by default).
 _SETTLED_AFTER = timedelta(seconds=10)
 _GIVEN_UP_AFTER = timedelta(seconds=60)

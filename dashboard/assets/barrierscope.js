@@ -170,9 +170,11 @@
 
     // --- clicks and keys that belong to no component ---------------------------------------------------------------
 
+    // A cell with a link of its own (alerts, advice) leads there, every other one to the row's job.
     function rowHref(node) {
         const row = node.closest("#fleet-grid .ag-row");
-        const link = row && row.querySelector("a.row-link");
+        const cell = node.closest(".ag-cell");
+        const link = row && ((cell && cell.querySelector("a[href]")) || row.querySelector("a.row-link"));
         return link ? link.getAttribute("href") : null;
     }
 
@@ -352,7 +354,7 @@
             return h("div", { className: "cell-mid" }, h("span", { className: "missing" }, "–"));
         }
         return h("div", { className: "cell-mid" },
-            h("span", { className: "badge tone-" + cell.tone, title: cell.hint },
+            h(cell.href ? "a" : "span", { className: "badge tone-" + cell.tone, title: cell.hint, href: cell.href, tabIndex: cell.href ? -1 : undefined },
                 h("span", { className: "icon icon-" + cell.icon, "aria-hidden": "true" }), h("span", null, cell.word)));
     };
 
@@ -362,7 +364,7 @@
             return h("div", { className: "cell-mid" }, h("span", { className: "missing", title: "not reported" }, "–"));
         }
         return h("div", { className: "cell-mid" },
-            h("span", { className: "chip", title: cell.hint },
+            h(cell.href ? "a" : "span", { className: "chip", title: cell.hint, href: cell.href, tabIndex: cell.href ? -1 : undefined },
                 h("span", { className: "swatch " + cell.swatch, "aria-hidden": "true" }), h("span", null, cell.word)));
     };
 

@@ -52,7 +52,7 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
             revision=revision,
             margin={"l": 64, "r": 56, "t": 30, "b": 44},
             showlegend=True,
-            xaxis=axis(theme, f"hour of the trigger ({where})", type="date"),
+            xaxis=axis(theme, f"hour of the trigger ({where})", type="date", range=_span(ordered, where)),
             yaxis=axis(
                 theme,
                 "end-to-end duration, completed",
@@ -61,12 +61,34 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
                 range=[0, longest_ms * 1.15],
             ),
             yaxis2=axis(
-                theme, "failed", overlaying="y", side="right", showgrid=False, range=[0, max(4, 3 * failed)], nticks=4
+                theme,
+                "failed",
+                overlaying="y",
+                side="right",
+                showgrid=False,
+                range=[0, max(4, 3 * failed)],
+                dtick=_whole_step(max(4, 3 * failed)),
             ),
             hovermode="closest",
         ),
     }
     return Chart(figure, _table(ordered), _summary(ordered), HEIGHT_PX)
+
+
+def _span(hours: Sequence[RollupHourOut], where: tzinfo) -> list[str]:
+    """From the first hour to the last, and half a day at least: one hour alone would fill the chart."""
+    first, last = hours[0].hour, hours[-1].hour
+    return [text.axis_instant(at, where) for at in (min(first, last - 11 * _HOUR) - _HOUR / 2, last + _HOUR)]
+
+
+def _whole_step(most: int) -> int:
+    """Between the ticks of a count: 1, 2 or 5 times a power of ten, so that there are at most six."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if most <= 6 * step:
+                return step
+        power *= 10
 
 
 def _line(hours: Sequence[RollupHourOut], name: str, color: str, dash: str, theme: Theme, where: tzinfo) -> Trace:

@@ -147,6 +147,7 @@ def _head(alert: AlertDetailOut) -> list[Component]:
     crumbs = html.Div([dcc.Link("Alerts", href=routes.alerts()), " / ", html.Span(alert.rule)], className="crumbs")
     tools: list[Component] = []
     if alert.job_id is not None:
+        tools.append(cards.link_button("Advice", routes.advice(alert.job_id), "bolt", hint="what would cure the job"))
         tools.append(
             cards.link_button("To the job", routes.job(alert.job_id), "right", hint="the job's page", is_icon_last=True)
         )

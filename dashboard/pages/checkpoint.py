@@ -445,8 +445,6 @@ def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
                         dcc.Link("Fleet", href=routes.fleet()),
                         " / ",
                         dcc.Link(found.job, href=routes.job(found.job_id)),
-                        " / ",
-                        dcc.Link("Advice on this job", href=routes.advice(found.job_id)),
                     ],
                     className="crumbs",
                 ),
@@ -468,6 +466,7 @@ def _head(found: CheckpointDetailOut, view: Look) -> list[Component]:
         ),
         html.Div(
             [
+                cards.link_button("Advice", routes.advice(found.job_id), "bolt", hint="what would cure its job"),
                 cards.link_button("Previous", link(found.previous_id), "left", hint="checkpoint before"),
                 cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
                 cards.link_button(

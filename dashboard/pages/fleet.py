@@ -28,24 +28,27 @@ def _right(field: str, name: str, width: int, hint: str) -> dict[str, object]:
     return _column(field, name, "BsText", width, type="rightAligned", headerTooltip=hint)
 
 
+# All of them fit a window of 1366 px; a wider one is shared by those that flex.
 _COLUMNS = [
-    _column("name", "Job", "BsJob", 200, flex=1, minWidth=170, filter="agTextColumnFilter"),
-    _column("health", "Checkpoints", "BsBadge", 118, headerTooltip="health of the job's checkpoints"),
-    _column("verdict", "What limits it", "BsBadge", 168, headerTooltip="the verdict's kind"),
-    _column("alerts", "Alerts", "BsBadge", 92, headerTooltip="alerts that fire now, silenced ones too"),
-    _right("age", "Last", 80, "age of the last completed checkpoint, in intervals"),
-    _right("success", "Success", 88, "completed of all finished checkpoints, 24 hours"),
-    _right("p50", "p50", 78, "median end-to-end duration, 24 hours"),
-    _right("p99", "p99", 78, "99th percentile of the end-to-end duration, 24 hours"),
-    _column("phase", "Mostly in", "BsChip", 112, headerTooltip="the phase that most of the duration is spent in"),
-    _column("mode", "Mode", "BsChip", 156),
-    _column("advice", "Advice", "BsChip", 96, headerTooltip="recommendations that wait for somebody"),
-    _column("pressure", "Pressure", "BsShare", 92, headerTooltip="backpressure of the most backpressured vertex, now"),
+    _column("name", "Job", "BsJob", 176, flex=3, minWidth=176, filter="agTextColumnFilter"),
+    _column("health", "Checkpoints", "BsBadge", 106, headerTooltip="health of the job's checkpoints"),
+    _column("verdict", "What limits it", "BsBadge", 154, flex=1, minWidth=154, headerTooltip="the verdict's kind"),
+    _column("alerts", "Alerts", "BsBadge", 68, headerTooltip="alerts that fire now, silenced ones too"),
+    _right("age", "Last", 70, "age of the last completed checkpoint, in intervals"),
+    _right("success", "Success", 78, "completed of all finished checkpoints, 24 hours"),
+    _right("p50", "p50", 70, "median end-to-end duration, 24 hours"),
+    _right("p99", "p99", 70, "99th percentile of the end-to-end duration, 24 hours"),
+    _column("phase", "Mostly in", "BsChip", 104, headerTooltip="the phase that most of the duration is spent in"),
+    _column("mode", "Mode", "BsChip", 154, flex=1, minWidth=154),
+    _column("advice", "Advice", "BsChip", 82, headerTooltip="recommendations that wait for somebody"),
+    _column("pressure", "Pressure", "BsShare", 82, headerTooltip="backpressure of the most backpressured vertex, now"),
     _column(
         "spark",
         "Durations",
         "BsSpark",
-        140,
+        92,
+        flex=1,
+        minWidth=92,
         sortable=False,
         cellDataType=False,
         headerTooltip="recent checkpoints; a cross is a failed one",
@@ -69,7 +72,7 @@ def layout() -> Component:
         columnDefs=_COLUMNS,
         rowData=[],
         getRowId="params.data.id",
-        defaultColDef={"sortable": True, "resizable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
+        defaultColDef={"sortable": True, "resizable": True, "minWidth": 60, "suppressHeaderMenuButton": True},
         dashGridOptions={
             "theme": cards.GRID_THEME,
             "rowHeight": _ROW_PX,
@@ -187,7 +190,7 @@ def row(job: JobOut) -> dict[str, object]:
         if job.mode is None
         else {"word": job.mode.replace("-", " "), "swatch": f"mode-{job.mode}", "hint": None},
         "advice": job.open_advice_count,
-        "advice_chip": _advice(job.open_advice_count),
+        "advice_chip": _advice(job),
         "pressure": job.backpressured_max_ratio,
         "pressure_text": text.percent(job.backpressured_max_ratio),
         "spark": [[p.duration_ms, p.status.value] for p in job.sparkline],
@@ -210,12 +213,15 @@ def _alerts_badge(job: JobOut) -> dict[str, str] | None:
     if not job.alerts_firing_count:
         return None
     tone = "bad" if job.alerts_severity == "critical" else "warn"
-    return _badge(str(job.alerts_firing_count), "bolt", tone, f"{job.alerts_firing_count} alerts fire")
+    badge = _badge(str(job.alerts_firing_count), "bolt", tone, f"{job.alerts_firing_count} alerts fire: look at them")
+    return badge | {"href": routes.alerts()}
 
 
-def _advice(count: int) -> dict[str, str]:
+def _advice(job: JobOut) -> dict[str, str]:
+    count = job.open_advice_count
     if count:
-        return {"word": f"{count} open", "swatch": "advice-open", "hint": "recommendations that wait for somebody"}
+        hint = "recommendations that wait for somebody: look at them"
+        return {"word": f"{count} open", "swatch": "advice-open", "hint": hint, "href": routes.advice(job.id)}
     return {"word": "none", "swatch": "advice-none", "hint": "nothing is advised"}
 
 

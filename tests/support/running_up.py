@@ -36,6 +36,7 @@ class Up:
     def __init__(self, folder: Path, *arguments: str, port: int | None = None, **environment: str) -> None:
         self.folder = folder
         self.port = port or free_port()
+        self.runtime_port = free_port()
         self.lines: list[str] = []
         self.refusals: list[str] = []
         """Why the latest answers were none, for the message of a failure."""
@@ -47,7 +48,7 @@ class Up:
             "--port",
             str(self.port),
             "--runtime-port",
-            str(free_port()),
+            str(self.runtime_port),
             "--data-dir",
             str(folder),
             "--no-spark-demo",

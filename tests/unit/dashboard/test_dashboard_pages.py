@@ -327,7 +327,7 @@ async def test_the_list_shows_health_with_its_reason_and_what_a_poll_costs(ui):
     shown = texts(answer["targets-list"]["children"])
 
     assert "connection refused (10.9.8.7:8081); 14 attempts in a row" in shown
-    assert "7.4 requests, 20.8 KiB, 38 ms" in shown
+    assert "7.4 requests, 21.3 kB, 38 ms" in shown
 
 
 async def test_a_target_is_paused_and_removed(ui):

@@ -25,9 +25,13 @@ def test_a_duration_is_written_with_the_unit_that_fits(value_ms, shown):
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(None, "–"), (0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (4_812_000, "4.59 MiB")]
-)
-def test_a_size_is_written_in_binary_units(value, shown):
+    ("value", "shown"),
+    [
+        (None, "–"), (0, "0 B"), (999, "999 B"), (1_000, "1 kB"), (999_499, "999 kB"), (999_500, "1 MB"),
+        (3_172_554, "3.17 MB"), (2.5e15, "2.5 PB"), (-4_812_000, "-4.81 MB"),
+    ],
+)  # fmt: skip
+def test_a_size_is_written_in_decimal_units_as_the_sentences_write_it(value, shown):
     assert text.size(value) == shown
 
 

@@ -82,6 +82,37 @@
         });
     }, 250);
 
+    // --- the next tick waits for the answers to the last one ---------------------------------------------------------
+
+    // Asked anew before it has its answer, a part of the page begins anew, and what waits for it (the checkpoint in
+    // progress for its job) never begins: on a slow machine it would stay empty. What a person asked for holds nothing up.
+    let isPausedNow = false;
+    let awaited = 0;
+    let isHeld = false;
+
+    function hold() {
+        const isHeldNow = isPausedNow || awaited > 0;
+        if (isHeldNow !== isHeld && window.dash_clientside.set_props) {
+            isHeld = isHeldNow;
+            window.dash_clientside.set_props("tick", { disabled: isHeldNow });
+        }
+    }
+
+    const ask = window.fetch;
+    window.fetch = function (address, options) {
+        const body = options && typeof options.body === "string" ? options.body : "";
+        const changed = /"changedPropIds":\[[^\]]*\]/.exec(body);
+        if (!changed || changed[0].includes("n_clicks")) {
+            return ask.apply(this, arguments);
+        }
+        awaited += 1;
+        hold();
+        return ask.apply(this, arguments).finally(function () {
+            awaited -= 1;
+            hold();
+        });
+    };
+
     // --- what a refresh replaces keeps the focus, and what was opened stays open ------------------------------------
 
     // A live panel is drawn anew with every answer: its elements are others, with the same names.
@@ -242,8 +273,10 @@
                 return clicks ? !now : NO();
             },
             paused: function (isPaused) {
+                isPausedNow = Boolean(isPaused);
+                isHeld = isPausedNow || awaited > 0;
                 return [
-                    Boolean(isPaused), Boolean(isPaused), "icon icon-" + (isPaused ? "play" : "pause"),
+                    isHeld, isPausedNow, "icon icon-" + (isPaused ? "play" : "pause"),
                     isPaused ? "Resume" : "Pause", isPaused ? "paused" : "live",
                     isPaused ? "live-word is-paused" : "live-word",
                 ];

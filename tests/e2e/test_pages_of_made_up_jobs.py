@@ -134,6 +134,18 @@ def test_the_table_behind_the_phases_leaves_missing_missing(browser, site):
         assert watch.found == []
 
 
+def test_answers_that_take_longer_than_a_tick_still_fill_every_part_of_the_page(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.add_init_script(
+            """const fetched = window.fetch;
+            window.fetch = (...args) => new Promise(resolve => setTimeout(() => resolve(fetched(...args)), 2300));"""
+        )
+        page.goto("/ui/jobs/jE")
+        page.wait_for_selector("#job-progress-head .progress-title")
+        expect(page.locator("#job-recent")).to_contain_text("expired")
+        assert watch.found == []
+
+
 def test_a_pause_stops_the_asking(browser, site, fake):
     with opened(browser, site) as (page, _watch):
         page.goto("/ui/")

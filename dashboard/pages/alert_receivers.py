@@ -22,6 +22,9 @@ from dashboard.components.attributes import attrs
 from dashboard.live import guarded
 
 _KINDS = {"webhook": "Webhook", "alertmanager": "Alertmanager"}
+_ADDRESS_HINT = (
+    "the address; of a webhook whose address is a secret, where it is found: env:BARRIERSCOPE_SECRET_NAME or file:NAME"
+)
 _CREDENTIAL_HINT = (
     "where the bearer token is found, never the token: env:BARRIERSCOPE_SECRET_NAME,"
     " or file:NAME in the folder of secrets"
@@ -56,11 +59,12 @@ def _form() -> Component:
                 "Address",
                 dcc.Input(
                     id="receiver-url",
-                    type="url",
+                    type="text",
                     placeholder="https://pager.example/hook",
                     maxLength=2000,
                     autoComplete="off",
                 ),
+                hint=_ADDRESS_HINT,
             ),
             _field("Kind", kind),
             _field("Name", dcc.Input(id="receiver-name", type="text", maxLength=100, autoComplete="off")),

@@ -108,6 +108,7 @@ def test_a_timer_registered_twice_fires_once() -> None:
     kept.timers.register(20, 1)
     assert not kept.timers.is_due(19)
     assert [kept.timers.pop() for _ in range(3)] == [(20, 1), (20, 3), (50, 3)]
+    assert (len(kept.timers), kept.timers.is_due(1_000)) == (0, False)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4, 7])

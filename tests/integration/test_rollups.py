@@ -21,6 +21,9 @@ from backend.store.rollups import cover, hours_of, totals_of
 from tests.support.databases import Databases
 from tests.support.many_checkpoints import fill, insert, row
 from tests.support.observations import SteppingClock
+from tests.support.recorded_spark import FAILING, push, recorded
+from tests.support.recorded_spark import NOW as RECORDED_BY
+from tests.support.serving import api_over, asking
 
 SEED = 20261121
 FIRST = datetime(2026, 11, 20, 3, 17, tzinfo=UTC)
@@ -80,7 +83,7 @@ def _contents(url):
     return {table: _rows(url, f"SELECT t::text FROM {table} t ORDER BY 1") for table in _TABLES}
 
 
-def _exact_counts(url):
+def _exact_counts(url, until=NOW):
     return _rows(
         url,
         "SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count(*),"
@@ -88,11 +91,11 @@ def _exact_counts(url):
         " max(triggered_at + LEAST(end_to_end_duration_ms, 1000000000000) * interval '1 ms')"
         " FILTER (WHERE status = 'completed')"
         " FROM checkpoints WHERE kind = 'checkpoint' AND triggered_at < %s GROUP BY 1, 2 ORDER BY 1, 2",
-        hour_of(NOW),
+        hour_of(until),
     )
 
 
-def _exact_measures(url, measure):
+def _exact_measures(url, measure, until=NOW):
     return _rows(
         url,
         f"SELECT job_id, date_trunc('hour', triggered_at, 'UTC') AS hour, count({measure}), min({measure}),"
@@ -100,7 +103,7 @@ def _exact_measures(url, measure):
         f" percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY {measure}), array_agg({measure})"
         " FROM checkpoints WHERE kind = 'checkpoint' AND status = 'completed' AND triggered_at < %s"
         f" GROUP BY 1, 2 HAVING count({measure}) > 0 ORDER BY 1, 2",
-        hour_of(NOW),
+        hour_of(until),
     )
 
 
@@ -114,38 +117,68 @@ def test_buckets_in_spark_are_those_of_the_definition(spark_session):
     assert [(r["v"], r["bucket"]) for r in got] == [(v, log_buckets.bucket_of(v)) for v in values]
 
 
-def test_every_rollup_equals_what_postgres_says_of_the_same_rows(rolled_up):
+def _assert_exact(url, until=NOW):
+    """Every rollup is what PostgreSQL says of the same rows; returns how many hours each measure has."""
     counts = _rows(
-        rolled_up,
+        url,
         "SELECT job_id, hour, triggered_count, completed_count, failed_count, last_completed_at FROM rollups"
         " ORDER BY 1, 2",
     )
-    assert counts == _exact_counts(rolled_up), f"seed {SEED}"
-    assert len(counts) > 45
+    assert counts == _exact_counts(url, until) != [], f"seed {SEED}"
     reasons = _rows(
-        rolled_up,
+        url,
         "SELECT job_id, date_trunc('hour', triggered_at, 'UTC'), coalesce(failure_reason, 'unknown'), count(*)"
         " FROM checkpoints WHERE kind = 'checkpoint' AND status = 'failed' AND triggered_at < %s"
         " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
-        hour_of(NOW),
+        hour_of(until),
     )
     kept = (
         "SELECT job_id, hour, r.key, r.value::int8 FROM rollups, jsonb_each_text(failed_by_reason) r ORDER BY 1, 2, 3"
     )
-    assert _rows(rolled_up, kept) == reasons, f"seed {SEED}"
+    assert _rows(url, kept) == reasons != [], f"seed {SEED}"
+    hours = {}
     for measure in Measure:
         kept = _rows(
-            rolled_up,
+            url,
             "SELECT job_id, hour, present_count, minimum, maximum, total, ARRAY[p50, p95, p99], bucket_index,"
             " bucket_count FROM rollup_measures WHERE measure = %s ORDER BY 1, 2",
             measure.value,
         )
-        exact = _exact_measures(rolled_up, measure)
+        exact = _exact_measures(url, measure, until)
         # To the last bit, quantiles too.
         assert [k[:7] for k in kept] == [e[:7] for e in exact], f"{measure}, seed {SEED}"
         buckets = [log_buckets.count(v for v in e[7] if v is not None) for e in exact]
         assert [dict(zip(k[7], k[8], strict=True)) for k in kept] == buckets, f"{measure}, seed {SEED}"
-        assert len(kept) > (5 if measure is Measure.PROCESSED else 45)
+        hours[measure] = len(kept)
+    return hours
+
+
+def test_every_rollup_equals_what_postgres_says_of_the_same_rows(rolled_up):
+    hours = _assert_exact(rolled_up)
+
+    assert _rows(rolled_up, "SELECT count(*) > 45 FROM rollups") == [(True,)]
+    assert all(number > (5 if measure is Measure.PROCESSED else 45) for measure, number in hours.items())
+
+
+def test_rollups_of_micro_batches_equal_postgres_too_and_have_no_measure_that_spark_lacks(databases, spark_session):
+    with databases.migrated() as url:
+        asyncio.run(_push(url, ["b_windowed_hdfs", "d_behind_rate_micro_batch", "a_stateless_rate", FAILING]))
+        done = RollupRun(url, _no_spark, SteppingClock(RECORDED_BY), started=spark_session).do()
+        hours = _assert_exact(url, RECORDED_BY)
+
+    assert done.hours_done >= 1
+    assert {m for m, number in hours.items() if number} == {Measure.DURATION, Measure.FULL_STATE_SIZE}
+
+
+async def _push(url, names):
+    engine = create_store_engine(url)
+    try:
+        async with asking(api_over(engine, SteppingClock(RECORDED_BY))) as client:
+            for name in names:
+                body = push(recorded(name), deployment=name)
+                assert (await client.post("/api/v1/ingest/spark", json=body)).status_code == 200
+    finally:
+        await engine.dispose()
 
 
 def test_running_it_twice_changes_nothing_and_starts_no_spark(rolled_up):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -28,6 +29,7 @@ TRIGGER_MS = 5_000
 _ROWS_PER_BATCH = 1_000
 _KEYS = 200
 _LOOK_S = 0.5
+_END_S = 5.0
 _SETTINGS = {
     "spark.master": "local[1]",
     # Spark refuses less than 450 MiB.
@@ -73,7 +75,7 @@ def run(
 
 def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event, on_started: Callable[[], None]) -> None:
     with _session(folder) as session:
-        listener = BarrierscopeListener(api_url, token, deployment=DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
+        listener = _Listener(api_url, token, deployment=DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
         session.streams.addListener(listener)
         query = _start(session, folder)
         _log.info("the demo query runs as %s", query.runId)
@@ -85,9 +87,21 @@ def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event, o
                 raise RuntimeError(f"the demo query ended: {_line(query.exception())}")
         finally:
             query.stop()
-            # Its end is told a moment after it ended.
-            time.sleep(_LOOK_S)
+            # Its end is told a moment after it ended; untold, the query would look like one that was killed.
+            listener.ended.wait(_END_S)
             listener.close()
+
+
+class _Listener(BarrierscopeListener):
+    """The listener, which also knows when the end of the query has been told to it."""
+
+    def __init__(self, url: str, token: str | None, **given: Any) -> None:
+        super().__init__(url, token, **given)
+        self.ended = threading.Event()
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
+        super().onQueryTerminated(event)
+        self.ended.set()
 
 
 def _line(error: BaseException | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from backend.contracts.spark import SparkPushIn
+from collectors.spark import demo
 from collectors.spark.listener import BarrierscopeListener
 from tests.support.waiting import until
 
@@ -86,3 +88,67 @@ def test_each_batch_and_the_failure_are_told_and_a_dead_endpoint_disturbs_nothin
     # Started, each batch and the end: all of it was lost there, and counted once the driver gave up.
     assert (unheard.sent_count, unheard.dropped_count) == (0, _GOOD_BATCHES + 2)
     assert (heard.sent_count, heard.dropped_count) == (_GOOD_BATCHES + 2, 0)
+
+
+def test_the_demo_query_tells_of_its_batches_and_goes_on_after_a_restart(spark_session, place, tmp_path, monkeypatch):
+    url, got = place
+
+    @contextmanager
+    def shared(_folder):
+        yield spark_session
+
+    monkeypatch.setattr(demo, "_session", shared)
+    monkeypatch.setattr(demo, "TRIGGER_MS", 100)
+    monkeypatch.setattr(demo, "_LOOK_S", 0.1)
+
+    def run():
+        """One life of the demo, stopped once it told of two batches; what it told."""
+        got.clear()
+        stop, started = threading.Event(), []
+        watcher = threading.Thread(target=_stop_after, args=(got, b'"progress"', 2, stop))
+        watcher.start()
+        demo.run(api_url=url, token=None, folder=tmp_path, stop=stop, on_started=lambda: started.append(1))
+        watcher.join()
+        assert started == [1]
+        pushes = [SparkPushIn.model_validate_json(body) for body in got]
+        assert {(p.deployment, p.trigger_interval_ms) for p in pushes} == {("demo-spark", 100)}
+        events = [e for p in pushes for e in p.events if e.event != "alive"]
+        assert (events[0].event, events[0].name, events[-1].event) == ("started", demo.NAME, "terminated")
+        assert events[-1].exception is None
+        return [e.progress for e in events if e.event == "progress"]
+
+    first, second = run(), run()
+
+    assert [p.batch_id for p in first] == list(range(len(first)))
+    # The same query in a new run: no batch is done again, and none is left out.
+    assert [p.batch_id for p in second] == list(range(len(first), len(first) + len(second)))
+    assert {p.id for p in second} == {p.id for p in first}
+    assert {p.run_id for p in second}.isdisjoint(p.run_id for p in first)
+    for batch in (*first, *second):
+        assert (batch.num_input_rows, batch.name) == (1_000, demo.NAME)
+        assert batch.state_operators[0].num_rows_total > 0
+
+
+def test_a_demo_that_cannot_go_on_says_why_in_one_line(spark_session, place, tmp_path, monkeypatch):
+    @contextmanager
+    def broken(_folder):
+        spark_session.sql("SELECT no_such_column")
+        yield spark_session
+
+    monkeypatch.setattr(demo, "_session", broken)
+    given = {"api_url": place[0], "token": None, "folder": tmp_path, "on_started": lambda: None}
+
+    with pytest.raises(RuntimeError, match="no_such_column") as error:
+        demo.run(**given, stop=threading.Event())
+    assert "\n" not in str(error.value)
+    # Where it was asked to stop while it started, nothing is wrong.
+    stop = threading.Event()
+    stop.set()
+    demo.run(**given, stop=stop)
+
+
+def _stop_after(got, word, count, stop):
+    try:
+        until(lambda: sum(body.count(word) for body in list(got)) >= 2 * count, f"{count} batches")
+    finally:
+        stop.set()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -108,9 +109,13 @@ class ApiClient:
         """A job's hours of the last 7 days."""
         return await self._get(f"jobs/{_quote(job)}/rollups?limit={_LIST_LIMIT}", api.Page[RollupHourOut])
 
-    async def backpressure(self, job: str) -> BackpressureOut:
-        """The latest reading of each vertex."""
-        return await self._get(f"jobs/{_quote(job)}/backpressure", BackpressureOut)
+    async def backpressure(
+        self, job: str, since: datetime | None = None, until: datetime | None = None
+    ) -> BackpressureOut:
+        """The latest reading of each vertex; with a range, the readings along it as well."""
+        ends = (("from", since), ("to", until))
+        query = "&".join(f"{name}={_quote(at.isoformat())}" for name, at in ends if at is not None)
+        return await self._get(f"jobs/{_quote(job)}/backpressure{'?' + query if query else ''}", BackpressureOut)
 
     async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:
         """One checkpoint down to its subtasks."""

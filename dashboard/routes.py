@@ -13,7 +13,7 @@ BASE = "/ui/"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a checkpoint page is opened, sorted and pointed at."""
+    """What of a page is opened, sorted, pointed at or looked at."""
 
     opened: tuple[str, ...] | None = None
     """Vertex ids whose subtasks are shown; None is the page's choice, the vertex that the verdict names."""
@@ -22,6 +22,9 @@ class Selection:
     """Position of the scrubber."""
     picked: str | None = None
     """``vertex id:subtask`` that is looked at."""
+    since_ms: int | None = None
+    """Of a job page: the range of its timeline, in epoch milliseconds, both ends included; None is an open end."""
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def parse(pathname: str | None, search: str | None = None) -> Route:
         case ["runbooks", rule]:
             return Route("runbook", rule=rule)
         case ["jobs", job]:
-            return Route("job", job=job)
+            return Route("job", job=job, selection=_selection(search))
         case ["jobs", job, "advice"]:
             return Route("advice", job=job)
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
@@ -74,12 +77,18 @@ def _selection(search: str | None) -> Selection:
     def first(key: str) -> str | None:
         return query.get(key, [None])[0]
 
-    sort, at = first("sort"), first("t")
+    def number(key: str, digits_max: int) -> int | None:
+        value = first(key)
+        return int(value) if value and value.isascii() and value.isdecimal() and len(value) <= digits_max else None
+
+    sort = first("sort")
     return Selection(
         opened=tuple(v for v in query["open"] if v) if "open" in query else None,
         sort=sort if sort in SORTS else "topology",
-        at_ms=int(at) if at and at.isascii() and at.isdecimal() and len(at) < 12 else None,
+        at_ms=number("t", 11),
         picked=first("pick") or None,
+        since_ms=number("from", 13),
+        until_ms=number("to", 13),
     )
 
 
@@ -134,6 +143,8 @@ def query(selection: Selection) -> str:
         pairs.append(("t", str(selection.at_ms)))
     if selection.picked:
         pairs.append(("pick", selection.picked))
+    ends = (("from", selection.since_ms), ("to", selection.until_ms))
+    pairs += [(name, str(value)) for name, value in ends if value is not None]
     return "?" + urlencode(pairs) if pairs else ""
 
 

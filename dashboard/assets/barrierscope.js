@@ -184,6 +184,15 @@
         }
     }, true);
 
+    // A figure's buttons show on hover alone, inside a drawing that readers skip: the Tab key passes them by. Dash's
+    // list has the Tab key stop at a helper that readers do not see, and not at its button: turned round.
+    function orderTabs(added) {
+        if (added.nodeType !== Node.ELEMENT_NODE) { return; }
+        const all = function (names) { return [...(added.matches(names) ? [added] : []), ...added.querySelectorAll(names)]; };
+        all(".modebar-btn, .dash-dropdown-focus-target").forEach(function (node) { node.tabIndex = -1; });
+        all("button.dash-dropdown").forEach(function (node) { node.tabIndex = 0; });
+    }
+
     function reopen(added) {
         if (openedDetails.size === 0 || added.nodeType !== Node.ELEMENT_NODE) {
             return;
@@ -195,7 +204,7 @@
     }
 
     new MutationObserver(function (changes) {
-        changes.forEach((change) => change.addedNodes.forEach(reopen));
+        changes.forEach((change) => change.addedNodes.forEach(function (added) { reopen(added); orderTabs(added); }));
         refocus();
     }).observe(document.documentElement, {childList: true, subtree: true});
 
@@ -240,7 +249,75 @@
             event.stopPropagation();
             document.getElementById(event.key === "ArrowLeft" ? "front-back" : "front-next").click();
         }
+        if (event.key === " " && event.target.closest("#front-slider")) {
+            event.preventDefault();
+            document.getElementById("front-play").click();
+        }
     }, true);
+
+    // --- the range of the timeline ---------------------------------------------------------------------------------
+
+    const PLACES = 200;
+
+    function rangePlaces(range, span) {
+        const place = function (value, otherwise) {
+            if (value === null || value === undefined || !span || span[1] <= span[0]) { return otherwise; }
+            return Math.min(PLACES, Math.max(0, Math.round(PLACES * (value - span[0]) / (span[1] - span[0]))));
+        };
+        return range ? [place(range.since, 0), place(range.until, PLACES)] : [0, PLACES];
+    }
+
+    // --- playing the barrier front ---------------------------------------------------------------------------------
+
+    // A frame is asked for when the one before is drawn: a slow server plays fewer of them, not later ones.
+    const FIT_MS = 6000, FRAME_MS = 100, PATIENCE_MS = 2000, REDUCED_MS = 1000;
+    let show = null;
+
+    function begin(value, max, speed, steps) {
+        const from = value === null || value === undefined || value >= max ? 0 : value;
+        end();
+        show = {
+            path: window.location.pathname, from: from, max: max, began: Date.now(), asked: 0, sent: null, isDrawn: true,
+            speed: speed > 0 ? speed : max / FIT_MS, steps: steps || [],
+            // Who wants no motion gets still pictures: the next event, once a second.
+            isStill: window.matchMedia("(prefers-reduced-motion: reduce)").matches,
+        };
+        show.timer = window.setInterval(frame, FRAME_MS);
+    }
+
+    function end() {
+        if (show) {
+            window.clearInterval(show.timer);
+            show = null;
+        }
+    }
+
+    function stillAt(now) {
+        if (now - show.asked < REDUCED_MS) { return null; }
+        const at = show.sent === null ? show.from : show.sent;
+        const next = show.steps.find(function (s) { return s > at + 0.5; });
+        return next === undefined ? show.max : next;
+    }
+
+    function frame() {
+        const now = Date.now();
+        if (window.location.pathname !== show.path || !document.getElementById("front-slider")) {
+            end();
+            return;
+        }
+        if (!show.isDrawn && now - show.asked < PATIENCE_MS) { return; }
+        const at = show.isStill ? stillAt(now) : show.from + (now - show.began) * show.speed;
+        if (at === null) { return; }
+        const isOver = at >= show.max;
+        show.asked = now;
+        show.isDrawn = false;
+        show.sent = Math.round(Math.min(at, show.max));
+        window.dash_clientside.set_props("front-slider", { value: show.sent });
+        if (isOver) {
+            end();
+            window.dash_clientside.set_props("front-playing", { data: false });
+        }
+    }
 
     // --- callbacks -------------------------------------------------------------------------------------------------
 
@@ -294,7 +371,11 @@
                 const isOpen = Boolean(clicks && clicks % 2);
                 const figure = { display: isOpen ? "none" : "block" };
                 if (!isOpen) {
-                    window.setTimeout(function () { window.dispatchEvent(new Event("resize")); }, 50);
+                    // A figure that was hidden has no size; one that only got other data has.
+                    const by = String(window.dash_clientside.callback_context.triggered_id || "");
+                    if (by.endsWith("-toggle")) {
+                        window.setTimeout(function () { window.dispatchEvent(new Event("resize")); }, 50);
+                    }
                     return [NO(), NO(), { display: "none" }, figure, "false"];
                 }
                 const columns = (data && data.columns) || [];
@@ -328,6 +409,10 @@
                 // While dragging, only the newest position is asked for, some ten times a second. At the right
                 // end it follows what is still in progress.
                 scrubValue = value >= max ? null : value;
+                if (show && value !== show.sent) {
+                    // Somebody moved it: it goes on from there.
+                    Object.assign(show, { from: value, began: Date.now(), sent: value });
+                }
                 if (scrubTimer === null && value !== undefined && value !== null) {
                     scrubTimer = window.setTimeout(function () {
                         scrubTimer = null;
@@ -339,6 +424,17 @@
                         scrubSent = sent;
                     }, 90);
                 }
+                return NO();
+            },
+            pressPlay: function (clicks, isPlaying) {
+                return clicks ? !isPlaying : NO();
+            },
+            play: function (isPlaying, speed, value, max, steps) {
+                if (isPlaying) { begin(value, max, Number(speed), steps); } else { end(); }
+                return ["icon icon-" + (isPlaying ? "pause" : "play"), isPlaying ? "Stop" : "Play", String(Boolean(isPlaying))];
+            },
+            played: function () {
+                if (show) { show.isDrawn = true; }
                 return NO();
             },
             step: function (back, next, steps, now) {
@@ -353,6 +449,42 @@
                 }
                 const earlier = steps.filter(function (s) { return s < at - 0.05; });
                 return earlier.length ? earlier[earlier.length - 1] : NO();
+            },
+            brush: function (selected, now) {
+                if (!selected) {
+                    return now ? null : NO();
+                }
+                const times = (selected.points || []).map(function (p) { return p.customdata && p.customdata[2]; })
+                    .filter(function (t) { return typeof t === "number"; });
+                return times.length ? { since: Math.min.apply(null, times), until: Math.max.apply(null, times) } : NO();
+            },
+            moveRange: function (ends, now, span) {
+                const placed = rangePlaces(now, span);
+                if (!ends || !span || (ends[0] === placed[0] && ends[1] === placed[1])) {
+                    return NO();  // The slider was moved by the page.
+                }
+                // An end that nobody moved keeps its instant; one at the edge follows what comes.
+                const at = function (i, key, edge) {
+                    if (ends[i] === edge) { return null; }
+                    const isKept = now && now[key] !== null && ends[i] === placed[i];
+                    return isKept ? now[key] : Math.round(span[0] + (span[1] - span[0]) * ends[i] / PLACES);
+                };
+                const range = { since: at(0, "since", 0), until: at(1, "until", PLACES) };
+                return range.since === null && range.until === null ? null : range;
+            },
+            clearRange: function (clicks) {
+                return clicks ? null : NO();
+            },
+            placeRange: function (range, span) {
+                window.dash_clientside.set_props("job-range-slider", { value: rangePlaces(range, span) });
+                const query = new URLSearchParams(window.location.search);
+                [["from", "since"], ["to", "until"]].forEach(function (names) {
+                    const value = range && range[names[1]];
+                    if (typeof value === "number") { query.set(names[0], String(value)); } else { query.delete(names[0]); }
+                });
+                const text = query.toString();
+                window.history.replaceState(window.history.state, "", window.location.pathname + (text ? "?" + text : ""));
+                return !range;
             },
             permalink: function (opened, sort, at, picked) {
                 const query = new URLSearchParams();

@@ -27,7 +27,9 @@ CHARTS = (
 GRID_THEME = {"function": "themeQuartz.withPart(colorSchemeVariable)"}
 
 
-def card(title: str, children: Children, *, tools: Sequence[Component] = (), hint: str | None = None) -> html.Section:
+def card(
+    title: str, children: Children, *, tools: Sequence[Component] = (), hint: str | Component | None = None
+) -> html.Section:
     """A section with a head; ``hint`` is the small text after the title."""
     head = html.Div(
         [
@@ -125,8 +127,8 @@ _GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "responsive": True,
     "displayModeBar": "hover",
-    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
-    # The dialogue would offer to send the figure to a stranger's server.
+    # The last would offer to send the figure to a stranger's server.
+    "modeBarButtonsToRemove": ["lasso2d", "autoScale2d", "sendChartToCloud"],
     "showLink": False,
     "plotlyServerURL": "",
 }
@@ -136,7 +138,7 @@ def chart(
     name: str,
     title: str,
     *,
-    hint: str | None = None,
+    hint: str | Component | None = None,
     tools: Sequence[Component] = (),
     before: Component | None = None,
     after: Component | None = None,

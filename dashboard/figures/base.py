@@ -63,11 +63,22 @@ def layout(theme: Theme, *, height_px: int, revision: str, **more: object) -> di
             "align": "left",
         },
         "legend": {**LEGEND, "font": {"size": 11, "color": theme.muted}},
+        "modebar": modebar(theme, removed=("select2d",)),
         "uirevision": revision,
         "showlegend": False,
         "dragmode": "zoom",
     }
     return base | more
+
+
+def modebar(theme: Theme, *, removed: Sequence[str] = ()) -> dict[str, object]:
+    """The buttons that show over a figure, in the page's colours."""
+    return {
+        "bgcolor": "rgba(0,0,0,0)",
+        "color": theme.muted,
+        "activecolor": theme.text,
+        "remove": list(removed),
+    }
 
 
 def axis(theme: Theme, title: str | None = None, **more: object) -> dict[str, object]:

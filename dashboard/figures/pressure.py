@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.contracts.backpressure import BackpressureOut, VertexPressureOut
+from backend.contracts.backpressure import BackpressureOut, PressurePointOut, VertexPressureOut
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout
 from dashboard.palette import IN_TRANSIT, Theme
@@ -26,6 +26,14 @@ _COLUMNS = (
     "records in (count)",
     "records/s",
     "observed at (UTC)",
+)
+_SERIES_COLUMNS = (
+    "vertex",
+    "observed at (UTC)",
+    "busy (ratio)",
+    "backpressured (ratio)",
+    "idle (ratio)",
+    "queued (bytes)",
 )
 
 
@@ -66,6 +74,33 @@ def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
     return Chart(figure, _table(vertices), _summary(vertices), height_px)
 
 
+def along(reading: BackpressureOut, *, theme: Theme) -> Chart:
+    """The same bars as means over the readings of the range that was asked for; the table has every reading."""
+    means = [_mean_of(v, [p for p in reading.series if p.vertex_id == v.vertex_id]) for v in reading.vertices]
+    if not reading.series or not means:
+        return empty(theme, "No backpressure reading of that time is kept.")
+    chart = backpressure(reading.model_copy(update={"vertices": means}), theme=theme)
+    names = {v.vertex_id: v.vertex for v in reading.vertices}
+    rows = tuple(
+        (
+            names.get(p.vertex_id, p.vertex_id), p.at.isoformat(), _round(p.busy_ratio),
+            _round(p.backpressured_ratio), _round(p.idle_ratio), p.queued_bytes,
+        )
+        for p in reading.series
+    )  # fmt: skip
+    summary = f"Mean over the readings of the range. {chart.summary}"
+    return Chart(chart.figure, Table(_SERIES_COLUMNS, rows), summary, chart.height_px)
+
+
+def _mean_of(vertex: VertexPressureOut, points: Sequence[PressurePointOut]) -> VertexPressureOut:
+    means = {
+        "busy_ratio": [mean([p.busy_ratio for p in points])],
+        "backpressured_ratio": [mean([p.backpressured_ratio for p in points])],
+        "idle_ratio": [mean([p.idle_ratio for p in points])],
+    }
+    return vertex.model_copy(update=means)
+
+
 def mean(values: Sequence[float | None]) -> float | None:
     """The mean of those that reported, or None."""
     there = [v for v in values if v is not None]
@@ -99,7 +134,7 @@ def _part(
         "marker": marker,
         "hovertext": [
             f"<b>{text.plain(v.vertex)}</b><br>{word} {text.percent(value)}"
-            f" (measured, mean of {len(v.busy_ratio)} subtasks)"
+            f" (measured, mean{f' of {len(v.busy_ratio)} subtasks' if len(v.busy_ratio) > 1 else ''})"
             for v, value in zip(vertices, values, strict=True)
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",

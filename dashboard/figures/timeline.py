@@ -2,7 +2,8 @@
 
 x is the trigger time in the viewer's zone, y the end-to-end duration. Circle completed, square savepoint, cross failed,
 hollow in progress; the fill is the mode, the size the persisted in-flight bytes. A dashed line stands at the timeout, a
-dotted one at the interval, vertical rules at restarts and changes of settings.
+dotted one at the interval, vertical rules at restarts and changes of settings. Dragging across the chart chooses a
+range: it is shaded, and marks outside it fade.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from datetime import datetime, tzinfo
 from backend.contracts.api import CheckpointOut, JobEventOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from dashboard import text
-from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout, note, ticks_ms
+from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout, modebar, note, ticks_ms
 from dashboard.palette import ALIGNED, STATUS_WORDS, UNALIGNED, Theme
+from dashboard.span import Span, epoch_ms
 
 HEIGHT_PX = 380
 _COLUMNS = (
@@ -49,6 +51,10 @@ _EVENT_WORDS = {
 }
 
 
+_WHOLE = Span()
+_FADED = 0.22
+
+
 def timeline(
     checkpoints: Sequence[CheckpointOut],
     events: Sequence[JobEventOut],
@@ -60,17 +66,21 @@ def timeline(
     now: datetime,
     is_log: bool = False,
     revision: str = "",
+    span: Span = _WHOLE,
 ) -> Chart:
     """The chart of a job's checkpoints, newest first as the API lists them.
 
-    ``customdata`` of a mark is ``[run id, checkpoint id]``. One in progress stands at the time it has taken so far.
+    ``customdata`` of a mark is ``[run id, checkpoint id, trigger time in epoch ms]``. One in progress stands at the
+    time it has taken so far.
     """
     if not checkpoints:
         return empty(theme, "No checkpoint has been seen yet.", height_px=HEIGHT_PX)
     groups: dict[tuple[str, str], list[CheckpointOut]] = {}
     for checkpoint in checkpoints:
         groups.setdefault((_shape(checkpoint), _mode(checkpoint)), []).append(checkpoint)
-    traces = [_marks(members, shape, mode, theme, where, now) for (shape, mode), members in sorted(groups.items())]
+    traces = [
+        _marks(members, shape, mode, theme, where, now, span) for (shape, mode), members in sorted(groups.items())
+    ]
     lines = _lines(timeout_ms, interval_ms, theme)
     since = min(c.triggered_at for c in checkpoints)
     rules, labels = _rules([e for e in events if e.at >= since], theme, where)
@@ -87,9 +97,17 @@ def timeline(
             margin={"l": 64, "r": 16, "t": 18, "b": 44},
             xaxis=axis(theme, f"triggered at ({where})", type="date"),
             yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
-            shapes=[*lines[0], *rules],
+            shapes=[*_band(checkpoints, span, theme, where), *lines[0], *rules],
             annotations=[*(lines[1] if not is_log else []), *labels],
             hovermode="closest",
+            dragmode="select",
+            # Back to choosing a range after zooming.
+            modebar=modebar(theme),
+            selectdirection="h",
+            # What is chosen is drawn as a band: Plotly's own box would stay behind when the ends are moved.
+            selections=[],
+            selectionrevision=f"{revision}{span}",
+            newselection={"line": {"color": theme.text, "width": 1, "dash": "dot"}},
         ),
     }
     return Chart(figure, _table(checkpoints), _summary(checkpoints, timeout_ms), HEIGHT_PX)
@@ -140,7 +158,7 @@ def _duration(checkpoint: CheckpointOut, now: datetime) -> float:
 
 
 def _marks(
-    members: Sequence[CheckpointOut], shape: str, mode: str, theme: Theme, where: tzinfo, now: datetime
+    members: Sequence[CheckpointOut], shape: str, mode: str, theme: Theme, where: tzinfo, now: datetime, span: Span
 ) -> Trace:
     color = _COLORS.get(mode, theme.unknown)
     is_open = shape in ("in progress", "end not seen")
@@ -150,7 +168,7 @@ def _marks(
         "name": f"{shape}, {mode}",
         "x": [text.axis_instant(c.triggered_at, where) for c in members],
         "y": [_duration(c, now) for c in members],
-        "customdata": [[c.run_id, c.checkpoint_id] for c in members],
+        "customdata": [[c.run_id, c.checkpoint_id, epoch_ms(c.triggered_at)] for c in members],
         "hovertext": [_hover(c, where, now) for c in members],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": {
@@ -158,7 +176,7 @@ def _marks(
             "color": color,
             "size": [_size(c) for c in members],
             # Plotly fades marks of differing sizes unless told not to.
-            "opacity": 1,
+            "opacity": [1 if span.holds(c.triggered_at) else _FADED for c in members],
             "line": {"width": 2, "color": color} if is_open else {"width": 0.5, "color": theme.surface},
         },
     }
@@ -198,6 +216,26 @@ def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:
         reason = c.failure_reason.value if c.failure_reason else ""
         lines.insert(2, text.plain(text.short(c.failure_message or reason, 80)))
     return "<br>".join(lines)
+
+
+def _band(checkpoints: Sequence[CheckpointOut], span: Span, theme: Theme, where: tzinfo) -> list[dict[str, object]]:
+    if span.is_whole:
+        return []
+    since = span.since or min(c.triggered_at for c in checkpoints)
+    until = span.until or max(c.triggered_at for c in checkpoints)
+    band: dict[str, object] = {
+        "type": "rect",
+        "x0": text.axis_instant(since, where),
+        "x1": text.axis_instant(until, where),
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": ALIGNED,
+        "opacity": 0.1,
+        "line": {"color": theme.text, "width": 1},
+        "layer": "below",
+    }
+    return [band]
 
 
 def _lines(

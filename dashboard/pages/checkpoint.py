@@ -6,6 +6,7 @@ The address holds what is opened, sorted, picked and where the scrubber stands.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -29,6 +30,8 @@ from dashboard.palette import PHASE_WORDS
 
 # More rows than a screen holds are opened only when asked for.
 _OPENED_MAX = 32
+# How many milliseconds of the checkpoint go by in one of the viewer's; 0 is the whole of it in a few seconds.
+_SPEEDS = {"0": "in 6 s", "0.1": "0.1×", "1": "1×", "5": "5×", "10": "10×", "50": "50×"}
 _SORT_WORDS = {
     "topology": "index",
     "finish": "finish",
@@ -86,20 +89,7 @@ def _barrier_views(selection: routes.Selection) -> list[Component]:
 
 def _gantt_tools(sort: str) -> list[Component]:
     return [
-        html.Label(
-            [
-                html.Span("Subtasks by ", className="hint"),
-                dcc.Dropdown(
-                    id="gantt-sort",
-                    options=[{"value": k, "label": v} for k, v in _SORT_WORDS.items()],
-                    value=sort,
-                    clearable=False,
-                    searchable=False,
-                    style={"width": "124px"},
-                ),
-            ],
-            className="inline-field",
-        ),
+        _choice("Subtasks by", "gantt-sort", _SORT_WORDS, sort, width_px=124),
         html.Button(
             "Open all", id="gantt-open-all", className="button", title="show or hide the subtasks of all vertices"
         ),
@@ -111,6 +101,24 @@ def _gantt_tools(sort: str) -> list[Component]:
             **attrs({"aria-pressed": "true"}),
         ),
     ]
+
+
+def _choice(word: str, id_: str, words: Mapping[str, str], value: str, *, width_px: int) -> Component:
+    return html.Div(
+        [
+            html.Span(word, className="hint", **attrs({"aria-hidden": "true"})),
+            dmc.Select(
+                id=id_,
+                data=[{"value": k, "label": v} for k, v in words.items()],
+                value=value,
+                allowDeselect=False,
+                size="xs",
+                w=width_px,
+                **attrs({"aria-label": word}),
+            ),
+        ],
+        className="inline-field",
+    )
 
 
 def _gantt_legend() -> Component:
@@ -153,6 +161,7 @@ def _scrubber(at_ms: int | None) -> Component:
                         status.icon("right"), id="front-next", className="button", title="next event (arrow right)",
                         **attrs({"aria-label": "step to the next event"}),
                     ),
+                    *_play_tools(),
                 ],
                 className="buttons",
             ),
@@ -175,6 +184,17 @@ def _scrubber(at_ms: int | None) -> Component:
         id="front-scrubber",
         className="scrubber",
     )  # fmt: skip
+
+
+def _play_tools() -> list[Component]:
+    return [
+        html.Button(
+            [html.Span(id="front-play-icon", className="icon icon-play"), html.Span("Play", id="front-play-word")],
+            id="front-play", className="button", title="play from here (space)", **attrs({"aria-pressed": "false"}),
+        ),
+        _choice("Speed", "front-speed", _SPEEDS, "0", width_px=82),
+        dcc.Store(id="front-playing", data=False),
+    ]  # fmt: skip
 
 
 # --- callbacks ----------------------------------------------------------------------------------------------------
@@ -336,6 +356,31 @@ def _register_front(app: Dash, client: ApiClient) -> None:
         State("front-steps", "data"),
         State("front-slider", "value"),
         prevent_initial_call=True,
+    )
+    _register_play(app)
+
+
+def _register_play(app: Dash) -> None:
+    app.clientside_callback(
+        ClientsideFunction("bs", "pressPlay"),
+        Output("front-playing", "data"),
+        Input("front-play", "n_clicks"),
+        State("front-playing", "data"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "play"),
+        Output("front-play-icon", "className"),
+        Output("front-play-word", "children"),
+        Output("front-play", "aria-pressed"),
+        Input("front-playing", "data"),
+        Input("front-speed", "value"),
+        State("front-slider", "value"),
+        State("front-slider", "max"),
+        State("front-steps", "data"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "played"), Input("front-position", "children"), prevent_initial_call=True
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import tzinfo
+from collections.abc import Sequence
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
@@ -16,11 +17,15 @@ from backend.domain.observation import Engine
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch, progress, status, verdict
+from dashboard.components import brush, cards, micro_batch, progress, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures import pressure, timeline
 from dashboard.live import digest, guarded, look
 from dashboard.pages import trend
+from dashboard.span import Span, epoch_ms, span_of
+
+_PRESSURE_NOW = "now; measured, mean over the subtasks of a vertex"
+_PRESSURE_THEN = "in the chosen range; measured, mean over its readings and subtasks"
 
 
 def layout(route: routes.Route) -> Component:
@@ -47,9 +52,10 @@ def layout(route: routes.Route) -> Component:
                     cards.chart(
                         "timeline",
                         "Checkpoints over time",
-                        hint="click one to see who held it",
+                        hint="click one to see who held it; drag to choose a range",
                         tools=[log_switch],
                         before=html.Div(_timeline_legend(None), id="timeline-legend", className="legend"),
+                        after=brush.panel(route.selection.since_ms, route.selection.until_ms),
                         height_px=timeline.HEIGHT_PX,
                     ),
                     progress.panel("job"),
@@ -63,7 +69,7 @@ def layout(route: routes.Route) -> Component:
                         cards.chart(
                             "pressure",
                             "Where the pressure is",
-                            hint="now; measured, mean over the subtasks of a vertex",
+                            hint=html.Span(_PRESSURE_NOW, id="job-pressure-hint"),
                         ),
                         id="job-pressure",
                     ),
@@ -101,10 +107,29 @@ def register(app: Dash, client: ApiClient) -> None:
     @app.callback(Output("url", "href"), Input("timeline-graph", "clickData"), State("job-route", "data"))
     def open_checkpoint(click: Any, route: dict[str, str]) -> str:
         try:
-            run, number = click["points"][0]["customdata"]
+            run, number, *_ = click["points"][0]["customdata"]
         except (TypeError, KeyError, IndexError, ValueError):
             raise PreventUpdate from None
         return routes.checkpoint(route["job"], str(run), int(number))
+
+    for function, trigger, rest in (
+        ("brush", Input("timeline-graph", "selectedData"), (State("job-range", "data"),)),
+        ("moveRange", Input("job-range-slider", "value"), (State("job-range", "data"), State("job-span", "data"))),
+        ("clearRange", Input("job-range-clear", "n_clicks"), ()),
+    ):
+        app.clientside_callback(
+            ClientsideFunction("bs", function),
+            Output("job-range", "data", allow_duplicate=True),
+            trigger,
+            *rest,
+            prevent_initial_call=True,
+        )
+    app.clientside_callback(
+        ClientsideFunction("bs", "placeRange"),
+        Output("job-range-clear", "hidden"),
+        Input("job-range", "data"),
+        Input("job-span", "data"),
+    )
 
 
 def _register_job(app: Dash, client: ApiClient) -> None:
@@ -129,6 +154,9 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         Output("job-source", "children"),
         Output("job-progress-target", "data"),
         Output("job-title", "data"),
+        Output("job-pressure-hint", "children"),
+        Output("job-range-words", "children"),
+        Output("job-span", "data"),
         Output("job-digest", "data"),
     )
 
@@ -137,28 +165,32 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         Input("tick", "n_intervals"),
         Input("look", "data"),
         Input("job-log", "aria-pressed"),
+        Input("job-range", "data"),
         State("job-route", "data"),
         State("job-digest", "data"),
         State("job-progress-target", "data"),
     )
     @guarded(len(outputs))
     async def refresh(
-        _tick: int | None, look_data: object, log: str, route: dict[str, str], before: str | None, target: Any
+        _tick: int | None,
+        look_data: object,
+        log: str,
+        range_data: object,
+        route: dict[str, str],
+        before: str | None,
+        target: Any,
     ) -> Any:
-        view = look(look_data)
-        job, checkpoints, events, reading = await asyncio.gather(
-            client.job(route["job"]),
-            client.checkpoints(route["job"]),
-            client.events(route["job"]),
-            client.backpressure(route["job"]),
+        view, span = look(look_data), span_of(range_data)
+        job, (checkpoints, chosen, reading), events = await asyncio.gather(
+            client.job(route["job"]), _looked_at(client, route["job"], span), client.events(route["job"])
         )
         is_log = log == "true"
         source = _source(job)
         wanted = _progress_target(job, checkpoints)
         shown: object = no_update if wanted == target else wanted
-        now = digest(job, reading, view.theme.name, str(view.where), is_log, *checkpoints.items, *events.items)
+        now = digest(job, reading, view.theme.name, str(view.where), is_log, span, *checkpoints.items, *events.items)
         if now == before:
-            return (None, *((no_update,) * 18), source, shown, no_update, no_update)
+            return (None, *((no_update,) * 18), source, shown, *((no_update,) * 5))
         chart = timeline.timeline(
             checkpoints.items,
             events.items,
@@ -170,22 +202,55 @@ def _register_job(app: Dash, client: ApiClient) -> None:
             now=min(checkpoints.as_of, job.observed_at or checkpoints.as_of),
             is_log=is_log,
             revision=job.id,
+            span=span,
         )
+        pressed = pressure.backpressure if span.is_whole else pressure.along
         return (
             None,
             _head(job),
             verdict.verdict_card(job.verdict, engine=job.engine, tone_of=job.health, has_evidence=True),
             *cards.chart_values("timeline", chart),
-            *cards.chart_values("pressure", pressure.backpressure(reading, theme=view.theme)),
+            *cards.chart_values("pressure", pressed(reading, theme=view.theme)),
             *micro_batch.job_values(job, theme=view.theme),
             _timeline_legend(job.engine),
             _facts(job, reading),
-            _recent(checkpoints, events, view.where),
+            _recent(chosen, [e for e in events.items if span.holds(e.at)], view.where, is_range=not span.is_whole),
             source,
             shown,
             job.name,
+            _PRESSURE_NOW if span.is_whole else _PRESSURE_THEN,
+            brush.words(checkpoints.items, chosen, span, view.where, is_of_spark=job.engine is Engine.SPARK),
+            _ends(checkpoints.items),
             now,
         )
+
+
+async def _looked_at(
+    client: ApiClient, job: str, span: Span
+) -> tuple[Page[CheckpointOut], list[CheckpointOut], BackpressureOut]:
+    """The checkpoints, those of the range, and the pressure now or while those of the range ran."""
+    if span.is_whole:
+        checkpoints, reading = await asyncio.gather(client.checkpoints(job), client.backpressure(job))
+        return checkpoints, checkpoints.items, reading
+    checkpoints = await client.checkpoints(job)
+    chosen = [c for c in checkpoints.items if span.holds(c.triggered_at)]
+    if not chosen:
+        return checkpoints, [], await client.backpressure(job)
+    since = min(c.triggered_at for c in chosen)
+    until = max(_ended(c, checkpoints.as_of) for c in chosen)
+    # The end is not included: a checkpoint that took no time at all has an instant all the same.
+    return checkpoints, chosen, await client.backpressure(job, since, until + timedelta(milliseconds=1))
+
+
+def _ended(checkpoint: CheckpointOut, now: datetime) -> datetime:
+    if checkpoint.end_to_end_duration_ms is not None:
+        return checkpoint.triggered_at + timedelta(milliseconds=checkpoint.end_to_end_duration_ms)
+    return checkpoint.failed_at or (now if not checkpoint.is_lost else checkpoint.triggered_at)
+
+
+def _ends(checkpoints: Sequence[CheckpointOut]) -> list[int] | None:
+    times = [epoch_ms(c.triggered_at) for c in checkpoints]
+    return [min(times), max(times)] if times else None
 
 
 def _progress_target(job: JobDetailOut, checkpoints: Page[CheckpointOut]) -> dict[str, object] | None:
@@ -302,12 +367,16 @@ def _tolerable(value: int | None) -> str:
 
 
 _RECENT_MAX = 15
+_RANGE_MAX = 60
 _BARRIER_HEADS = ("Start delay", "Alignment", "Persisted")
 
 
-def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: tzinfo) -> Component:
+def _recent(
+    checkpoints: Sequence[CheckpointOut], events: Sequence[JobEventOut], where: tzinfo, *, is_range: bool
+) -> Component:
     """The newest checkpoints as links: the keyboard's way to what the timeline offers the mouse."""
-    is_of_spark = bool(checkpoints.items) and all(c.subtask_count is None for c in checkpoints.items[:_RECENT_MAX])
+    shown = checkpoints[: _RANGE_MAX if is_range else _RECENT_MAX]
+    is_of_spark = bool(shown) and all(c.subtask_count is None for c in shown)
     heads: tuple[str, ...] = (
         "Checkpoint",
         "Status",
@@ -330,7 +399,7 @@ def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: 
                 *(() if is_of_spark else _barrier_cells(c)),
             ]
         )
-        for c in checkpoints.items[:_RECENT_MAX]
+        for c in shown
     ]  # fmt: skip
     if is_of_spark:
         heads = ("Micro-batch", "Status", "Triggered", "Duration")
@@ -338,10 +407,14 @@ def _recent(checkpoints: Page[CheckpointOut], events: Page[JobEventOut], where: 
     head = html.Thead(html.Tr([html.Th(h, className="right" if h in right else "") for h in heads]))
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
     parts: list[Component] = [html.Div(table, className="table-scroll")]
-    if events.items:
+    if events:
         parts.append(_events(events, where))
-    hint = f"the newest {len(rows)}, measured; all that are kept are in the table of the timeline"
-    return cards.card("Newest micro-batches" if is_of_spark else "Newest checkpoints", parts, hint=hint)
+    noun = "micro-batches" if is_of_spark else "checkpoints"
+    if is_range:
+        hint = f"the newest {len(rows)} of {len(checkpoints)} in the chosen range, measured"
+    else:
+        hint = f"the newest {len(rows)}, measured; all that are kept are in the table of the timeline"
+    return cards.card(f"{noun.capitalize()} in the range" if is_range else f"Newest {noun}", parts, hint=hint)
 
 
 def _barrier_cells(c: CheckpointOut) -> list[Component]:
@@ -358,7 +431,7 @@ def _link(c: CheckpointOut, word: str) -> Component:
     return dcc.Link(f"{word} {c.checkpoint_id}", href=routes.checkpoint(c.job_id, c.run_id, c.checkpoint_id))
 
 
-def _events(events: Page[JobEventOut], where: tzinfo) -> Component:
+def _events(events: Sequence[JobEventOut], where: tzinfo) -> Component:
     rows = [
         html.Tr(
             [
@@ -367,9 +440,9 @@ def _events(events: Page[JobEventOut], where: tzinfo) -> Component:
                 html.Td(text.short(e.text, 300)),
             ]
         )
-        for e in events.items[:20]
+        for e in events[:20]
     ]
-    number = len(events.items)
+    number = len(events)
     summary = html.Summary(f"{number} {'event' if number == 1 else 'events'}: restarts, changes of settings")
     return html.Details([summary, html.Table(html.Tbody(rows), className="plain-table")], className="events")
 

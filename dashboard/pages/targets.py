@@ -222,8 +222,9 @@ def _tested(result: TargetTestOut) -> Component:
 def _table(targets: list[TargetOut]) -> Component:
     if not targets:
         return html.P("Nothing is watched yet.", className="empty-state")
-    heads = ("Target", "Engine", "Health", "Last read", "Cost of a poll (measured)", "Origin", "")
-    head = html.Thead(html.Tr([html.Th(h) for h in heads]))
+    heads = ("Target", "Engine", "Health", "Last read", "Cost of a poll (measured)", "Origin")
+    unseen = html.Th(html.Span("Actions", className="visually-hidden"))
+    head = html.Thead(html.Tr([*(html.Th(h) for h in heads), unseen]))
     return html.Table([head, html.Tbody([_row(t) for t in targets])], className="plain-table targets-table")
 
 

@@ -5,6 +5,7 @@ The same walk over the live service is ``test_pages.py``.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import UTC, datetime
@@ -317,4 +318,57 @@ def test_advice_is_applied_only_when_confirmed_and_what_was_measured_stands_besi
         expect(row).to_contain_text("228 ms (202 ms to 441 ms)")
         expect(row).to_contain_text("231 ms")
         expect(row).to_contain_text("inside the interval")
+        assert watch.found == []
+
+
+def test_a_range_of_the_timeline_chosen_with_the_mouse_or_the_keys_filters_what_is_below(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jE")
+        page.wait_for_selector("#timeline-graph .points path")
+        words, rows = page.locator("#job-range-words"), page.locator("#job-recent .table-scroll tbody tr")
+        area = page.locator("#timeline-graph .nsewdrag").bounding_box()
+        assert area is not None
+        middle = area["y"] + area["height"] / 2
+        page.mouse.move(area["x"] + area["width"] * 0.3, middle)
+        page.mouse.down()
+        page.mouse.move(area["x"] + area["width"] * 0.6, middle, steps=5)
+        page.mouse.up()
+        expect(words).to_have_text(re.compile(r"^Below: \d of 17 checkpoints"))
+        expect(page.locator("#job-pressure-hint")).to_contain_text("in the chosen range")
+        expect(rows).to_have_count(int(words.inner_text().split()[1]))
+        page.wait_for_url(re.compile(r"from=\d+&to=\d+"))
+
+        # The address brings it back; the keys narrow it, each by one place of two hundred.
+        page.reload()
+        before = words.inner_text()
+        expect(words).to_have_text(re.compile(r"^Below: \d of 17"))
+        page.focus("#job-range-slider [role=slider] >> nth=0")
+        for _ in range(30):
+            page.keyboard.press("ArrowRight")
+        expect(words).not_to_have_text(before)
+        page.click("#job-range-clear")
+        expect(words).to_contain_text("all that the chart shows")
+        expect(page.locator("#job-recent")).to_contain_text("Newest checkpoints")
+        expect(page).to_have_url(re.compile(r"/ui/jobs/jE$"))
+        assert watch.found == []
+
+
+def test_the_barrier_front_plays_to_its_end_and_the_space_bar_stops_it(browser, site):
+    with opened(browser, site) as (page, watch):
+        page.goto("/ui/jobs/jruntime/runs/rruntime/checkpoints/20?t=3000")
+        at, play = page.locator("#front-position"), page.locator("#front-play")
+        expect(at).to_have_text("3 s")
+        play.click()
+        expect(at).not_to_have_text("3 s")
+        page.focus("#front-slider [role=slider]")
+        page.keyboard.press("Space")
+        expect(play).to_have_attribute("aria-pressed", "false")
+        assert 3_000 < int(page.locator("#front-slider [role=slider]").get_attribute("aria-valuenow") or 0) < 6_767
+
+        page.click("#front-speed")
+        page.click("[role=option]:has-text('50×')")
+        page.focus("#front-slider [role=slider]")
+        page.keyboard.press("Space")
+        expect(at).to_have_text("6.77 s")
+        expect(play).to_have_text("Play")
         assert watch.found == []

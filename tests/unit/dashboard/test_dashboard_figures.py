@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from backend.contracts import api
-from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.backpressure import BackpressureOut, PressurePointOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis, Phase
 from dashboard.figures import acks, front, front_times, gantt, pressure, timeline, trend
@@ -379,6 +379,25 @@ def test_the_acknowledgements_end_where_they_stand_with_earlier_ones_behind(fake
     assert (own["x"][-1], own["y"][-1]) == (4321, 11)
     assert sum(t["name"] == "earlier checkpoints" for t in chart.figure["data"]) == len(progress.past_acks)
     assert "11 of 16" in chart.summary
+
+
+def test_pressure_along_a_range_is_the_mean_of_its_readings_and_the_table_has_each(fake):
+    reading = fake.jobs["jruntime"].pressure[0]
+    points = [
+        PressurePointOut(
+            at=_NOW + timedelta(seconds=n), vertex_id=reading.vertex_id, busy_ratio=busy, backpressured_ratio=None,
+            idle_ratio=1 - busy, queued_bytes=None,
+        )
+        for n, busy in enumerate((0.2, 0.6))
+    ]  # fmt: skip
+
+    chart = pressure.along(BackpressureOut(vertices=[reading], series=points, as_of=_NOW), theme=LIGHT)
+    empty = pressure.along(BackpressureOut(vertices=[reading], as_of=_NOW), theme=LIGHT)
+
+    go.Figure(chart.figure)
+    assert [t["x"][0] for t in chart.figure["data"]] == [pytest.approx(0.4), None, pytest.approx(0.6)]
+    assert [r[2:5] for r in chart.table.rows] == [(0.2, None, 0.8), (0.6, None, 0.4)]
+    assert "No backpressure reading" in empty.summary
 
 
 def test_pressure_of_a_subtask_that_reported_nothing_is_missing_and_not_idle(fake):

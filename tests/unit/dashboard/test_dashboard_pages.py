@@ -156,8 +156,31 @@ async def test_an_unchanged_job_is_not_drawn_again_and_another_theme_is(ui, cloc
     assert dark["timeline-graph"]["figure"] != first["timeline-graph"]["figure"]
 
 
+async def test_a_range_of_the_timeline_filters_the_checkpoints_the_events_and_the_pressure_below(ui):
+    times = sorted(c.triggered_at for c in ui.fake.jobs["jE"].checkpoints)
+    ends = {"since": _epoch_ms(times[1]), "until": _epoch_ms(times[3])}
+
+    answer = await ui.call("job-head.children", _job("jE") | {"job-range.data": ends}, by="job-range.data")
+    none = {"since": 0, "until": 1}
+    nothing = await ui.call("job-head.children", _job("jE") | {"job-range.data": none}, by="job-range.data")
+
+    recent = texts(answer["job-recent"]["children"])
+    assert recent.startswith("Checkpoints in the range the newest 3 of 3 in the chosen range")
+    assert "event" not in recent
+    assert "Below: 3 of 17 checkpoints" in answer["job-range-words"]["children"]
+    assert answer["job-span"]["data"] == [_epoch_ms(times[0]), _epoch_ms(times[-1])]
+    shades = [a for t in answer["timeline-graph"]["figure"]["data"] for a in t["marker"]["opacity"]]
+    assert (shades.count(1), len(shades)) == (3, 17)
+    assert "chosen range" in answer["job-pressure-hint"]["children"]
+    assert "none of the 17" in nothing["job-range-words"]["children"]
+
+
+def _epoch_ms(at):
+    return round(at.timestamp() * 1000)
+
+
 async def test_a_click_on_a_mark_opens_its_checkpoint(ui):
-    click = {"points": [{"customdata": ["rE", 14]}]}
+    click = {"points": [{"customdata": ["rE", 14, 1_700_000_000_000]}]}
     values = {"timeline-graph.clickData": click, "job-route.data": {"job": "jE"}}
 
     answer = await ui.call("url.href", values, by="timeline-graph.clickData")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard import routes, text
+from dashboard.span import epoch_ms, span_of
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,8 @@ selections = st.builds(
     sort=st.sampled_from(routes.SORTS),
     at_ms=st.none() | st.integers(0, 10**9),
     picked=st.none() | st.text(min_size=1, max_size=20),
+    since_ms=st.none() | st.integers(0, 10**13 - 1),
+    until_ms=st.none() | st.integers(0, 10**13 - 1),
 )
 
 
@@ -97,8 +100,20 @@ def test_any_other_address_is_no_page(path):
 def test_a_mangled_query_falls_back_to_the_defaults():
     path = routes.checkpoint("j", "r", 7)
 
-    assert routes.parse(path, "?sort=evil&t=-5&pick=").selection == routes.Selection()
+    assert routes.parse(path, "?sort=evil&t=-5&pick=&from=1e9&to=99999999999999").selection == routes.Selection()
     assert routes.parse(path, "?open=").selection.opened == ()
+
+
+def test_an_end_that_is_no_instant_of_a_checkpoint_is_open_and_a_range_that_ends_before_it_begins_is_none():
+    assert span_of({"since": True, "until": 9e15}).is_whole
+    assert span_of({"since": "1", "until": None}).is_whole
+    assert span_of({"since": 2_000, "until": 1_000}).is_whole
+    one = span_of({"since": 1_000, "until": 1_000})
+    at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert [one.holds(at), one.holds(at - timedelta(milliseconds=1)), one.holds(at + timedelta(milliseconds=1))] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert epoch_ms(at) == 1_000
 
 
 def test_the_page_of_a_checkpoint_is_found_by_its_path_in_the_api():

@@ -1,9 +1,10 @@
 """AD-2: how often what is advised does what was predicted: jobs of the reference runtime, before and after.
 
-    python benchmarks/advice_calibration.py [SEEDS] [--demo]
+    python benchmarks/advice_calibration.py [SEEDS] [--demo] [--cap]
 
-Prints every prediction beside what the same job and seed measured with the advised settings, and the share inside.
-Runs on virtual time: the figures do not depend on the machine.
+``--cap`` asks instead about in-flight data (R-CAP-1): jobs that lack capacity, unaligned, on a store too slow for what
+they overtake. Prints every prediction beside what the same job and seed measured with the advised settings, and the
+share inside. Runs on virtual time: the figures do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from backend.domain.advice import Topic
 from backend.runtime import config as settings
 from backend.runtime.demo import demo_path
 from backend.runtime.jobfile import JobSpec, load_job
@@ -26,6 +28,12 @@ from tests.support.drawn_jobs import CAUSES
 _ALIGNED = {"execution.checkpointing.unaligned.enabled": "false"}
 _CAUSES = ("capacity", "skew", "straggler")
 _DEMO = ("backpressured", "hot-key", "middle-straggler")
+_UNALIGNED = {
+    "execution.checkpointing.unaligned.enabled": "true",
+    "execution.checkpointing.aligned-checkpoint-timeout": "0 ms",
+    "execution.checkpointing.timeout": "1 min",
+}
+_STORES_BYTES_PER_S = (500_000, 800_000)
 _RUN_S = 60.0
 _STRAGGLER_S = 110.0
 
@@ -40,11 +48,21 @@ def _jobs(seeds: int) -> Iterator[tuple[str, JobSpec, float]]:
             yield name, load_job(demo_path(name)), _STRAGGLER_S if name == "middle-straggler" else _RUN_S
 
 
+def _capped(seeds: int) -> Iterator[tuple[str, JobSpec, float]]:
+    for seed in range(seeds):
+        spec = CAUSES["capacity"](random.Random(f"capacity/{seed}")).spec
+        config = settings.change(spec.config, _UNALIGNED)
+        for speed in _STORES_BYTES_PER_S:
+            store = replace(spec.store, bytes_per_s=speed)
+            yield f"cap/{seed}/{speed // 1000} kB/s", replace(spec, config=config, store=store), _RUN_S
+
+
 async def _main(seeds: int) -> None:
     rows: list[Compared] = []
     advised = asked = 0
-    for name, spec, run_s in _jobs(seeds):
-        found = await compared(spec, run_s=run_s)
+    topic, jobs = (Topic.IN_FLIGHT, _capped(seeds)) if "--cap" in sys.argv else (Topic.MODE, _jobs(seeds))
+    for name, spec, run_s in jobs:
+        found = await compared(spec, run_s=run_s, topic=topic)
         asked += 1
         advised += bool(found)
         rows += found
@@ -53,7 +71,8 @@ async def _main(seeds: int) -> None:
     print(f"advised {advised} of {asked} jobs")
     for metric in MEASURED:
         of = [row for row in rows if row.expected.metric is metric]
-        print(f"{metric.value}: {sum(row.is_inside for row in of)} of {len(of)} inside")
+        if of:
+            print(f"{metric.value}: {sum(row.is_inside for row in of)} of {len(of)} inside")
 
 
 asyncio.run(_main(int(next((a for a in sys.argv[1:] if a.isdigit()), "8"))))

@@ -258,6 +258,9 @@
     // --- the range of the timeline ---------------------------------------------------------------------------------
 
     const PLACES = 200;
+    // Where the ends stand by the page's doing, and the range they were last moved to: neither is a wish of its own.
+    let placedEnds = [0, PLACES];
+    let movedRange = null;
 
     function rangePlaces(range, span) {
         const place = function (value, otherwise) {
@@ -459,10 +462,11 @@
                 return times.length ? { since: Math.min.apply(null, times), until: Math.max.apply(null, times) } : NO();
             },
             moveRange: function (ends, now, span) {
-                const placed = rangePlaces(now, span);
-                if (!ends || !span || (ends[0] === placed[0] && ends[1] === placed[1])) {
-                    return NO();  // The slider was moved by the page.
+                if (!ends || !span || (ends[0] === placedEnds[0] && ends[1] === placedEnds[1])) {
+                    return NO();  // The page moved it.
                 }
+                const placed = rangePlaces(now, span);
+                placedEnds = ends;
                 // An end that nobody moved keeps its instant; one at the edge follows what comes.
                 const at = function (i, key, edge) {
                     if (ends[i] === edge) { return null; }
@@ -470,13 +474,21 @@
                     return isKept ? now[key] : Math.round(span[0] + (span[1] - span[0]) * ends[i] / PLACES);
                 };
                 const range = { since: at(0, "since", 0), until: at(1, "until", PLACES) };
-                return range.since === null && range.until === null ? null : range;
+                const chosen = range.since === null && range.until === null ? null : range;
+                movedRange = JSON.stringify(chosen);
+                return chosen;
             },
             clearRange: function (clicks) {
                 return clicks ? null : NO();
             },
             placeRange: function (range, span) {
-                window.dash_clientside.set_props("job-range-slider", { value: rangePlaces(range, span) });
+                const by = window.dash_clientside.callback_context.triggered_id;
+                // The ends stand where they were moved to, or further by now: they are not called back.
+                if (by !== "job-range" || JSON.stringify(range) !== movedRange) {
+                    placedEnds = rangePlaces(range, span);
+                    window.dash_clientside.set_props("job-range-slider", { value: placedEnds });
+                }
+                movedRange = null;
                 const query = new URLSearchParams(window.location.search);
                 [["from", "since"], ["to", "until"]].forEach(function (names) {
                     const value = range && range[names[1]];

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import dash_ag_grid as dag
+import dash_mantine_components as dmc
 from dash import Output, dcc, html
 from dash.development.base_component import Component
 
@@ -119,6 +120,25 @@ def link_button(word: str, href: str | None, icon_name: str, *, hint: str, is_ic
     if href is None:
         return html.Span(parts, className="button is-off", title=hint, **attrs({"aria-disabled": "true"}))
     return dcc.Link(parts, href=href, className="button", title=hint)
+
+
+def choice(word: str, id_: str, words: Mapping[str, str], value: str, *, width_px: int) -> Component:
+    """A list of ``words`` by value to pick one from, with its name before it."""
+    return html.Div(
+        [
+            html.Span(word, className="hint", **attrs({"aria-hidden": "true"})),
+            dmc.Select(
+                id=id_,
+                data=[{"value": k, "label": v} for k, v in words.items()],
+                value=value,
+                allowDeselect=False,
+                size="xs",
+                w=width_px,
+                **attrs({"aria-label": word}),
+            ),
+        ],
+        className="inline-field",
+    )
 
 
 # --- charts -------------------------------------------------------------------------------------------------------

@@ -6,10 +6,8 @@ The address holds what is opened, sorted, picked and where the scrubber stands.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
@@ -22,7 +20,7 @@ from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Health, Phase, VerdictKind
 from dashboard import routes, text
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch, picked_subtask, progress, status, verdict
+from dashboard.components import cards, micro_batch, picked_subtask, progress, scrubber, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures import front, front_times, gantt
 from dashboard.live import Look, digest, guarded, look
@@ -30,8 +28,6 @@ from dashboard.palette import PHASE_WORDS
 
 # More rows than a screen holds are opened only when asked for.
 _OPENED_MAX = 32
-# How many milliseconds of the checkpoint go by in one of the viewer's; 0 is the whole of it in a few seconds.
-_SPEEDS = {"0": "in 6 s", "0.1": "0.1×", "1": "1×", "5": "5×", "10": "10×", "50": "50×"}
 _SORT_WORDS = {
     "topology": "index",
     "finish": "finish",
@@ -82,14 +78,14 @@ def _barrier_views(selection: routes.Selection) -> list[Component]:
             "Barrier front",
             hint="where the barrier was, at the time of the slider",
             before=_front_legend(),
-            after=_scrubber(selection.at_ms),
+            after=scrubber.scrubber(selection.at_ms),
         ),
     ]
 
 
 def _gantt_tools(sort: str) -> list[Component]:
     return [
-        _choice("Subtasks by", "gantt-sort", _SORT_WORDS, sort, width_px=124),
+        cards.choice("Subtasks by", "gantt-sort", _SORT_WORDS, sort, width_px=124),
         html.Button(
             "Open all", id="gantt-open-all", className="button", title="show or hide the subtasks of all vertices"
         ),
@@ -101,24 +97,6 @@ def _gantt_tools(sort: str) -> list[Component]:
             **attrs({"aria-pressed": "true"}),
         ),
     ]
-
-
-def _choice(word: str, id_: str, words: Mapping[str, str], value: str, *, width_px: int) -> Component:
-    return html.Div(
-        [
-            html.Span(word, className="hint", **attrs({"aria-hidden": "true"})),
-            dmc.Select(
-                id=id_,
-                data=[{"value": k, "label": v} for k, v in words.items()],
-                value=value,
-                allowDeselect=False,
-                size="xs",
-                w=width_px,
-                **attrs({"aria-label": word}),
-            ),
-        ],
-        className="inline-field",
-    )
 
 
 def _gantt_legend() -> Component:
@@ -146,55 +124,6 @@ def _front_legend() -> Component:
         ],
         className="legend",
     )
-
-
-def _scrubber(at_ms: int | None) -> Component:
-    return html.Div(
-        [
-            html.Div(
-                [
-                    html.Button(
-                        status.icon("left"), id="front-back", className="button", title="event before (arrow left)",
-                        **attrs({"aria-label": "step to the event before"}),
-                    ),
-                    html.Button(
-                        status.icon("right"), id="front-next", className="button", title="next event (arrow right)",
-                        **attrs({"aria-label": "step to the next event"}),
-                    ),
-                    *_play_tools(),
-                ],
-                className="buttons",
-            ),
-            dmc.Slider(
-                id="front-slider",
-                min=0,
-                max=1000,
-                step=1,
-                value=at_ms,
-                label=None,
-                thumbLabel="time since the trigger in milliseconds",
-                updatemode="drag",
-                size="sm",
-                color="blue",
-                thumbSize=16,
-                **attrs({"aria-label": "time since the trigger in milliseconds"}),
-            ),
-            html.Div(id="front-position", className="at", **attrs({"aria-live": "polite"})),
-        ],
-        id="front-scrubber",
-        className="scrubber",
-    )  # fmt: skip
-
-
-def _play_tools() -> list[Component]:
-    return [
-        html.Button(
-            [html.Span(id="front-play-icon", className="icon icon-play"), html.Span("Play", id="front-play-word")],
-            id="front-play", className="button", title="play from here (space)", **attrs({"aria-pressed": "false"}),
-        ),
-        _choice("Speed", "front-speed", _SPEEDS, "0", width_px=82),
-        dcc.Store(id="front-playing", data=False),
-    ]  # fmt: skip
 
 
 # --- callbacks ----------------------------------------------------------------------------------------------------
@@ -342,46 +271,7 @@ def _register_front(app: Dash, client: ApiClient) -> None:
             list(model.steps_ms),
         )
 
-    app.clientside_callback(
-        ClientsideFunction("bs", "scrub"),
-        Input("front-slider", "value"),
-        State("front-slider", "max"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        ClientsideFunction("bs", "step"),
-        Output("front-slider", "value"),
-        Input("front-back", "n_clicks"),
-        Input("front-next", "n_clicks"),
-        State("front-steps", "data"),
-        State("front-slider", "value"),
-        prevent_initial_call=True,
-    )
-    _register_play(app)
-
-
-def _register_play(app: Dash) -> None:
-    app.clientside_callback(
-        ClientsideFunction("bs", "pressPlay"),
-        Output("front-playing", "data"),
-        Input("front-play", "n_clicks"),
-        State("front-playing", "data"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        ClientsideFunction("bs", "play"),
-        Output("front-play-icon", "className"),
-        Output("front-play-word", "children"),
-        Output("front-play", "aria-pressed"),
-        Input("front-playing", "data"),
-        Input("front-speed", "value"),
-        State("front-slider", "value"),
-        State("front-slider", "max"),
-        State("front-steps", "data"),
-    )
-    app.clientside_callback(
-        ClientsideFunction("bs", "played"), Input("front-position", "children"), prevent_initial_call=True
-    )
+    scrubber.register(app)
 
 
 async def _barriers(client: ApiClient, key: tuple[str, str, int], *, is_over: bool) -> BarriersOut | None:

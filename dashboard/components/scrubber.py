@@ -1,0 +1,107 @@
+"""The time scrubber under the barrier front: a slider, steps by event, and play. What moves is in ``barrierscope.js``."""
+
+from __future__ import annotations
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+
+from dashboard.components import cards, status
+from dashboard.components.attributes import attrs
+
+# How many milliseconds of the checkpoint go by in one of the viewer's; 0 is the whole of it in a few seconds.
+_SPEEDS = {"0": "in 6 s", "0.1": "0.1×", "1": "1×", "5": "5×", "10": "10×", "50": "50×"}
+
+
+def scrubber(at_ms: int | None) -> Component:
+    """The scrubber at ``at_ms`` since the trigger; None is the end."""
+    return html.Div(
+        [
+            html.Div(
+                [
+                    html.Button(
+                        status.icon("left"), id="front-back", className="button", title="event before (arrow left)",
+                        **attrs({"aria-label": "step to the event before"}),
+                    ),
+                    html.Button(
+                        status.icon("right"), id="front-next", className="button", title="next event (arrow right)",
+                        **attrs({"aria-label": "step to the next event"}),
+                    ),
+                    *_play_tools(),
+                ],
+                className="buttons",
+            ),
+            dmc.Slider(
+                id="front-slider",
+                min=0,
+                max=1000,
+                step=1,
+                value=at_ms,
+                label=None,
+                thumbLabel="time since the trigger in milliseconds",
+                updatemode="drag",
+                size="sm",
+                color="blue",
+                thumbSize=16,
+                **attrs({"aria-label": "time since the trigger in milliseconds"}),
+            ),
+            html.Div(id="front-position", className="at", **attrs({"aria-live": "polite"})),
+        ],
+        id="front-scrubber",
+        className="scrubber",
+    )  # fmt: skip
+
+
+def _play_tools() -> list[Component]:
+    return [
+        html.Button(
+            [html.Span(id="front-play-icon", className="icon icon-play"), html.Span("Play", id="front-play-word")],
+            id="front-play", className="button", title="play from here (space)", **attrs({"aria-pressed": "false"}),
+        ),
+        cards.choice("Speed", "front-speed", _SPEEDS, "0", width_px=82),
+        dcc.Store(id="front-playing", data=False),
+    ]  # fmt: skip
+
+
+def register(app: Dash) -> None:
+    """What the browser does with it: the store ``front-at`` follows the slider."""
+    app.clientside_callback(
+        ClientsideFunction("bs", "scrub"),
+        Input("front-slider", "value"),
+        State("front-slider", "max"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "step"),
+        Output("front-slider", "value"),
+        Input("front-back", "n_clicks"),
+        Input("front-next", "n_clicks"),
+        State("front-steps", "data"),
+        State("front-slider", "value"),
+        prevent_initial_call=True,
+    )
+    _register_play(app)
+
+
+def _register_play(app: Dash) -> None:
+    app.clientside_callback(
+        ClientsideFunction("bs", "pressPlay"),
+        Output("front-playing", "data"),
+        Input("front-play", "n_clicks"),
+        State("front-playing", "data"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "play"),
+        Output("front-play-icon", "className"),
+        Output("front-play-word", "children"),
+        Output("front-play", "aria-pressed"),
+        Input("front-playing", "data"),
+        Input("front-speed", "value"),
+        State("front-slider", "value"),
+        State("front-slider", "max"),
+        State("front-steps", "data"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("bs", "played"), Input("front-position", "children"), prevent_initial_call=True
+    )

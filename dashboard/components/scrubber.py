@@ -1,4 +1,4 @@
-"""The time scrubber under the barrier front: a slider, steps by event, and play. What moves is in ``barrierscope.js``."""
+"""The time scrubber under the barrier front: a slider, steps by event, and play. What moves is ``barrierscope.js``."""
 
 from __future__ import annotations
 

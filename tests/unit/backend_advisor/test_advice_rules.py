@@ -355,13 +355,28 @@ def test_r_cap_1_on_flink_is_debloating_since_flink_has_no_cap_in_bytes():
     assert found.proposed.debloat_target_ms is not None
 
 
-@pytest.mark.parametrize(("async_ms", "speaks"), [(1_100, False), (1_500, True)])
+@pytest.mark.parametrize(("async_ms", "speaks"), [(1_100, False), (1_300, True)])
 def test_r_cap_1_speaks_from_half_of_the_time_that_the_interval_leaves_on(async_ms, speaks):
     """Half of half of 5 s is 1.25 s."""
     config = replace(UNALIGNED, timeout_ms=60_000)
     run = writing_too_much(async_ms=async_ms)
     found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=Engine.RUNTIME))
     assert isinstance(found, Recommendation) is speaks, found
+
+
+def test_r_cap_1_leaves_writing_no_more_than_a_sixth_of_the_timeout_either():
+    config = replace(UNALIGNED, interval_ms=60_000, timeout_ms=3_000)
+    run = writing_too_much(async_ms=700)
+    found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=Engine.RUNTIME))
+    assert "fits what writing" not in found.reason
+
+
+def test_r_cap_1_says_nothing_of_a_cap_that_is_small_enough_already():
+    config = replace(UNALIGNED, timeout_ms=60_000, inflight_cap_bytes=1_000_000)
+    fast = readings(rate_bytes_per_s=5_000_000)
+    found = in_flight_of(advised(writing_too_much(), fast, config=config, engine=Engine.RUNTIME))
+    assert isinstance(found, Silence), found
+    assert "no larger than it should be" in found.reason
 
 
 def test_r_cap_1_is_silent_where_in_flight_data_fits_or_there_is_none():

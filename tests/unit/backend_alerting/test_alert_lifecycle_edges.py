@@ -1,0 +1,69 @@
+"""The instants at which an episode changes its state, to the second."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from backend.alerting.conditions import read
+from backend.alerting.lifecycle import (
+    CHECKPOINTS_KEPT,
+    AlertState,
+    Identity,
+    LinkedCheckpoint,
+    Reading,
+    ReadingKind,
+    Timing,
+    step,
+)
+from backend.alerting.rules import rule_of, shipped
+from backend.domain.ids import RunId
+from tests.support.alert_signals import target_signal
+from tests.support.observations import NOW
+
+_WHO = Identity("CheckpointExpired", "warning", "f", {"alertname": "CheckpointExpired"})
+
+
+def _run(timing, *readings):
+    """The state after each (second, kind)."""
+    alert, states = None, []
+    for second, kind in readings:
+        alert, _ = step(alert, _WHO, Reading(kind, "so it is"), timing, NOW + timedelta(seconds=second))
+        states.append(None if alert is None else alert.state)
+        if alert is not None and not alert.state.is_open:
+            alert = None
+    return states
+
+
+def test_it_fires_when_it_has_held_for_just_long_enough():
+    active = ReadingKind.ACTIVE
+    fires_at = _run(Timing(for_s=10), (0, active), (9.9, active), (10, active))
+    assert fires_at == [AlertState.PENDING, AlertState.PENDING, AlertState.FIRING]
+    assert _run(Timing(for_s=0.5), (0, active)) == [AlertState.PENDING]
+
+
+@pytest.mark.parametrize("kind", [ReadingKind.CLEAR, ReadingKind.GONE])
+def test_what_is_over_before_it_fires_never_fired(kind):
+    assert _run(Timing(for_s=10), (0, ReadingKind.ACTIVE), (5, kind)) == [AlertState.PENDING, AlertState.INACTIVE]
+
+
+def test_it_resolves_when_it_has_been_clear_for_just_long_enough():
+    clear = ReadingKind.CLEAR
+    states = _run(Timing(keep_firing_for_s=10), (0, ReadingKind.ACTIVE), (1, clear), (10.9, clear), (11, clear))
+    assert states == [AlertState.FIRING, AlertState.FIRING, AlertState.FIRING, AlertState.RESOLVED]
+
+
+def test_an_episode_links_to_its_newest_checkpoints_only():
+    alert = None
+    for number in range(CHECKPOINTS_KEPT + 5):
+        reading = Reading(ReadingKind.ACTIVE, "again", checkpoints=(LinkedCheckpoint(RunId("r"), number),))
+        alert, _ = step(alert, _WHO, reading, Timing(), NOW + timedelta(seconds=number))
+
+    assert [c.checkpoint_id for c in alert.checkpoints] == list(range(5, CHECKPOINTS_KEPT + 5))
+
+
+def test_a_collector_is_late_only_after_the_threshold():
+    signal = target_signal(last_attempt_at=NOW - timedelta(seconds=60))
+
+    assert read(shipped(rule_of("CollectorStale")), signal).kind is ReadingKind.CLEAR

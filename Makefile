@@ -38,9 +38,9 @@ check: install-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two processes; which tests stay together says tests/conftest.py.
+# Three processes on two cores, for tests of live parts wait a lot; which tests stay together says tests/conftest.py.
 test: check
-	$(BIN)/python -m pytest -ra -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -ra -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 FLINK_JARS := build/flink
 SEQUENCES ?= 100000

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 # How long one example takes is the machine's doing, not the code's.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes (``--dist loadgroup``) a file stays in one, for its fixtures are made once a process.
+class _FilesTogether(LoadFileScheduling):
+    """A file stays in one process, for its fixtures are made once a process; so does all that needs Spark's session.
 
-    All that needs the Spark session stays in one as well: it takes longer to start than anything else.
+    That session takes longer to start than anything else. (Marks for groups do not reach xdist 3.8 under pytest 9.1.)
     """
-    with_spark = {item.path for item in items if "spark_session" in getattr(item, "fixturenames", ())}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if item.path in with_spark else str(item.path)))
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::", 1)[0]
+        return "spark" if _needs_spark(path) else path
+
+
+@cache
+def _needs_spark(path: str) -> bool:
+    return "spark_session" in (Path(__file__).parents[1] / path).read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """With ``--dist loadfile`` (``make test``); other ways to share the tests out are xdist's own."""
+    return _FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture

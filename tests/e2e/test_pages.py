@@ -135,9 +135,8 @@ def test_the_unaligned_job_beside_it_is_healthy(browser, up):
         assert watch.found == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_of_the_live_service_opens_in_both_themes(browser, up, theme):
-    with opened(browser, _url(up), theme=theme) as (page, watch):
+def test_every_page_of_the_live_service_opens_in_the_dark(browser, up):
+    with opened(browser, _url(up), theme="dark") as (page, watch):
         page.goto("/")
         expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo'))")).to_have_count(_DEMOS)
         for name in (_TROUBLED, "orders-unaligned"):
@@ -150,7 +149,7 @@ def test_every_page_of_the_live_service_opens_in_both_themes(browser, up, theme)
         expect(page.locator("#targets-list")).to_contain_text("built in")
         expect(page.locator("#targets-list")).to_contain_text("requests")
         assert overflowing(page) == []
-        _is_clean(page, watch, theme)
+        _is_clean(page, watch, "dark")
 
 
 def test_checkpoints_come_in_without_a_reload_and_the_open_one_says_whom_it_waits_for(browser, up, troubled):
@@ -177,11 +176,8 @@ def _go_to_the_held_checkpoint(page: Page) -> None:
     expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text(_HOLDER)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_two_clicks_lead_from_the_fleet_to_who_holds_the_barrier_and_the_scrubber_shows_how(
-    browser, up, troubled, theme
-):
-    with opened(browser, _url(up), theme=theme) as (page, watch):
+def test_two_clicks_lead_from_the_fleet_to_who_holds_the_barrier_and_the_scrubber_shows_how(browser, up, troubled):
+    with opened(browser, _url(up)) as (page, watch):
         _go_to_the_held_checkpoint(page)
         expect(page.locator("#cp-verdict")).to_contain_text("vertex at capacity")
         expect(page.locator("#cp-evidence")).to_contain_text("measured")
@@ -202,7 +198,7 @@ def test_two_clicks_lead_from_the_fleet_to_who_holds_the_barrier_and_the_scrubbe
         page.keyboard.press("ArrowRight")
         expect(page.locator("#front-summary")).not_to_have_text(early)
         assert overflowing(page) == []
-        _is_clean(page, watch, theme)
+        _is_clean(page, watch, "light")
 
 
 def test_the_table_behind_a_chart_has_the_same_checkpoints(browser, up, troubled):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def _tracked() -> list[Path]:
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
+@cache
 def _texts() -> list[tuple[Path, str]]:
     found = []
     for path in _tracked():
@@ -44,6 +46,7 @@ def _texts() -> list[tuple[Path, str]]:
     return found
 
 
+@cache
 def _modules() -> list[tuple[Path, ast.Module, str]]:
     return [(path, ast.parse(text), text) for path, text in _texts() if path.suffix == ".py"]
 

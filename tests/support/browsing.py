@@ -6,7 +6,16 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FLAGS = (
@@ -21,6 +30,7 @@ _FLAGS = (
 # Two cores may be shared with other tests, and nothing is faster for waiting less.
 _PATIENCE_MS = 60_000
 LAPTOP = (1366, 768)
+_CONTEXTS: dict[tuple[Browser, str], BrowserContext] = {}
 
 
 def chromium() -> str | None:
@@ -30,12 +40,14 @@ def chromium() -> str | None:
 
 @contextmanager
 def launched(executable: str, *flags: str) -> Iterator[Browser]:
-    """One browser; each test opens its own context in it."""
+    """One browser; each test opens its own page in it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=[*_FLAGS, *flags])
         try:
             yield browser
         finally:
+            for key in [key for key in _CONTEXTS if key[0] is browser]:
+                _CONTEXTS.pop(key).close()
             browser.close()
 
 
@@ -65,22 +77,30 @@ class Watch:
 
 @contextmanager
 def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator[tuple[Page, Watch]]:
-    """A fresh page of a laptop's size whose system prefers ``theme``."""
-    width, height = LAPTOP
-    context = browser.new_context(
-        base_url=base_url,
-        viewport={"width": width, "height": height},
-        color_scheme="dark" if theme == "dark" else "light",
-        timezone_id="Europe/Berlin",
-        locale="en-GB",
-    )
+    """A page of a laptop's size whose system prefers ``theme``, without anything that a page before has stored.
+
+    The pages of one address share a cache: to load and compile the same scripts anew takes longer than most tests.
+    """
+    context = _CONTEXTS.get((browser, base_url))
+    if context is None:
+        width, height = LAPTOP
+        context = _CONTEXTS[browser, base_url] = browser.new_context(
+            base_url=base_url,
+            viewport={"width": width, "height": height},
+            timezone_id="Europe/Berlin",
+            locale="en-GB",
+        )
+    page = context.new_page()
     try:
-        page = context.new_page()
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         page.set_default_timeout(_PATIENCE_MS)
         expect.set_options(timeout=_PATIENCE_MS)
         yield page, Watch(page)
     finally:
-        context.close()
+        stored = {"origin": base_url, "storageTypes": "cookies,local_storage"}
+        context.new_cdp_session(page).send("Storage.clearDataForOrigin", stored)
+        context.clear_cookies()
+        page.close()
 
 
 def go(page: Page, path: str) -> None:

@@ -38,7 +38,7 @@ check: install-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three processes on two cores, for tests of live parts wait a lot; which tests stay together says tests/conftest.py.
+# Which tests stay together in one of the processes says tests/conftest.py.
 test: check
 	$(BIN)/python -m pytest -ra -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -21,7 +21,7 @@ settings.load_profile("no-deadline")
 class _FilesTogether(LoadFileScheduling):
     """A file stays in one process, for its fixtures are made once a process; so does all that needs Spark's session.
 
-    That session takes longer to start than anything else. (Marks for groups do not reach xdist 3.8 under pytest 9.1.)
+    That session takes longer to start than anything else. (Marks for groups do not reach xdist 3.8 under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:

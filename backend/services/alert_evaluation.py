@@ -87,9 +87,9 @@ async def _save(
 ) -> None:
     """Write what changed; of what reads as before only that it was looked at."""
     before = {a.id: replace(a, evaluated_at=now) for a in opened}
-    same = [o.alert.id for o in outcomes if not o.events and before.get(o.alert.id) == o.alert]
+    same = {o.alert.id for o in outcomes if not o.events and before.get(o.alert.id) == o.alert}
     changed = [(o.alert, o.events) for o in outcomes if o.alert.id not in same]
-    await touch_alerts(connection, same, at=now)
+    await touch_alerts(connection, sorted(same), at=now)
     await save_alerts(connection, changed)
 
 

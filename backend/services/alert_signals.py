@@ -34,7 +34,7 @@ from backend.domain.observation import JobState
 from backend.domain.verdict import Phase, Verdict
 from backend.services.evidence import EvidenceReader, JobCase
 from backend.services.presenting import host_of
-from backend.services.silence import targets_as_heard
+from backend.services.silent_jobs import targets_as_heard
 from backend.store import checkpoints as stored
 from backend.store.checkpoint_statistics import LastCompleted, last_completed_of
 from backend.store.checkpoints import CheckpointRecord, LiveRecord, lives_of

@@ -25,7 +25,7 @@ from backend.domain.clock import Clock
 from backend.domain.ids import JobId
 from backend.domain.observation import Engine
 from backend.domain.verdict import Diagnosis, Phase
-from backend.services.silence import as_heard
+from backend.services.silent_jobs import as_heard
 from backend.store.batches import batches_of
 from backend.store.checkpoints import CheckpointRecord, details_of, late_barriers_of, list_around, recent_of_runs
 from backend.store.jobs import (

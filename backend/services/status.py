@@ -11,7 +11,7 @@ from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.services.presenting_pipeline import pipeline_out, spark_demo_out
-from backend.services.silence import hear
+from backend.services.silent_jobs import hear
 from backend.store.alert_lease import evaluator_record
 from backend.store.alerts import open_counts
 from backend.store.engine import reading

@@ -22,7 +22,7 @@ from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
 from backend.domain.observation import Engine
 from backend.services.paging import decode_cursor, page_of
-from backend.services.silence import hear
+from backend.services.silent_jobs import hear
 from backend.store.engine import reading
 from backend.store.targets import NewTarget, TargetRecord, TargetRepository
 

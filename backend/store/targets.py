@@ -23,7 +23,7 @@ from backend.store.engine import reading, writing
 Origin = Literal["api", "configuration", "built-in", "push"]
 """Who added it. One of ``push`` is read by nobody: its jobs send what they have to tell."""
 HealthState = Literal["ok", "pending", "unreachable", "malformed", "silent", "paused"]
-"""``silent`` is worked out when it is asked for (``services.silence``) and is never stored."""
+"""``silent`` is worked out when it is asked for (``services.silent_jobs``) and is never stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,18 @@ The same walk over the live service is ``test_pages.py``.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
-import uvicorn
 from playwright.sync_api import expect
 
 from backend.domain.advice import AdviceState
-from dashboard.role import create_app
 from tests.support.browsing import chromium, go, launched, opened, overflowing
+from tests.support.dashboard_site import site_over
 from tests.support.fake_api import HOSTILE, FakeApi
 from tests.support.made_up_alerts import ADVISED, JOB, MadeUpAlerts
-from tests.support.running_up import free_port
 from tests.support.waiting import until
 
 pytestmark = [
@@ -63,17 +59,8 @@ def fake():
 
 @pytest.fixture(scope="module")
 def site(fake):
-    app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
-    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, name="dashboard")
-    thread.start()
-    try:
-        until(lambda: server.started, "the dashboard serves")
-        yield f"http://127.0.0.1:{config.port}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    with site_over(fake) as url:
+        yield url
 
 
 @pytest.fixture

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from datetime import UTC, datetime
 
-import httpx
 import pytest
-import uvicorn
 from playwright.sync_api import expect
 
-from dashboard.role import create_app
 from tests.support.browsing import chromium, launched, opened, overflowing
+from tests.support.dashboard_site import site_over
 from tests.support.fake_api import FakeApi
 from tests.support.fake_spark import BEHIND, add_spark
-from tests.support.running_up import free_port
-from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
@@ -29,17 +24,8 @@ _JOB = f"/ui/jobs/{BEHIND}"
 @pytest.fixture(scope="module")
 def site():
     fake = add_spark(FakeApi(now=lambda: datetime.fromtimestamp(time.time(), UTC)))
-    app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
-    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, name="dashboard")
-    thread.start()
-    try:
-        until(lambda: server.started, "the dashboard serves")
-        yield f"http://127.0.0.1:{config.port}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    with site_over(fake) as url:
+        yield url
 
 
 def test_a_job_of_spark_a_batch_and_its_week_are_shown_and_nothing_lies_over_another(site):

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from backend.services.silence import SILENT_AFTER
+from backend.services.silent_jobs import SILENT_AFTER
 from backend.store.engine import reading
 from tests.support.alerting import Alerting
 from tests.support.recorded_spark import NOW, push, recorded

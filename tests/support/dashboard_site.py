@@ -1,0 +1,31 @@
+"""The pages over the made-up API, served on a free port of this machine, for a browser."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import uvicorn
+
+from dashboard.role import create_app
+from tests.support.fake_api import FakeApi
+from tests.support.running_up import free_port
+from tests.support.waiting import until
+
+
+@contextmanager
+def site_over(fake: FakeApi) -> Iterator[str]:
+    """The address of the pages while the block lasts."""
+    app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
+    config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="dashboard")
+    thread.start()
+    try:
+        until(lambda: server.started, "the dashboard serves")
+        yield f"http://127.0.0.1:{config.port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)

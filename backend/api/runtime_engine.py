@@ -146,7 +146,7 @@ class RuntimeEngine:
             state=engine.status,
             origin_epoch_ms=origin_epoch_ms,
             now_us=engine.now_us,
-            ended_at_us=None,
+            ended_at_us=engine.ended_at_us,
             restarts=engine.restart_count,
             vertices=self._vertices(),
             config=self._config(),

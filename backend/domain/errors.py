@@ -6,6 +6,7 @@
     - UnknownEntityError         no such target, job, run, checkpoint ...
     - ConflictError              it clashes with what is there
     - PlanError                  a job graph or a configuration the runtime must refuse; names rule, vertex and fix
+      - CorruptCheckpointError     what was read of a checkpoint is not what was written
     - ProtocolViolationError     a task broke the checkpoint protocol (a bug, or a broken variant under test)
     - LeadershipLostError        another evaluator has taken over; nothing was written
     - ApiRefusedError            our own API, asked by a client, said the request is wrong
@@ -92,6 +93,14 @@ class PlanError(DomainError):
         self.fix = fix
         where = f" at {vertex!r}" if vertex else ""
         super().__init__(f"{rule}{where}: {message}; {fix}")
+
+
+class CorruptCheckpointError(PlanError):
+    """A checkpoint that must not be restored: what was read is not what was written. ``part`` says where."""
+
+    def __init__(self, message: str, *, part: str) -> None:
+        self.part = part
+        super().__init__(message, rule="CK-3", vertex=None, fix="restore another checkpoint or savepoint")
 
 
 class ProtocolViolationError(DomainError):

@@ -266,6 +266,7 @@ class Coordinator:
             savepoint.checkpoint_id = checkpoint_id
         self._open(record)
         self._starting = None
+        faults.passed("coordinator.before-location")
         if self._is_failing("coordinator.location"):
             self._fail(checkpoint_id, FailureReason.IO_FAILURE)
             return
@@ -341,6 +342,7 @@ class Coordinator:
         if self._is_failing("coordinator.metadata"):
             self._fail(record.id, FailureReason.FINALIZE_FAILURE)
             return
+        faults.passed("coordinator.mid-metadata")
         completed = Completed(record, dict(pending.snapshots))
         faults.passed("coordinator.after-metadata")
         record.state = CheckpointState.COMPLETED
@@ -372,6 +374,7 @@ class Coordinator:
         self.completed.append(completed)
         self.latest_completed = completed.record
         while len(self.completed) > self._env.config.num_retained:
+            self._env.faults.passed("coordinator.on-subsume")
             self.completed.pop(0).record.is_discarded = True
 
     # --- failing --------------------------------------------------------------------------------------------------

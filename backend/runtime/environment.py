@@ -111,5 +111,7 @@ class Environment:
         fault = self.faults.message("store.write")
         if fault is not None and fault.action == "error":
             self.scheduler.after(self.store.latency_us, EventClass.STORAGE, failed)
-        else:
-            self.store.write(size_bytes, done, factor=factor)
+            return
+        if fault is not None and fault.action == "delay":
+            self.store.stand_still(fault.delay_us)
+        self.store.write(size_bytes, done, factor=factor)

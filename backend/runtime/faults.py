@@ -8,19 +8,23 @@ the message instead.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from backend.runtime.graph import FaultSpec
+from backend.runtime.prng import mix64
 
 COORDINATOR_POINTS = (
     "coordinator.before-id",
     "coordinator.after-id",
+    "coordinator.before-location",
     "coordinator.before-first-rpc",
     "coordinator.between-rpcs",
     "coordinator.after-last-rpc",
     "coordinator.on-ack",
     "coordinator.before-metadata",
+    "coordinator.mid-metadata",
     "coordinator.after-metadata",
+    "coordinator.on-subsume",
     "coordinator.after-store",
     "coordinator.between-notifies",
     "coordinator.on-expiry",
@@ -42,7 +46,13 @@ TASK_POINTS = (
 UNALIGNED_POINTS = ("task.mid-channel-state",)
 TIMEOUT_POINTS = ("task.after-announcement", "task.input-switch", "task.output-switch")
 TIMER_POINTS = ("task.between-timers",)
-SINK_POINTS = ("sink.before-pre-commit", "sink.after-pre-commit", "sink.before-commit", "sink.after-commit")
+SINK_POINTS = (
+    "sink.before-pre-commit",
+    "sink.after-pre-commit",
+    "sink.before-commit",
+    "sink.between-commits",
+    "sink.after-commit",
+)
 SOURCE_POINTS = ("source.after-emit",)
 RECOVERY_POINTS = (
     "recovery.before-output",
@@ -51,9 +61,15 @@ RECOVERY_POINTS = (
     "recovery.mid-input",
     "recovery.before-new-data",
 )
-MESSAGE_POINTS = ("rpc.trigger", "rpc.ack", "rpc.notify", "rpc.abort")
+MESSAGE_POINTS = ("rpc.trigger", "rpc.ack", "rpc.notify", "rpc.abort", "rpc.decline")
 STORE_POINTS = ("store.write", "coordinator.location", "coordinator.metadata")
-"""With the action ``error`` a write fails: of a snapshot, of a checkpoint's place, of its metadata."""
+"""With the action ``error`` a write fails: of a snapshot, of a checkpoint's place, of its metadata. ``delay`` makes a
+snapshot's write slow."""
+READ_POINTS = ("store.read",)
+"""With ``error`` a restart cannot read its checkpoint, and tries again; with ``corrupt`` a byte of it is another one."""
+LINK_POINTS = ("link.send",)
+"""With the action ``delay`` what is sent arrives late, and all behind it; with ``stall`` nothing passes meanwhile in
+either direction."""
 POINTS = (
     *COORDINATOR_POINTS,
     *TASK_POINTS,
@@ -65,8 +81,10 @@ POINTS = (
     *RECOVERY_POINTS,
     *MESSAGE_POINTS,
     *STORE_POINTS,
+    *READ_POINTS,
+    *LINK_POINTS,
 )
-ACTIONS = ("crash", "drop", "duplicate", "delay", "error")
+ACTIONS = ("crash", "drop", "duplicate", "delay", "error", "corrupt", "stall")
 
 
 class InducedFailure(Exception):  # noqa: N818 - the field says failure
@@ -86,6 +104,7 @@ class Faults:
         self._now_us = now_us
         self._waiting: dict[str, list[FaultSpec]] = {}
         self._armed: Counter[str] = Counter()
+        self._repeated: Counter[str] = Counter()
         for fault in plan:
             self._waiting.setdefault(fault.point, []).append(fault)
 
@@ -103,6 +122,10 @@ class Faults:
         """What is to become of a message; None: nothing unusual."""
         return self._due(point)
 
+    def concerns(self, point: str) -> bool:
+        """Whether the plan names the point at all."""
+        return point in self._waiting
+
     def _due(self, point: str) -> FaultSpec | None:
         waiting = self._waiting.get(point)
         if not waiting:
@@ -113,9 +136,24 @@ class Faults:
                 continue
             self._armed[point] += 1
             if self._armed[point] >= fault.hit:
-                waiting.remove(fault)
-                self._armed[point] = 0
                 self.struck[point] += 1
+                self._repeated[point] += 1
+                if self._repeated[point] >= fault.times:
+                    waiting.remove(fault)
+                    self._armed[point] = self._repeated[point] = 0
                 return fault
             return None
         return None
+
+
+def corrupted(metadata: bytes, files: Mapping[str, bytes], *, draw: int) -> tuple[bytes, dict[str, bytes]]:
+    """A checkpoint's bytes with one bit turned, in the metadata or in a file: which one, the draw says."""
+    damaged = dict(files)
+    name = ([*sorted(files), None])[mix64(draw) % (len(files) + 1)]
+    part = metadata if name is None else files[name]
+    bit = mix64(draw + 1) % (len(part) * 8)
+    part = b"".join((part[: bit // 8], bytes([part[bit // 8] ^ 1 << bit % 8]), part[bit // 8 + 1 :]))
+    if name is None:
+        return part, damaged
+    damaged[name] = part
+    return metadata, damaged

@@ -173,13 +173,14 @@ class StoreSpec:
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """One induced fault: at the ``hit``-th time that ``point`` is passed, from ``at_us`` on."""
+    """One induced fault: at the ``hit``-th time that ``point`` is passed, from ``at_us`` on, and ``times`` in a row."""
 
     point: str
     hit: int = 1
     at_us: int = 0
     action: str = "crash"
     delay_us: int = 0
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)

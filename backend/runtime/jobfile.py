@@ -340,13 +340,14 @@ def _store(row: _Table) -> StoreSpec:
 
 
 def _fault(reader: _Reader, value: object, where: str) -> FaultSpec:
-    row = reader.table(value, where, {"point", "hit", "at", "action", "delay"})
+    row = reader.table(value, where, {"point", "hit", "at", "action", "delay", "times"})
     return FaultSpec(
         point=row.word("point", "", POINTS),
         hit=row.whole("hit", 1, 1, 10**9),
         at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
         action=row.word("action", "crash", ACTIONS),
         delay_us=row.scaled("delay", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000),
+        times=row.whole("times", 1, 1, 10**9),
     )
 
 

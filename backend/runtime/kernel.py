@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from backend.domain.barriers import BarrierEvent
+from backend.domain.errors import CorruptCheckpointError
 from backend.domain.failure import FailureReason
 from backend.runtime import config as settings
 from backend.runtime.barrier_log import BarrierLog
@@ -24,11 +25,12 @@ from backend.runtime.debloating import Debloating
 from backend.runtime.emission import Output
 from backend.runtime.environment import Environment
 from backend.runtime.failure_policy import MESSAGES
-from backend.runtime.faults import Faults, InducedFailure
+from backend.runtime.faults import Faults, InducedFailure, corrupted
 from backend.runtime.graph import route
 from backend.runtime.jobfile import JobSpec, SavepointSpec
 from backend.runtime.measures import TaskKey
 from backend.runtime.metadata import (
+    ReadCheckpoint,
     StoredCheckpoint,
     read_checkpoint,
     restored_graph,
@@ -99,9 +101,11 @@ class Engine:
         )
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
         self.env.coordinator = self.coordinator
+        self.ledger.committed = lambda: self.env.faults.passed("sink.between-commits")
         self.debloating = Debloating(self.env)
         self.tasks: list[Task] = []
         self.status = "RUNNING"
+        self.ended_at_us: int | None = None
         self.restart_count = 0
         self.restored_id: int | None = None
         self.restored_at_us: int | None = None
@@ -186,6 +190,11 @@ class Engine:
 
     def _deploy(self, _: object) -> None:
         graph = self.env.graph
+        try:
+            restored = self._read_newest()
+        except CorruptCheckpointError as error:
+            self._end("CorruptCheckpointError", str(error))
+            return
         self.status = "RUNNING"
         if self._start_from is not None:
             # Transactions of the run before are those of attempts before this one.
@@ -205,9 +214,6 @@ class Engine:
         tasks = {(task.spec.id, task.index): task for task in self.tasks}
         for edge in range(len(graph.edges)):
             self._connect(edge, tasks)
-        newest = self.coordinator.newest
-        # A restart reads what lies in the store and nothing else (CK-3).
-        restored = read_checkpoint(newest.stored(graph)) if newest else self._start_from
         snapshots = restored_snapshots(restored, graph) if restored else {}
         has_channel_state = restored is not None and restored.has_channel_state
         lost_bytes = 0
@@ -234,6 +240,20 @@ class Engine:
             restart.subtasks = {task.key: task.initialization for task in self.tasks}
             for task in self.tasks:
                 task.restart = restart if task.source is not None else None
+
+    def _read_newest(self) -> ReadCheckpoint | None:
+        """A restart reads what lies in the store and nothing else (CK-3)."""
+        newest = self.coordinator.newest
+        if newest is None:
+            return self._start_from
+        stored = newest.stored(self.env.graph)
+        fault = self.env.faults.message("store.read")
+        if fault is not None and fault.action == "error":
+            raise InducedFailure("store.read", None)
+        if fault is not None and fault.action == "corrupt":
+            draw = newest.record.id ^ self.seed
+            stored = StoredCheckpoint(*corrupted(stored.metadata, stored.files, draw=draw))
+        return read_checkpoint(stored)
 
     def _connect(self, edge: int, tasks: dict[tuple[str, int], Task]) -> None:
         graph, config = self.env.graph, self.config
@@ -288,6 +308,7 @@ class Engine:
             costs=LinkCosts(config.link_latency_us, config.link_bytes_per_s),
             exclusive=config.exclusive_buffers,
             floating=floating,
+            faults=self.env.faults if self.env.faults.concerns("link.send") else None,
         )
 
     def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:
@@ -319,6 +340,12 @@ class Engine:
         self.restart_count += 1
         self._attempt += 1
         self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
+
+    def _end(self, name: str, message: str) -> None:
+        """What cannot be restored is not run: an older checkpoint would show what was committed since once more."""
+        self.exceptions.insert(0, JobFailure(self.now_us, name, message, None))
+        self.status = "FAILED"
+        self.ended_at_us = self.now_us
 
     def _offsets_reached(self, offsets: dict[TaskKey, int]) -> dict[TaskKey, int]:
         """A job that fails again before it was back has still to come to where it was the first time."""

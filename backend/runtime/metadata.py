@@ -2,18 +2,19 @@
 
 Metadata names the graph, every operator with its parallelism and maximum, and for each subtask where its keyed state
 (by key group), its operator states (with mode) and its channel state (by channel) lie. Reading a checkpoint needs
-nothing else: no job, no memory of the run that took it.
+nothing else: no job, no memory of the run that took it. Every part carries a checksum: what was damaged is refused.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.domain.errors import PlanError
+from backend.domain.errors import CorruptCheckpointError, PlanError
 from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import Graph, VertexSpec
 from backend.runtime.hashing import groups_of
@@ -24,6 +25,8 @@ from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
 
 INLINE_BELOW_BYTES = 20 << 10
 """Smaller state lies in the metadata itself (CK-2); Flink's default."""
+_CHECKED_BY = b'{"crc":"%08x",'
+_CHECK_BYTES = len(_CHECKED_BY % 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class _Writer:
             return {"inline": base64.b64encode(data).decode(), "size": len(data), "spans": spans}
         file = f"{self._prefix}/{name}"
         self.files[file] = data
-        return {"file": file, "size": len(data), "spans": spans}
+        return {"file": file, "size": len(data), "crc": zlib.crc32(data), "spans": spans}
 
 
 def write_checkpoint(
@@ -142,7 +145,8 @@ def write_checkpoint(
         "graph": fingerprint(graph),
         "vertices": vertices,
     }
-    return StoredCheckpoint(json.dumps(document, separators=(",", ":")).encode(), writer.files)
+    body = json.dumps(document, separators=(",", ":")).encode()[1:]
+    return StoredCheckpoint(_CHECKED_BY % zlib.crc32(body) + body, writer.files)
 
 
 def _coordinator_state(writer: _Writer, vertex: VertexSpec) -> dict[str, Any] | None:
@@ -203,7 +207,15 @@ def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[byt
 
 
 def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
-    """Read a checkpoint back (CK-3)."""
+    """Read a checkpoint back (CK-3).
+
+    Raises:
+        CorruptCheckpointError: a part of it is damaged or missing.
+
+    """
+    body = stored.metadata[_CHECK_BYTES:]
+    if stored.metadata[:_CHECK_BYTES] != _CHECKED_BY % zlib.crc32(body):
+        raise CorruptCheckpointError("the checkpoint's metadata is damaged", part="metadata")
     document = json.loads(stored.metadata)
     keyed = {v["id"]: v["is_keyed"] for v in document["graph"]["vertices"]}
     vertices = {
@@ -223,8 +235,18 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
 
 def _chunks(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> list[bytes]:
     file = handle.get("file")
-    data = base64.b64decode(handle["inline"]) if file is None else stored.files[file]
+    data = base64.b64decode(handle["inline"]) if file is None else _file(stored, handle)
     return [data[at : at + size] for at, size in handle["spans"]]
+
+
+def _file(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> bytes:
+    name = handle["file"]
+    data = stored.files.get(name)
+    if data is None:
+        raise CorruptCheckpointError(f"the checkpoint's file {name} is missing", part=name)
+    if zlib.crc32(data) != handle["crc"]:
+        raise CorruptCheckpointError(f"the checkpoint's file {name} is damaged", part=name)
+    return data
 
 
 def _read_splits(stored: StoredCheckpoint, handle: Mapping[str, Any] | None) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ from backend.domain.errors import ProtocolViolationError
 from backend.runtime.buffers import DataBuffer, Subpartition
 from backend.runtime.channel import ChannelKey, Gate, InputChannel, Write
 from backend.runtime.elements import Barrier, Event, blocks_upstream
+from backend.runtime.faults import Faults
 from backend.runtime.scheduler import EventClass, Scheduler
 
 
@@ -87,10 +88,14 @@ class RemoteChannel(InputChannel):
         costs: LinkCosts,
         exclusive: int,
         floating: FloatingPool,
+        faults: Faults | None = None,
     ) -> None:
+        """``faults``: those of the link, where the plan has any."""
         super().__init__(key, index, subpartition, gate)
         self._scheduler = scheduler
         self._costs = costs
+        self._faults = faults
+        self._still_until_us = 0
         self._initial_credit = exclusive
         self._pool = floating
         self._exclusive_slot = _Slot(self, is_floating=False)
@@ -138,11 +143,26 @@ class RemoteChannel(InputChannel):
     def _send(self, item: DataBuffer | Event | _Backlog, size_bytes: int, backlog: int) -> None:
         start_us = max(self._scheduler.now, self._link_free_us)
         self._link_free_us = start_us + size_bytes * 1_000_000 // self._costs.bytes_per_s
-        arrival_us = self._link_free_us + self._scheduler.jitter(self._costs.latency_us)
+        arrival_us = self._link_free_us + self._latency_us()
+        if self._faults is not None:
+            arrival_us += self._induced_us(self._faults)
         # Wire order is FIFO (CR-6), whatever the jitter.
         self._last_arrival_us = max(arrival_us, self._last_arrival_us)
         self._wire.append((item, backlog))
         self._scheduler.at(self._last_arrival_us, EventClass.NETWORK, self._arrive)
+
+    def _latency_us(self) -> int:
+        """From now on the way, in either direction."""
+        latency_us = self._scheduler.jitter(self._costs.latency_us)
+        return latency_us + max(0, self._still_until_us - self._scheduler.now)
+
+    def _induced_us(self, faults: Faults) -> int:
+        fault = faults.message("link.send")
+        if fault is None:
+            return 0
+        if fault.action == "stall":
+            self._still_until_us = max(self._still_until_us, self._scheduler.now + fault.delay_us)
+        return fault.delay_us
 
     def _add_credit(self, granted: tuple[int, int]) -> None:
         count, of_round = granted
@@ -235,9 +255,7 @@ class RemoteChannel(InputChannel):
         return bool(self._priority or self._queue)
 
     def resume(self) -> None:
-        self._scheduler.after(
-            self._scheduler.jitter(self._costs.latency_us), EventClass.NETWORK, self._resume_sender, self._round
-        )
+        self._scheduler.after(self._latency_us(), EventClass.NETWORK, self._resume_sender, self._round)
 
     def convert_to_priority(self, checkpoint_id: int) -> bool:
         for at, (number, item) in enumerate(self._queue):
@@ -266,7 +284,7 @@ class RemoteChannel(InputChannel):
         return self._queued_count + max(0, self._required - self._initial_credit)
 
     def announce_buffer_bytes(self, size_bytes: int) -> None:
-        arrival_us = self._scheduler.now + self._scheduler.jitter(self._costs.latency_us)
+        arrival_us = self._scheduler.now + self._latency_us()
         # The last word is the one that holds, whatever the jitter.
         self._last_announcement_us = max(arrival_us, self._last_announcement_us + 1)
         self._scheduler.at(self._last_announcement_us, EventClass.NETWORK, self._set_buffer_bytes, size_bytes)
@@ -329,5 +347,4 @@ class RemoteChannel(InputChannel):
             self._announce(gained)
 
     def _announce(self, count: int) -> None:
-        delay_us = self._scheduler.jitter(self._costs.latency_us)
-        self._scheduler.after(delay_us, EventClass.NETWORK, self._add_credit, (count, self._round))
+        self._scheduler.after(self._latency_us(), EventClass.NETWORK, self._add_credit, (count, self._round))

@@ -47,6 +47,10 @@ class SnapshotStore:
         latency_us = self._scheduler.jitter(int(self.latency_us * factor))
         self._scheduler.at(end_us + latency_us, EventClass.STORAGE, done)
 
+    def stand_still(self, for_us: int) -> None:
+        """Write nothing for a while; what is asked for meanwhile waits."""
+        self._free_us = max(self._scheduler.now, self._free_us) + for_us
+
     def forget(self) -> None:
         """The writers are gone: what they still had in the queue is not written."""
         self._free_us = self._scheduler.now
@@ -87,6 +91,8 @@ class Ledger:
         self.folded = 0
         self.lost: list[str] = []
         """Transactions older than the limit when they were to be committed (SNK-4)."""
+        self.committed: Callable[[], None] | None = None
+        """Told behind each commit that made rows visible."""
 
     def take_over(self, other: Ledger) -> None:
         """Go on with the content of another ledger: the external system outlives a run of the job."""
@@ -140,6 +146,8 @@ class Ledger:
         self.rows.extend(held.rows)
         self.committed_count += held.count
         self.folded = (self.folded + held.folded) & _MASK
+        if self.committed is not None:
+            self.committed()
 
     def open_of(self, vertex: str) -> list[str]:
         """The open transactions of a sink, of whatever parallelism (SNK-3)."""

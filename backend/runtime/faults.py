@@ -149,7 +149,8 @@ class Faults:
 def corrupted(metadata: bytes, files: Mapping[str, bytes], *, draw: int) -> tuple[bytes, dict[str, bytes]]:
     """A checkpoint's bytes with one bit turned, in the metadata or in a file: which one, the draw says."""
     damaged = dict(files)
-    name = ([*sorted(files), None])[mix64(draw) % (len(files) + 1)]
+    written = [name for name in sorted(files) if files[name]]
+    name = [*written, None][mix64(draw) % (len(written) + 1)]
     part = metadata if name is None else files[name]
     bit = mix64(draw + 1) % (len(part) * 8)
     part = b"".join((part[: bit // 8], bytes([part[bit // 8] ^ 1 << bit % 8]), part[bit // 8 + 1 :]))

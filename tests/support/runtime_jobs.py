@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from backend.runtime import faults
@@ -154,6 +156,36 @@ def late_triggers() -> list[FaultSpec]:
 # Passed a few times a run; the others dozens of times.
 _OF_A_SWITCH = ("task.output-switch", "task.input-switch", "task.mid-channel-state", "recovery.mid")
 _RARE = ("coordinator.", "recovery.", "task.output-switch", "task.input-switch", "task.mid-channel-state", "sink.")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a run must be like to pass a failpoint."""
+
+    plan: tuple[FaultSpec, ...] = ()
+    config: Mapping[str, object] = field(default_factory=dict)
+    task_managers: int | None = None
+    has_timers: bool = False
+    hit_most: int = 12
+    """It is passed as often as this, or not much less."""
+
+
+def needs_of(point: str, protocol: str) -> Needs:
+    """What must be arranged for a crash at ``point``."""
+    if point.startswith("recovery."):
+        # Something must be restored first, and from a checkpoint.
+        return Needs((FaultSpec("coordinator.between-notifies", hit=3),), hit_most=3)
+    if point == "coordinator.on-expiry":
+        late = tuple(FaultSpec("rpc.ack", hit=3 + 5 * i, action="delay", delay_us=1_000_000) for i in range(3))
+        return Needs(late, {"execution.checkpointing.timeout": "300 ms"}, hit_most=2)
+    if protocol == "aligned-timeout" and point.startswith(_OF_A_SWITCH):
+        # Two task managers have links, announcements and input queues; one has none of them (UC-10).
+        managers = 2 if point == "task.input-switch" else None
+        config = {"execution.checkpointing.aligned-checkpoint-timeout": "10 ms"}
+        return Needs(config=config, task_managers=managers, hit_most=1)
+    if point == "task.after-announcement":
+        return Needs(task_managers=2)
+    return Needs(has_timers=point in faults.TIMER_POINTS, hit_most=3 if point.startswith(_RARE) else 12)
 
 
 def drawn_run(protocol: str, seed: int) -> JobSpec:

@@ -1,0 +1,206 @@
+"""Runs under induced faults (runtime.md 7.2), each fixed by a protocol, a kind of faults and a seed.
+
+``Case("unaligned", "pair", 17)`` is one run; ``str(case)`` names it, and ``Case.of`` reads the name. Kinds: *alone* and
+*pair* go through the failpoints one by one and two by two; *messages*, *links* and *store* are what can happen to
+messages, to what is on its way and to what is written; *storm* is all of it at once; *corrupt* damages what a restart
+reads. Rescaling is a kind of its own once a job can be: its place is ``KINDS``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backend.runtime import faults
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec
+from backend.runtime.kernel import Engine
+from backend.runtime.prng import Stream
+from tests.support.invariants import InvariantError, Watch
+from tests.support.runtime_jobs import PROTOCOLS, late_triggers, needs_of, points_of, small_job
+
+RECORDS = 200
+AT_LEAST_ONCE = "at-least-once"
+_LATER_US = 250_000
+_MESSAGE_ACTIONS = ("drop", "duplicate", "delay")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What the faults of a run ask of its job."""
+
+    plan: list[FaultSpec]
+    config: dict[str, object]
+    task_managers: int | None = None
+    has_timers: bool = False
+
+    def crash(self, point: str, protocol: str, draws: Stream, *, at_us: int = 0) -> None:
+        """The job dies at a point; what it needs to come there is arranged."""
+        needs = needs_of(point, protocol)
+        self.config |= needs.config
+        self.plan += needs.plan
+        self.task_managers = needs.task_managers or self.task_managers
+        self.has_timers |= needs.has_timers
+        self.plan.append(FaultSpec(point, hit=1 + draws.below(needs.hit_most), at_us=at_us))
+
+
+def _alone(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    points = points_of(protocol)
+    draft.crash(points[n % len(points)], protocol, draws)
+
+
+def _pair(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    points = points_of(protocol)
+    count = len(points)
+    # The distance changes with every round: in ``count`` rounds each point has met each other as the later one.
+    draft.crash(points[n % count], protocol, draws)
+    draft.crash(points[(n + n // count) % count], protocol, draws, at_us=_LATER_US if draws.below(2) else 0)
+
+
+def _messages(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    draft.config["execution.checkpointing.timeout"] = "250 ms"
+    for _ in range(1 + draws.below(20)):
+        draft.plan.append(
+            FaultSpec(
+                faults.MESSAGE_POINTS[draws.below(len(faults.MESSAGE_POINTS))],
+                hit=1 + draws.below(8),
+                action=_MESSAGE_ACTIONS[draws.below(3)],
+                delay_us=(3_000, 50_000, 300_000)[draws.below(3)],
+            )
+        )
+    # Someone has to decline for a decline to be lost.
+    draft.plan.append(FaultSpec("store.write", hit=2 + draws.below(5), action="error", times=1 + draws.below(3)))
+
+
+def _links(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    draft.task_managers = 2
+    for _ in range(1 + draws.below(12)):
+        action = ("delay", "stall")[draws.below(2)]
+        delay_us = (2_000, 30_000, 400_000)[draws.below(3)]
+        draft.plan.append(FaultSpec("link.send", hit=1 + draws.below(60), action=action, delay_us=delay_us))
+    if draws.below(2):
+        draft.crash("source.after-emit", protocol, draws, at_us=_LATER_US)
+
+
+def _store(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    hit, at_us = 1 + draws.below(6), draws.below(2) * _LATER_US
+    # Slow; an error once; full, until nothing is asked for that long; no place and no metadata for a checkpoint.
+    draft.plan += (
+        [FaultSpec("store.write", hit, at_us, "delay", delay_us=(20_000, 700_000)[draws.below(2)])],
+        [FaultSpec("store.write", hit, at_us, "error")],
+        [FaultSpec("store.write", hit, at_us, "error", times=10 + draws.below(40))],
+        [FaultSpec("coordinator.location", hit, action="error", times=1 + draws.below(3))],
+        [FaultSpec("coordinator.metadata", hit, action="error", times=1 + draws.below(3))],
+        [FaultSpec("store.read", action="error", times=1 + draws.below(3))],
+    )[n % 6]
+    if n % 6 == 5 or draws.below(2):
+        draft.crash("coordinator.between-notifies", protocol, draws, at_us=_LATER_US)
+
+
+def _storm(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    points = points_of(protocol)
+    for _ in range(2 + draws.below(5)):
+        draft.crash(points[draws.below(len(points))], protocol, draws, at_us=draws.below(4) * _LATER_US)
+    for add in (_messages, _links, _store):
+        add(draft, protocol, draws, draws.below(6))
+
+
+def _corrupt(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    draft.crash("coordinator.between-notifies", protocol, draws)
+    draft.plan.append(FaultSpec("store.read", action="corrupt"))
+
+
+KINDS: dict[str, Callable[[_Draft, str, Stream, int], None]] = {
+    "alone": _alone,
+    "pair": _pair,
+    "storm": _storm,
+    "messages": _messages,
+    "links": _links,
+    "store": _store,
+    "corrupt": _corrupt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run."""
+
+    protocol: str
+    kind: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.protocol}/{self.kind}/{self.seed}"
+
+    @classmethod
+    def of(cls, name: str) -> Case:
+        """The case of a name; a ``ValueError`` where it is none."""
+        protocol, kind, seed = name.split("/")
+        if protocol not in PROTOCOLS or kind not in KINDS:
+            raise ValueError(f"{name}: the protocol is one of {[*PROTOCOLS]}, the kind one of {[*KINDS]}")
+        return cls(protocol, kind, int(seed))
+
+    def spec(self) -> JobSpec:
+        """The job with its faults."""
+        draws = Stream(self.seed, f"{self.kind} of {self.protocol}")
+        draft = _Draft([], {})
+        KINDS[self.kind](draft, self.protocol, draws, self.seed)
+        if draws.below(2):
+            draft.plan += late_triggers()
+        has_timers = draft.has_timers or draws.below(4) == 0
+        draft.config["execution.checkpointing.unaligned.interruptible-timers.enabled"] = draws.below(2) == 1
+        draft.config["execution.checkpointing.num-retained"] = 1 + draws.below(2)
+        return small_job(
+            self.protocol,
+            seed=self.seed,
+            task_managers=draft.task_managers or 1 + draws.below(2),
+            fuzz=draws.below(3) and 1 + self.seed,
+            plan=tuple(draft.plan),
+            records=RECORDS,
+            record_bytes=(60, 120, 700, 1500)[draws.below(4)],
+            parallelism=2 + draws.below(2),
+            config=draft.config,
+            keyed=_TIMERS if has_timers else None,
+        )
+
+    def run(self) -> Counter[str]:
+        """Run it under all invariants; how often each point struck.
+
+        Raises:
+            InvariantError: one was broken.
+
+        """
+        engine = Engine(self.spec(), keeps_rows=True)
+        watch = Watch(engine, records=RECORDS, is_exact=self.protocol != AT_LEAST_ONCE)
+        if self.kind == "corrupt":
+            _run_corrupt(watch)
+        else:
+            watch.run_to_the_end()
+        if self.seed % 10 == 0:
+            self._run_again(watch)
+        return engine.env.faults.struck
+
+    def _run_again(self, watch: Watch) -> None:
+        """The same run, unwatched: the same trace (INV-12, INV-13)."""
+        again = Engine(self.spec())
+        again.run_until(watch.ended_at_us)
+        if again.trace_hash != watch.hash_at_end:
+            raise InvariantError("INV-13", "another trace than the same run had when it was watched")
+
+
+_TIMERS: dict[str, object] = {"kind": "timer+sink", "hold": "15 ms", "cost_us": 1800, "timer_cost_us": 200}
+
+
+def _run_corrupt(watch: Watch) -> None:
+    """What is damaged is found, and ends the job: nothing that was committed is lost or shown again."""
+    engine = watch.engine
+    watch.run_until(3_000_000)
+    watch.mark_end()
+    if not engine.env.faults.struck["store.read"]:
+        raise InvariantError("T-1", "nothing was read")
+    if engine.status != "FAILED" or engine.exceptions[0].name != "CorruptCheckpointError":
+        raise InvariantError("CK-3", f"a damaged checkpoint was restored; the job is {engine.status}")
+    origins = [row.origin for row in engine.ledger.rows]
+    if len(set(origins)) != len(origins):
+        raise InvariantError("INV-5", "records twice")

@@ -1,0 +1,286 @@
+"""The invariants of runtime.md 7.1 in one place: a run that is watched breaks none of them, or says which (INV-1 to 15).
+
+``Watch(engine)`` hangs itself on an engine that has not run yet, ``run_until`` runs it and looks between the events,
+``end`` stops the checkpoints and looks at what is left. Every breach is an ``InvariantError`` with its rule. The oracles
+see bytes and provenance, which operators do not, and compute for themselves whatever they compare with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from backend.domain.barriers import BarrierEvent, BarrierEventKind
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.coordinator import Completed
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointRecord, CheckpointState
+from backend.runtime.remote_channel import RemoteChannel
+from backend.runtime.task import Task, TaskStatus
+from tests.support.buffer_books import check_books
+from tests.support.channel_oracle import ChannelOracle
+from tests.support.counting_oracle import CountingOracle
+from tests.support.measurement_oracle import MeasurementOracle
+from tests.support.runtime_jobs import exactly_once_violations
+
+_SLICE_US = 20_000
+_QUIET = {"execution.checkpointing.interval": "7 d", "execution.checkpointing.timeout": "2 s"}
+
+
+class InvariantError(AssertionError):
+    """A run broke ``rule``."""
+
+    def __init__(self, rule: str, problem: str) -> None:
+        self.rule = rule
+        super().__init__(f"{rule}: {problem}")
+
+
+class Watch:
+    """One run under all invariants.
+
+    ``records``: how many a bounded job has to commit. ``is_exact`` False: at least once (INV-6). ``is_counting`` False:
+    the job has no keyed stage whose counts tell what the state reflects (INV-4).
+    """
+
+    def __init__(
+        self, engine: Engine, *, records: int | None = None, is_exact: bool = True, is_counting: bool = True
+    ) -> None:
+        self.engine = engine
+        self.ended_at_us = 0
+        self.hash_at_end = ""
+        self.checked_bytes = 0
+        self.checked_checkpoints = 0
+        self.checked_subtasks = 0
+        self._records = records
+        self._is_exact = is_exact
+        self._channels = ChannelOracle(engine, self._broken)
+        self._counts = CountingOracle(engine, is_exact=is_exact) if is_counting else None
+        self._measures = MeasurementOracle(engine)
+        self._newest_completed = 0
+        self._newest_triggered = 0
+        self._triggered: dict[int, CheckpointRecord] = {}
+        self._restored = -1
+        self._watermarks: dict[int, int] = {}
+        self._snapshotting: dict[tuple[str, int], int] = {}
+        self._prepared: dict[str, int] = {}
+        self._hang_on()
+
+    def _hang_on(self) -> None:
+        coordinator, ledger = self.engine.coordinator, self.engine.ledger
+        begin, terminal, told = coordinator.begin, coordinator.on_terminal, self.engine.env.log.listener
+        commit, prepare = ledger.commit, ledger.prepare
+
+        def begun(tasks: list[Task]) -> None:
+            begin(tasks)
+            self._watermarks.clear()
+            self._restored = self.engine.restored_id or 0
+            self._channels.begin(tasks)
+
+        def ended(record: CheckpointRecord) -> None:
+            if terminal is not None:
+                terminal(record)
+            self._on_terminal(record)
+
+        def happened(checkpoint_id: int, event: BarrierEvent) -> None:
+            if told is not None:
+                told(checkpoint_id, event)
+            self._on_event(checkpoint_id, event)
+
+        def committed(transaction: str) -> None:
+            self._on_commit(transaction)
+            commit(transaction)
+
+        def prepared(transaction: str) -> None:
+            vertex, subtask, _, _ = transaction.rsplit("/", 3)
+            self._prepared[transaction] = self._snapshotting[vertex, int(subtask)]
+            prepare(transaction)
+
+        coordinator.begin = begun
+        coordinator.on_terminal = ended
+        self.engine.env.log.listener = happened
+        ledger.commit = committed
+        ledger.prepare = prepared
+
+    # --- while it runs --------------------------------------------------------------------------------------------
+
+    def run_until(self, at_us: int, *, slice_us: int = _SLICE_US) -> None:
+        """Run on, and look now and then."""
+        engine = self.engine
+        while engine.now_us < at_us:
+            try:
+                engine.run_until(min(at_us, engine.now_us + slice_us))
+            except ProtocolViolationError as error:
+                raise InvariantError(f"INV-8 ({error.rule})", str(error)) from error
+            self.look()
+
+    def look(self) -> None:
+        """What must hold between any two events."""
+        engine = self.engine
+        if engine.status != "RUNNING":
+            return
+        try:
+            check_books(engine.tasks)
+        except AssertionError as error:
+            self._broken("INV-8", str(error))
+        self._look_at_the_books_of_checkpoints()
+        for task in engine.tasks:
+            before = self._watermarks.get(id(task), -1)
+            self._demand("INV-10", task.watermark_us >= before, f"{task.name}: the watermark went back from {before}")
+            self._watermarks[id(task)] = task.watermark_us
+
+    def _look_at_the_books_of_checkpoints(self) -> None:
+        coordinator = self.engine.coordinator
+        counted = coordinator.completed_count + coordinator.failed_count + coordinator.in_progress_count
+        self._demand("INV-9", coordinator.total_count == counted, "checkpoints that neither run nor ended")
+        # Where the job died before the oldest was deleted, the next completion does it.
+        self._look_at_what_is_kept(self.engine.env.faults.struck["coordinator.on-subsume"])
+        newest = coordinator.history[0].id if coordinator.history else 0
+        self._demand("INV-10", newest >= self._newest_triggered, f"checkpoint {newest} after a newer one")
+        self._newest_triggered = newest
+
+    def _look_at_what_is_kept(self, undeleted: int) -> None:
+        kept = len(self.engine.coordinator.completed)
+        self._demand("INV-7", kept <= self.engine.config.num_retained + undeleted, f"{kept} checkpoints are kept")
+
+    def _demand(self, rule: str, holds: bool, problem: str) -> None:
+        if not holds:
+            self._broken(rule, problem)
+
+    def _broken(self, rule: str, problem: str) -> None:
+        raise InvariantError(rule, f"at {self.engine.now_us} us: {problem}")
+
+    def _on_event(self, checkpoint_id: int, event: BarrierEvent) -> None:
+        self._measures.on_event(checkpoint_id, event)
+        if event.kind is BarrierEventKind.SNAPSHOT_SYNC_START:
+            self._snapshotting[event.vertex_id, event.subtask] = checkpoint_id
+            self._channels.on_snapshot(checkpoint_id, (event.vertex_id, event.subtask))
+
+    def _on_commit(self, transaction: str) -> None:
+        """INV-14; a savepoint commits nothing (CO-8)."""
+        coordinator = self.engine.coordinator
+        if transaction in self.engine.ledger._committed:
+            return
+        under = self._prepared.get(transaction)
+        completed = coordinator.newest.record.id if coordinator.newest is not None else 0
+        is_durable = under is None or under <= max(completed, self._restored)
+        self._demand("INV-14", is_durable, f"{transaction} of checkpoint {under} committed, {completed} is complete")
+
+    def _on_terminal(self, record: CheckpointRecord) -> None:
+        if record.state is not CheckpointState.COMPLETED:
+            self._channels.forget(record.id)
+            self._measures.forget(record.id)
+            return
+        coordinator = self.engine.coordinator
+        if record.is_savepoint:
+            completed = coordinator.savepoints[record.id]
+        else:
+            assert coordinator.newest is not None
+            completed = coordinator.newest
+            is_newer = record.id > max(self._newest_completed, self._restored)
+            self._demand("INV-10", is_newer, f"checkpoint {record.id} completed after {self._newest_completed}")
+            self._newest_completed = record.id
+        self._check(completed)
+
+    def _check(self, completed: Completed) -> None:
+        for rule, problem in self._channels.problems(completed, is_exact=self._is_exact):
+            self._broken(rule, problem)
+        if self._counts is not None:
+            problem = self._counts.problem(completed)
+            self._demand("INV-4" if self._is_exact else "INV-6", problem is None, problem or "")
+        try:
+            self.checked_subtasks += self._measures.check(completed.record)
+        except AssertionError as error:
+            self._broken("INV-11", str(error))
+        self.checked_bytes += sum(s.persisted_bytes for s in completed.snapshots.values())
+        self.checked_checkpoints += 1
+
+    # --- at the end -----------------------------------------------------------------------------------------------
+
+    def run_to_the_end(self, *, most_us: int = 60_000_000) -> None:
+        """Until every record is committed, some checkpoints on; then ``end``."""
+        assert self._records is not None
+        engine = self.engine
+        while engine.ledger.committed_count < self._records and engine.now_us < most_us and engine.status != "FAILED":
+            self.run_until(engine.now_us + 100_000)
+        self.run_until(engine.now_us + 350_000)
+        self.end()
+
+    def mark_end(self) -> None:
+        """Keep the trace so far, to be compared with that of another run."""
+        self.ended_at_us, self.hash_at_end = self.engine.now_us, self.engine.trace_hash
+
+    def end(self) -> None:
+        """No checkpoint is asked for any more, and what is under way ends: nothing may be left of any of them."""
+        engine = self.engine
+        self.mark_end()
+        engine.set_config(_QUIET)
+        self.run_until(engine.now_us + 4_000_000, slice_us=500_000)
+        self._demand("INV-9", engine.coordinator.in_progress_count == 0, "a checkpoint neither completes nor fails")
+        for task in engine.tasks:
+            for what in _left(task):
+                self._broken("INV-9", f"{task.name}: {what}")
+            spent = sum(task.account.settle(engine.now_us))
+            lived = engine.now_us - task.started_us
+            self._demand("INV-11", spent == lived, f"{task.name} accounts for {spent} of {lived} us")
+        self._check_store()
+        self._check_output()
+
+    def _check_store(self) -> None:
+        newest = self.engine.coordinator.newest
+        if newest is None:
+            return
+        self._look_at_what_is_kept(0)
+        stored = newest.stored(self.engine.env.graph, inline_below_bytes=1)
+        named = set(_files(json.loads(stored.metadata)))
+        self._demand("INV-7", named == set(stored.files), f"files {named ^ set(stored.files)} belong to nothing")
+
+    def _check_output(self) -> None:
+        ledger = self.engine.ledger
+        self._demand("INV-15", not ledger.lost or self._records is None, f"{ledger.lost} timed out")
+        if self._records is None:
+            return
+        if self._is_exact:
+            problems = exactly_once_violations(ledger.rows, self._records)
+            self._demand("INV-5", not problems, "; ".join(problems))
+            self._demand("INV-5", not (wrong := _out_of_order(ledger.rows)), f"out of order: keys {wrong}")
+            return
+        missing = self._records - len({row.origin for row in ledger.rows})
+        self._demand("INV-6", missing == 0, f"{missing} records missing")
+
+
+def _left(task: Task) -> list[str]:
+    """What of checkpoints that are over is still there (CC-5)."""
+    if task.status is not TaskStatus.RUNNING:
+        return [f"is {task.status.value}"]
+    left = []
+    for channel in task.gate.channels:
+        left += [f"{channel.key} is blocked"] * channel.subpartition.is_blocked
+        left += [f"{channel.key} is closed"] * channel.is_closed
+        left += [f"{channel.key} is still copied"] * (channel._write is not None)
+        left += [f"{channel.key} has credits of a round"] * (
+            isinstance(channel, RemoteChannel) and channel._round != channel._sender_round
+        )
+    runs = task.checkpointing._snapshots.runs
+    left += [f"checkpoint {k} is in work" for k in runs]
+    for output in task.outputs:
+        waiting = [s._waiting_barrier for s in output.pool.subpartitions if s._waiting_barrier is not None]
+        left += [f"barriers {waiting} wait in its output"] * bool(waiting)
+    return left
+
+
+def _files(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        own = [value["file"]] if isinstance(value.get("file"), str) else []
+        return own + [name for each in value.values() for name in _files(each)]
+    return [name for each in value for name in _files(each)] if isinstance(value, list) else []
+
+
+def _out_of_order(rows: list[Any]) -> list[int]:
+    seen: dict[int, int] = {}
+    wrong = set()
+    for row in rows:
+        if row.value != seen.get(row.key, 0) + 1:
+            wrong.add(row.key)
+        seen[row.key] = row.value
+    return sorted(wrong)

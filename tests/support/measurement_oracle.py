@@ -1,0 +1,101 @@
+"""Every measurement of a checkpoint as the trace tells it (T-13; ME-1 to ME-9, ME-11).
+
+The oracle listens to the barrier events and to the polls of each gate, and knows nothing of how the runtime measures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from backend.domain.barriers import BarrierEvent, BarrierEventKind
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import Ack, CheckpointRecord, PhaseOrder
+
+Kind = BarrierEventKind
+_Row = tuple[int, int, BarrierEvent]
+
+
+class MeasurementOracle:
+    """Events by (checkpoint, vertex, subtask) at absolute virtual times, and bytes polled by then."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._events: defaultdict[int, defaultdict[tuple[str, int], list[_Row]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        # An acknowledgement that a fault holds up is longer on its way than any message.
+        self._are_acks_late = any(fault.point == "rpc.ack" for fault in engine.spec.faults)
+
+    def on_event(self, checkpoint_id: int, event: BarrierEvent) -> None:
+        """Something happened to a checkpoint."""
+        task = next(t for t in self._engine.tasks if (t.spec.id, t.index) == (event.vertex_id, event.subtask))
+        polled = sum(c.bytes_received for c in task.gate.channels)
+        self._events[checkpoint_id][event.vertex_id, event.subtask].append((self._engine.now_us, polled, event))
+
+    def forget(self, checkpoint_id: int) -> None:
+        """A checkpoint is over."""
+        self._events.pop(checkpoint_id, None)
+
+    def check(self, record: CheckpointRecord) -> int:
+        """Assert that a completed checkpoint was measured as the trace says; how many subtasks were looked at."""
+        _check_critical_path(record, residual_us=None if self._are_acks_late else self._message_us())
+        for (vertex, subtask), ack in record.acks.items():
+            name = self._engine.spec.graph.vertices[vertex].id
+            trace = self._events[record.id][name, subtask]
+            _check_subtask(record, ack, trace, f"checkpoint {record.id}, {name}/{subtask}")
+        self.forget(record.id)
+        return len(record.acks)
+
+    def _message_us(self) -> int:
+        # Twice its latency where schedules are drawn, and the cost of the barrier.
+        config = self._engine.config
+        return 2 * config.rpc_latency_us + 2 * config.barrier_cost_us
+
+
+def _times(trace: list[_Row], kind: Kind) -> list[int]:
+    return [at for at, _, event in trace if event.kind is kind]
+
+
+def _bytes_of(trace: list[_Row], kind: Kind) -> int:
+    return sum(event.size_bytes or 0 for _, _, event in trace if event.kind is kind)
+
+
+def _check_subtask(record: CheckpointRecord, ack: Ack, trace: list[_Row], where: str) -> None:
+    measured = ack.measured
+    received = _times(trace, Kind.BARRIER_RECEIVED)
+    first = received[0] if received else _times(trace, Kind.SNAPSHOT_SYNC_START)[0]
+    last = received[-1] if received else first
+    assert measured.start_delay_us == first - record.triggered_at_us, where
+    assert measured.alignment_us == last - first, where
+    (sync_start,) = _times(trace, Kind.SNAPSHOT_SYNC_START)
+    (sync_end,) = _times(trace, Kind.SNAPSHOT_SYNC_END)
+    (async_end,) = _times(trace, Kind.SNAPSHOT_ASYNC_END)
+    assert measured.sync_us == sync_end - sync_start, where
+    assert measured.async_us == async_end - sync_end, where
+    assert [ack.at_us] == _times(trace, Kind.ACKED), where
+    if received:
+        polled = [bytes_ for _, bytes_, event in trace if event.kind is Kind.BARRIER_RECEIVED]
+        assert measured.processed_bytes == polled[-1] - polled[0], where
+    assert measured.persisted_bytes == _bytes_of(trace, Kind.CHANNEL_STATE_PERSISTED), where
+    assert _bytes_of(trace, Kind.OVERTOOK) <= measured.persisted_bytes, where
+    # ME-11: nothing is between the phases but the barrier's own cost and the way of the acknowledgement.
+    parts = measured.start_delay_us + (measured.sync_us or 0) + (measured.async_us or 0)
+    if not measured.persisted_bytes and sync_start == last:
+        parts += measured.alignment_us or 0
+    assert ack.at_us - record.triggered_at_us >= parts, where
+
+
+def _check_critical_path(record: CheckpointRecord, *, residual_us: int | None) -> None:
+    where = f"the critical path of checkpoint {record.id}"
+    path = record.critical_path
+    assert path is not None
+    ack = record.acks[path.task]
+    assert ack.at_us == record.latest_ack_us == record.triggered_at_us + path.end_to_end_us, where
+    parts = path.start_delay_us + path.before_snapshot_us + path.sync_us + path.async_us
+    assert path.end_to_end_us == parts + path.residual_us, where
+    assert (path.start_delay_us, path.sync_us) == (ack.measured.start_delay_us, ack.measured.sync_us), where
+    assert path.async_us == ack.measured.async_us, where
+    if ack.measured.order is PhaseOrder.ALIGN_FORWARD_SNAPSHOT and ack.measured.cap is None:
+        assert path.before_snapshot_us == ack.measured.alignment_us, where
+    assert path.residual_us >= 0, where
+    assert residual_us is None or path.residual_us <= residual_us, f"{where}: {path.residual_us} us are unaccounted for"

@@ -66,7 +66,7 @@ STORE_POINTS = ("store.write", "coordinator.location", "coordinator.metadata")
 """With the action ``error`` a write fails: of a snapshot, of a checkpoint's place, of its metadata. ``delay`` makes a
 snapshot's write slow."""
 READ_POINTS = ("store.read",)
-"""With ``error`` a restart cannot read its checkpoint, and tries again; with ``corrupt`` a byte of it is another one."""
+"""With ``error`` a restart cannot read its checkpoint and tries again; with ``corrupt`` a bit of it is turned."""
 LINK_POINTS = ("link.send",)
 """With the action ``delay`` what is sent arrives late, and all behind it; with ``stall`` nothing passes meanwhile in
 either direction."""

@@ -1,8 +1,8 @@
-"""The invariants of runtime.md 7.1 in one place: a run that is watched breaks none of them, or says which (INV-1 to 15).
+"""The invariants of runtime.md 7.1 in one place: a watched run breaks none of them, or says which (INV-1 to INV-15).
 
 ``Watch(engine)`` hangs itself on an engine that has not run yet, ``run_until`` runs it and looks between the events,
-``end`` stops the checkpoints and looks at what is left. Every breach is an ``InvariantError`` with its rule. The oracles
-see bytes and provenance, which operators do not, and compute for themselves whatever they compare with.
+``end`` stops the checkpoints and looks at what is left. Every breach is an ``InvariantError`` with its rule. The
+oracles see bytes and provenance, which operators do not, and compute for themselves whatever they compare with.
 """
 
 from __future__ import annotations

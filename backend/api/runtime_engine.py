@@ -206,7 +206,7 @@ class RuntimeEngine:
         config = self._engine.config
         unlimited = config.tolerable_failures == UNLIMITED
         return ConfigView(
-            is_exactly_once=True,
+            is_exactly_once=config.is_exactly_once,
             interval_ms=config.interval_us // 1000,
             timeout_ms=config.timeout_us // 1000,
             min_pause_ms=config.min_pause_us // 1000,

@@ -52,6 +52,7 @@ def _subtask(m: SubtaskCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Obje
         "order": m.order.value,
         "persisted_inputs": [_channel(k, p, graph, ids) for k, p in sorted(m.inputs.items())],
         "overtaken_outputs": [_channel(k, p, graph, ids) for k, p in sorted(m.outputs.items())],
+        "repeatable_records": m.repeatable_records,
         "files": None if m.files is None else m.files._asdict(),
         "inflight_cap": None if m.cap is None else _cap(m.cap),
     }
@@ -102,6 +103,7 @@ def _restart(restart: Restart, graph: Graph, ids: Mapping[str, str]) -> Object:
         "source_replay_us": restart.source_replay_us,
         "catch_up_us": restart.catch_up_us,
         "lost_channel_bytes": restart.lost_channel_bytes,
+        "repeated_records": restart.repeated_records,
         "subtasks": [
             _initialization(ids[graph.vertices[vertex].id], subtask, one)
             for (vertex, subtask), one in sorted(restart.subtasks.items())

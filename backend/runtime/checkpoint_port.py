@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from backend.runtime.channel import InputChannel
-from backend.runtime.elements import Barrier
+from backend.runtime.elements import Barrier, Element, Event
 
 
 class Checkpointing(Protocol):
@@ -13,7 +13,14 @@ class Checkpointing(Protocol):
 
     last_id: int
     is_waiting_for_room: bool
+    is_watching: bool
+    """Whether ``processed`` wants to hear of each element."""
     start_delay_gauge_us: int
+
+    @property
+    def pending_ids(self) -> tuple[int, ...]:
+        """Checkpoints in work here."""
+        ...
 
     @property
     def alignment_gauge_us(self) -> int:
@@ -32,7 +39,7 @@ class Checkpointing(Protocol):
         """Mail: priority events are there."""
         ...
 
-    def on_cancel(self, checkpoint_id: int) -> None:
+    def on_cancel(self, channel: InputChannel, checkpoint_id: int) -> None:
         """A cancel marker was taken from a channel."""
         ...
 
@@ -50,4 +57,8 @@ class Checkpointing(Protocol):
 
     def recheck(self, _: object) -> None:
         """Data moved while a checkpoint waits for room."""
+        ...
+
+    def processed(self, channel: InputChannel, element: Element | Event) -> None:
+        """An element was processed while checkpoints watch."""
         ...

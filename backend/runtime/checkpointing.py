@@ -11,21 +11,19 @@ from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.config import UNLIMITED
-from backend.runtime.elements import Alignment, Barrier, CancelMarker
+from backend.runtime.elements import Alignment, Barrier, CancelMarker, Element, Event, Record
 from backend.runtime.environment import DeclineMessage
 from backend.runtime.measures import PhaseOrder, SubtaskCheckpoint
-from backend.runtime.protocols.aligned import Aligned
-from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
     Began,
     Block,
-    CheckpointProtocol,
     Close,
     Command,
     Convert,
     Ended,
-    Gatekeeper,
+    Forget,
     GiveUp,
+    Keeper,
     Persist,
     Reopen,
     Resume,
@@ -34,8 +32,8 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.capped import CapAction, CapDecision, Capped, InFlight
-from backend.runtime.protocols.unaligned import Unaligned
+from backend.runtime.protocols.capped import CapAction, CapDecision, InFlight
+from backend.runtime.protocols.choice import Cap, keeper_of
 from backend.runtime.scheduler import EventClass
 from backend.runtime.snapshots import Run, Snapshots
 from backend.runtime.task import Task
@@ -56,7 +54,8 @@ class TaskCheckpointing:
         self._aborted: set[int] = set()
         self._first_sign = (-1, 0)
         self._cap_decision: CapDecision | None = None
-        self._gatekeeper: Gatekeeper | None = None
+        self._gatekeeper: Keeper | None = None
+        self.is_watching = False
         task.gate.announced = self._announced
 
     # --- what comes in --------------------------------------------------------------------------------------------
@@ -109,9 +108,9 @@ class TaskCheckpointing:
         while (found := self._task.gate.next_priority()) is not None:
             self.on_barrier(*found)
 
-    def on_cancel(self, checkpoint_id: int) -> None:
+    def on_cancel(self, channel: InputChannel, checkpoint_id: int) -> None:
         """A cancel marker was taken from a channel."""
-        self._execute(self._keeper().cancel(checkpoint_id), checkpoint_id)
+        self._execute(self._keeper().cancel(checkpoint_id, channel.index), checkpoint_id)
 
     def on_end_of_partition(self, channel: InputChannel) -> None:
         """A channel ended."""
@@ -144,6 +143,19 @@ class TaskCheckpointing:
             keeper = self._keeper()
             self._execute(keeper.recheck(self._env.now), keeper.current_id)
 
+    def processed(self, channel: InputChannel, element: Element | Event) -> None:
+        """An element was processed while a checkpoint watches (CAP-3), or counts what passes its barriers (ALO-5)."""
+        self.recheck(None)
+        if isinstance(element, Record):
+            for run in self._snapshots.runs.values():
+                if run.is_counting and channel.index in run.arrived:
+                    run.measured.repeatable_records += 1
+
+    @property
+    def pending_ids(self) -> tuple[int, ...]:
+        """Checkpoints in work at this subtask."""
+        return tuple(self._snapshots.runs)
+
     @property
     def alignment_gauge_us(self) -> int:
         """How long the pending checkpoint has been aligning here; 0 where none is (ME-2)."""
@@ -155,27 +167,26 @@ class TaskCheckpointing:
 
     # --- the protocol's commands ----------------------------------------------------------------------------------
 
-    def _keeper(self) -> Gatekeeper:
+    def _keeper(self) -> Keeper:
         if self._gatekeeper is None:
-            self._gatekeeper = Gatekeeper(len(self._task.gate.channels), self._make)
+            config = self._env.config
+            self._gatekeeper = keeper_of(
+                len(self._task.gate.channels),
+                is_exactly_once=config.is_exactly_once,
+                clock_us=self._first_sign_us,
+                cap=Cap(
+                    self._cap_bytes,
+                    self._in_flight,
+                    lambda: self._env.config.on_cap == "decline",
+                    self._on_cap_decision,
+                ),
+            )
             self._gatekeeper.current_id = self.last_id
         return self._gatekeeper
 
-    def _make(self, barrier: Barrier, open_channels: frozenset[int]) -> CheckpointProtocol:
-        if barrier.is_capped:
-            return Capped(
-                open_channels,
-                cap_bytes=self._cap_bytes(),
-                in_flight=self._in_flight,
-                declines=self._env.config.on_cap == "decline",
-                decided=self._on_cap_decision,
-            )
-        if barrier.alignment is Alignment.UNALIGNED:
-            return Unaligned(open_channels)
-        if barrier.is_timeoutable:
-            self._first_sign = (barrier.checkpoint_id, self._env.now)
-            return AlignedTimeout(barrier, open_channels, counts_from_us=self._clock_us(barrier))
-        return Aligned(open_channels)
+    def _first_sign_us(self, barrier: Barrier) -> int:
+        self._first_sign = (barrier.checkpoint_id, self._env.now)
+        return self._clock_us(barrier)
 
     def _announced(self, channel: InputChannel, barrier: Barrier) -> None:
         # The announcement is a priority event: it is handled by a mail, ahead of the data (Q-4).
@@ -214,6 +225,7 @@ class TaskCheckpointing:
             case SetStallTimer():
                 self.is_waiting_for_room = True
                 task.gate.may_poll = _may_poll
+                self._watch()
                 self._watch_for_stall((k, -1))
             case Persist():
                 self._persist(k)
@@ -222,8 +234,10 @@ class TaskCheckpointing:
                 self._env.faults.passed("task.input-switch", task.name)
             case Snapshot(barrier=barrier):
                 self._take(barrier)
-            case Ended():
-                self._ended(k)
+            case Ended(checkpoint_id=ended):
+                self._ended(k if ended is None else ended)
+            case Forget(checkpoint_id=forgotten):
+                self._drop(forgotten, "a newer checkpoint was complete here before")
             case GiveUp(checkpoint_id=given_up, reason=reason):
                 self._give_up(given_up, reason)
 
@@ -236,8 +250,13 @@ class TaskCheckpointing:
         run = Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
         run.clock_us = self._clock_us(barrier)
         self._snapshots.runs[barrier.checkpoint_id] = run
+        run.is_counting = barrier.alignment is Alignment.AT_LEAST_ONCE
+        self._watch()
         self._gauge(barrier)
         return run
+
+    def _watch(self) -> None:
+        self.is_watching = self.is_waiting_for_room or any(r.is_counting for r in self._snapshots.runs.values())
 
     def _clock_us(self, barrier: Barrier) -> int:
         """What the alignment timeout counts from (AT-1, AT-14)."""
@@ -273,6 +292,9 @@ class TaskCheckpointing:
             channel.is_closed = False
         gate.recheck()
         run = self._snapshots.runs.get(k)
+        if run is not None:
+            run.is_counting = False
+        self._watch()
         if run is None:
             return
         # The alignment ends with the last barrier (ME-2), also where a cap makes the snapshot wait longer.
@@ -284,6 +306,7 @@ class TaskCheckpointing:
     def _take(self, barrier: Barrier) -> None:
         self.last_id = barrier.checkpoint_id
         self.is_waiting_for_room = False
+        self._watch()
         self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._cap_decision
         self._cap_decision = None
         self._snapshots.take(barrier)
@@ -298,6 +321,7 @@ class TaskCheckpointing:
 
     def _drop(self, k: int, reason: str) -> None:
         run = self._snapshots.runs.pop(k, None)
+        self._watch()
         decision, self._cap_decision = self._cap_decision, None
         if run is not None:
             run.is_over = True

@@ -26,6 +26,7 @@ class RuntimeConfig:
     max_concurrent: int = 1
     tolerable_failures: int = 0
     num_retained: int = 1
+    is_exactly_once: bool = True
     is_unaligned: bool = False
     is_unaligned_forced: bool = False
     aligned_timeout_us: int = 0
@@ -180,6 +181,12 @@ KEYS: Mapping[str, _Key] = {
     f"{_CP}max-concurrent-checkpoints": _count("max_concurrent", 1, 100),
     f"{_CP}tolerable-failed-checkpoints": _limit("tolerable_failures", _failures, "a whole number", is_live=True),
     f"{_CP}num-retained": _count("num_retained", 1, 100),
+    f"{_CP}mode": _Key(
+        "is_exactly_once",
+        {"EXACTLY_ONCE": True, "AT_LEAST_ONCE": False}.__getitem__,
+        lambda value: "EXACTLY_ONCE" if value else "AT_LEAST_ONCE",
+        "EXACTLY_ONCE or AT_LEAST_ONCE",
+    ),
     f"{_CP}unaligned.enabled": _bool("is_unaligned", is_live=True),
     f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
     f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
@@ -279,6 +286,13 @@ def validate(config: RuntimeConfig) -> None:
             rule="G-6",
             vertex=None,
             fix=f"set {_CP}max-concurrent-checkpoints = 1 or {_CP}unaligned.enabled = false",
+        )
+    if config.is_unaligned and not config.is_exactly_once:
+        raise PlanError(
+            "what unaligned checkpoints persist in flight is for exactly-once only",
+            rule="ALO-5",
+            vertex=None,
+            fix=f"set {_CP}unaligned.enabled = false or {_CP}mode = EXACTLY_ONCE",
         )
     if 0 < config.backlog_interval_us < config.interval_us:
         raise PlanError(

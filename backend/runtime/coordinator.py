@@ -15,7 +15,7 @@ from enum import StrEnum
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.failure import FailureReason
 from backend.runtime.backlog import BacklogMessage, Backlogs
-from backend.runtime.config import UNLIMITED
+from backend.runtime.config import UNLIMITED, RuntimeConfig
 from backend.runtime.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.environment import AckMessage, DeclineMessage, Environment
 from backend.runtime.failure_policy import MESSAGES, FailurePolicy
@@ -260,7 +260,7 @@ class Coordinator:
         self._next_id += 1
         faults.passed("coordinator.after-id")
         savepoint = request.savepoint
-        barrier = self._barrier(checkpoint_id, now) if savepoint is None else _savepoint_barrier(checkpoint_id, now)
+        barrier = barrier_of(self._env.config, checkpoint_id, now, is_savepoint=savepoint is not None)
         record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), savepoint=savepoint)
         if savepoint is not None:
             savepoint.checkpoint_id = checkpoint_id
@@ -289,17 +289,6 @@ class Coordinator:
     def _is_failing(self, point: str) -> bool:
         fault = self._env.faults.message(point)
         return fault is not None and fault.action == "error"
-
-    def _barrier(self, checkpoint_id: int, now_us: int) -> Barrier:
-        """OPT-2."""
-        config = self._env.config
-        if not config.is_unaligned:
-            return Barrier(checkpoint_id, now_us, Alignment.ALIGNED)
-        if config.has_cap:
-            return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED, is_capped=True)
-        if config.aligned_timeout_us == 0:
-            return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED)
-        return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, config.aligned_timeout_us)
 
     # --- collecting -----------------------------------------------------------------------------------------------
 
@@ -414,9 +403,18 @@ class Coordinator:
             self.on_terminal(record)
 
 
-def _savepoint_barrier(checkpoint_id: int, now_us: int) -> Barrier:
-    """OPT-2, SV-1: aligned for good, whatever the checkpoints are."""
-    return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, snapshot_type=SnapshotType.SAVEPOINT)
+def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, *, is_savepoint: bool) -> Barrier:
+    """OPT-2, the first match; SV-1: a savepoint is aligned for good, whatever the checkpoints are."""
+    kind = SnapshotType.SAVEPOINT if is_savepoint else SnapshotType.CHECKPOINT
+    if not config.is_exactly_once:
+        return Barrier(checkpoint_id, now_us, Alignment.AT_LEAST_ONCE, snapshot_type=kind)
+    if is_savepoint or not config.is_unaligned:
+        return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, snapshot_type=kind)
+    if config.has_cap:
+        return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED, is_capped=True)
+    if config.aligned_timeout_us == 0:
+        return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED)
+    return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, config.aligned_timeout_us)
 
 
 def _outcome(message: AckMessage, pending: _Pending | None, task: Task | None) -> AckOutcome:

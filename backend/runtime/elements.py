@@ -105,9 +105,13 @@ def origin_of(source_subtask: int, offset: int, vertex: int = 0) -> int:
 class Alignment(Enum):
     """How a barrier wants to be aligned (OPT-1)."""
 
+    AT_LEAST_ONCE = "at-least-once"
     ALIGNED = "aligned"
     UNALIGNED = "unaligned"
     FORCED_ALIGNED = "forced-aligned"
+
+
+_NEEDS_ALIGNMENT = (Alignment.ALIGNED, Alignment.FORCED_ALIGNED)
 
 
 class SnapshotType(Enum):
@@ -147,7 +151,12 @@ class Barrier:
     @property
     def is_blocking(self) -> bool:
         """Whether the sender's subpartition stops behind it until resumed (Q-2, Q-3)."""
-        return self.alignment is not Alignment.UNALIGNED
+        return self.alignment in _NEEDS_ALIGNMENT
+
+    @property
+    def is_priority(self) -> bool:
+        """Whether it goes before what is queued; at least once it blocks nothing and keeps its place."""
+        return self.alignment is Alignment.UNALIGNED
 
     def as_unaligned(self) -> Barrier:
         """The same checkpoint, switched."""

@@ -237,6 +237,7 @@ class Engine:
             restart.deployed_at_us = self.now_us
             restart.restored_id = restored.id if restored else None
             restart.lost_channel_bytes = lost_bytes
+            restart.repeated_records = newest.record.repeatable_records if newest else 0
             restart.subtasks = {task.key: task.initialization for task in self.tasks}
             for task in self.tasks:
                 task.restart = restart if task.source is not None else None

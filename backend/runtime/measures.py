@@ -66,6 +66,9 @@ class SubtaskCheckpoint:
     outputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
     """What was overtaken, by channel."""
     cap: CapDecision | None = None
+    repeatable_records: int = 0
+    """Processed behind the barrier of their channel and in front of the snapshot: at least once, a restore from it
+    repeats them (ALO-5)."""
     files: FileCounts | None = None
 
     @property
@@ -179,6 +182,11 @@ class CheckpointRecord:
     def processed_bytes(self) -> int:
         """ME-3 over the subtasks that acknowledged."""
         return sum(a.measured.processed_bytes or 0 for a in self.acks.values())
+
+    @property
+    def repeatable_records(self) -> int:
+        """Records that the subtasks which acknowledged took in from behind its barriers (ALO-5)."""
+        return sum(a.measured.repeatable_records for a in self.acks.values())
 
     @property
     def state_bytes(self) -> int:

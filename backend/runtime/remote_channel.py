@@ -225,7 +225,7 @@ class RemoteChannel(InputChannel):
         if isinstance(event, Barrier):
             self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
             self._barrier_came(event)
-        if isinstance(event, Barrier) and not event.is_blocking:
+        if isinstance(event, Barrier) and event.is_priority:
             self._priority.append((self._arrivals, event))
             self.gate.on_priority(self)
             return

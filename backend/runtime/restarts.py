@@ -74,6 +74,8 @@ class Restart:
     subtasks: dict[TaskKey, Initialization] = field(default_factory=dict)
     lost_channel_bytes: int = 0
     """In-flight data of the checkpoint that was left out on demand (RC-8)."""
+    repeated_records: int = 0
+    """At least once: records that the restored state holds already and that come again (ALO-5)."""
     replayed: dict[TaskKey, int] = field(default_factory=dict)
     caught_up: dict[TaskKey, int] = field(default_factory=dict)
 

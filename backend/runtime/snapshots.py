@@ -44,6 +44,8 @@ class Run:
     unwritten: int = 0
     is_channel_state_written: bool = False
     is_over: bool = False
+    is_counting: bool = False
+    """At least once: records behind its barriers are counted until its snapshot (ALO-5)."""
     clock_us: int = 0
     """What its alignment timeout counts from: the trigger, or this subtask's first sign of it (AT-14)."""
 

@@ -335,8 +335,8 @@ class Task:
             self.event_time.on_status(channel, element)
         elif not isinstance(element, Record):
             self._on_event(channel, element)
-        if self.checkpointing.is_waiting_for_room:
-            self.checkpointing.recheck(None)
+        if self.checkpointing.is_watching:
+            self.checkpointing.processed(channel, element)
         return True
 
     def _cost_of(self, record: Record) -> int:
@@ -358,7 +358,7 @@ class Task:
         if isinstance(event, Barrier):
             self.checkpointing.on_barrier(channel, event)
         elif isinstance(event, CancelMarker):
-            self.checkpointing.on_cancel(event.checkpoint_id)
+            self.checkpointing.on_cancel(channel, event.checkpoint_id)
         elif isinstance(event, RecoveryCompletion):
             self._recovery.on_completion(channel)
         elif isinstance(event, EndOfData):

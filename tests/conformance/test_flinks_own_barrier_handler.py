@@ -1,4 +1,6 @@
-"""Our protocols do, at every step, what Flink's own ``SingleCheckpointBarrierHandler`` does at the same step.
+"""Our protocols do, at every step, what Flink's own handlers do at the same step: those of both modes.
+
+Exactly once that is ``SingleCheckpointBarrierHandler``, at least once ``CheckpointBarrierTracker``.
 
 What Flink did is recorded for a few hundred sequences. ``make test-flink`` asks Flink's code itself, of two versions,
 for a hundred thousand; ``python -m tests.conformance.test_flinks_own_barrier_handler JARS`` records anew.
@@ -12,18 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.barrier_sequences import comparable, drawn, events_of, ours_of
+from backend.runtime.protocols.at_least_once import TRACKED_MAX
+from tests.support.barrier_sequences import comparable, drawn, drawn_at_least_once, events_of, ours_of
 from tests.support.flink_code import HARNESSES, VERSIONS, drive
 
-_RECORDED = HARNESSES / "barrier_handler.txt"
 _HARNESS = "BarrierHandlerHarness"
-_RECORDED_COUNT = 300
+_DRAWN = {"barrier_handler": (drawn, 300), "barrier_tracker": (drawn_at_least_once, 120)}
+_ACTIONS = {
+    "barrier_handler": {"block", "resume", "convert", "timer", "persist", "stop", "snapshot", "abort"},
+    "barrier_tracker": {"snapshot", "abort"},
+}
 # Where `make test-flink` has put the jars.
 _JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
 
 
-def _recorded() -> list[tuple[str, str]]:
-    lines = _RECORDED.read_text().split("\n")
+def _recorded(mode: str) -> list[tuple[str, str]]:
+    lines = (HARNESSES / f"{mode}.txt").read_text().split("\n")
     return list(zip(lines[::2], lines[1::2], strict=False))
 
 
@@ -38,27 +44,37 @@ def _difference(sequence: str, flink: str) -> str:
     return ""
 
 
-def test_at_every_step_we_do_what_flink_did():
-    recorded = _recorded()
+@pytest.mark.parametrize("mode", _DRAWN)
+def test_at_every_step_we_do_what_flink_did(mode):
+    recorded = _recorded(mode)
 
-    assert len(recorded) == _RECORDED_COUNT
+    assert len(recorded) == _DRAWN[mode][1]
     assert [d for sequence, flink in recorded if (d := _difference(sequence, flink))] == []
 
 
-def test_what_is_recorded_holds_every_event_and_every_action():
-    events = {event[0] for sequence, _ in _recorded() for event in events_of(sequence)}
-    actions = {a.split()[0] for _, flink in _recorded() for step in flink.split(";") for a in step.split(",") if a}
+@pytest.mark.parametrize("mode", _DRAWN)
+def test_what_is_recorded_holds_every_event_and_every_action(mode):
+    recorded = _recorded(mode)
+    events = {event[0] for sequence, _ in recorded for event in events_of(sequence)}
+    actions = {a.split()[0] for _, flink in recorded for step in flink.split(";") for a in step.split(",") if a}
 
-    assert events == set("tabxef")
-    assert actions == {"block", "resume", "convert", "timer", "persist", "stop", "snapshot", "abort"}
+    assert events == set("tabxef") - ({"a"} if mode == "barrier_tracker" else set())
+    assert actions == _ACTIONS[mode]
+
+
+def test_what_is_recorded_at_least_once_has_checkpoints_that_fall_out_of_the_table():
+    barriers = [[e for e in events_of(sequence) if e[0] == "b"] for sequence, _ in _recorded("barrier_tracker")]
+
+    assert max(int(barrier[2]) for of_one in barriers for barrier in of_one) > TRACKED_MAX
 
 
 @pytest.mark.flink
 @pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
+@pytest.mark.parametrize("mode", _DRAWN)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_at_every_step_we_do_what_flinks_code_does(version):
+def test_at_every_step_we_do_what_flinks_code_does(version, mode):
     count = int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000"))
-    sequences = [drawn(seed) for seed in range(count)]
+    sequences = [_DRAWN[mode][0](seed) for seed in range(count)]
 
     answers = drive(Path(_JARS) / version, _HARNESS, sequences)
 
@@ -69,6 +85,9 @@ def test_at_every_step_we_do_what_flinks_code_does(version):
 
 
 if __name__ == "__main__":
-    wanted = [drawn(seed) for seed in range(_RECORDED_COUNT)]
-    told = drive(Path(sys.argv[1]), _HARNESS, wanted)
-    _RECORDED.write_text("\n".join(line for pair in zip(wanted, told, strict=True) for line in pair))
+    for name, (draw, how_many) in _DRAWN.items():
+        wanted = [draw(seed) for seed in range(how_many)]
+        told = drive(Path(sys.argv[1]), _HARNESS, wanted)
+        (HARNESSES / f"{name}.txt").write_text(
+            "\n".join(line for pair in zip(wanted, told, strict=True) for line in pair)
+        )

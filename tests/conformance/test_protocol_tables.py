@@ -12,7 +12,6 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.elements import Alignment, Barrier
-from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
     Began,
@@ -33,7 +32,7 @@ from backend.runtime.protocols.base import (
     Switched,
 )
 from backend.runtime.protocols.capped import CapAction, CapDecision, Capped, InFlight
-from backend.runtime.protocols.unaligned import Unaligned
+from backend.runtime.protocols.choice import protocol_of
 
 AL = Barrier(5, 1_000, Alignment.ALIGNED)
 AT = Barrier(5, 1_000, Alignment.ALIGNED, aligned_timeout_us=500)
@@ -44,9 +43,7 @@ EARLY, AT_TIMEOUT, LATE = 1_100, 1_500, 1_501
 
 
 def _make(barrier: Barrier, channels: frozenset[int]) -> CheckpointProtocol:
-    if barrier.alignment is Alignment.UNALIGNED:
-        return Unaligned(channels)
-    return AlignedTimeout(barrier, channels) if barrier.is_timeoutable else Aligned(channels)
+    return protocol_of(barrier, channels, clock_us=lambda b: b.triggered_at_us, cap=None)
 
 
 Step = Callable[[Gatekeeper], list[Command]]
@@ -69,7 +66,7 @@ def end(channel: int, now_us: int = EARLY) -> Step:
 
 
 def cancelled(checkpoint_id: int = 5) -> Step:
-    return lambda keeper: keeper.cancel(checkpoint_id)
+    return lambda keeper: keeper.cancel(checkpoint_id, 0)
 
 
 def aborted(checkpoint_id: int = 5) -> Step:

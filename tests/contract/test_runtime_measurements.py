@@ -15,7 +15,7 @@ from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.summaries import distribution, vertex_summary
-from tests.support.runtime_jobs import small_job
+from tests.support.runtime_jobs import late_triggers, small_job
 
 _ORIGIN_MS = 1_760_000_000_000
 
@@ -153,3 +153,18 @@ async def test_fired_timers_and_buffers_from_here_and_elsewhere_are_told_under_f
     # The window's last edge is at five seconds; its rates are those of the first five.
     assert value["numFiredTimersPerSecond"] == pytest.approx(value["numFiredTimers"] / 6, rel=0.2)
     assert value["numBuffersInRemotePerSecond"] == pytest.approx(value["numBuffersInRemote"] / 6, rel=0.2)
+
+
+@pytest.mark.anyio
+async def test_a_job_in_at_least_once_mode_says_so_and_how_many_records_a_restore_repeats() -> None:
+    mode: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
+    plan = (FaultSpec("coordinator.between-notifies", hit=3), *late_triggers())
+    spec = small_job("aligned", records=None, config=mode, plan=plan)
+    config, measured, (restart,) = await _answers(
+        spec, 1.0, "/checkpoints/config", "/checkpoints/1/measurements", "/restarts"
+    )
+    assert config["mode"] == "at_least_once"
+    told = [s["repeatable_records"] for v in measured["vertices"].values() for s in v["subtasks"]]
+    assert measured["barrier"] == "at-least-once"
+    assert (restart["restored_id"], restart["repeated_records"]) == (1, sum(told))
+    assert sum(told) > 0

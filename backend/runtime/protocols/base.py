@@ -90,7 +90,19 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last barrier was processed: end of the alignment and of the copies."""
+    """The last barrier was processed: end of the alignment and of the copies.
+
+    ``checkpoint_id`` is None where it is the one that the event is of; at least once, it may be another.
+    """
+
+    checkpoint_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A newer checkpoint was completed before this one, which nobody at this task waits for any more (ALO-2)."""
+
+    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,7 @@ Command = (
     | Switched
     | Snapshot
     | Ended
+    | Forget
     | GiveUp
 )
 
@@ -153,6 +166,46 @@ class CheckpointProtocol(Protocol):
 
 
 Make = Callable[[Barrier, frozenset[int]], CheckpointProtocol]
+
+
+class Keeper(Protocol):
+    """All checkpoints of one task: who hears of everything that comes, and says what is to be done about it."""
+
+    current_id: int
+    """The newest checkpoint that was heard of."""
+
+    @property
+    def pending_id(self) -> int | None:
+        """The (newest) checkpoint in work."""
+        ...
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """A timeoutable barrier is queued on the channel (Q-4)."""
+        ...
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """A barrier came to its turn, or jumped the queue."""
+        ...
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """The channel ended."""
+        ...
+
+    def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
+        """The timeout of one checkpoint has passed."""
+        ...
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Data moved."""
+        ...
+
+    def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
+        """A cancel marker came in its turn."""
+        ...
+
+    def aborted(self, checkpoint_id: int) -> list[Command]:
+        """The coordinator gave the checkpoint up (CO-11)."""
+        ...
 
 
 class Gatekeeper:
@@ -208,8 +261,8 @@ class Gatekeeper:
         """Data moved."""
         return [] if self._current is None else self._settled(self._current.recheck(now_us))
 
-    def cancel(self, checkpoint_id: int) -> list[Command]:
-        """A cancel marker came in its turn (AL-6).
+    def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
+        """A cancel marker came in its turn (AL-6), whatever the channel.
 
         As in Flink, one for a checkpoint that was announced and nothing more is ignored, and one that supersedes
         another checkpoint says nothing of that one: the coordinator lets it expire.

@@ -79,6 +79,8 @@ def test_the_first_trigger_lies_between_pause_and_interval_and_differs_by_seed()
         ),
         ({f"{_CP}unaligned.enabled": True, "runtime.inflight-cap.bytes": "1 kb"}, Alignment.UNALIGNED, None, True),
         ({"runtime.inflight-cap.bytes": "1 kb"}, Alignment.ALIGNED, None, False),
+        ({f"{_CP}mode": "AT_LEAST_ONCE"}, Alignment.AT_LEAST_ONCE, None, False),
+        ({f"{_CP}mode": "EXACTLY_ONCE"}, Alignment.ALIGNED, None, False),
     ],
 )
 def test_the_kind_of_barrier_follows_from_the_settings(

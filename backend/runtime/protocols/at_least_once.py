@@ -1,0 +1,144 @@
+"""At-least-once (runtime.md 2.5): nothing is blocked, and several checkpoints are counted side by side.
+
+It stands in the gatekeeper's place, for it has no current checkpoint: a table counts, id by id, the channels whose
+barrier came, and the last one takes the snapshot. What a fast channel delivers behind its barrier is in that state and
+comes again after a restore (ALO-5); no record is lost, because none in front of a barrier is left out.
+
+Order and limits are those of Flink's ``CheckpointBarrierTracker``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from backend.domain.failure import FailureReason
+from backend.runtime.elements import Barrier
+from backend.runtime.protocols.base import Began, Command, Ended, Forget, GiveUp, Snapshot
+
+TRACKED_MAX = 50
+_ABORTED_KEPT = 128
+
+
+@dataclass(slots=True)
+class _Count:
+    """One checkpoint's barriers. ``barrier`` is None where a cancel marker came before any of them."""
+
+    id: int
+    barrier: Barrier | None
+    target: int
+    arrived: set[int] = field(default_factory=set)
+    is_given_up: bool = False
+    is_aborted: bool = False
+    """The coordinator gave it up: who is downstream is told when it would have been forwarded (TE-1)."""
+
+
+class AtLeastOnce:
+    """All checkpoints of one task in at-least-once mode."""
+
+    def __init__(self, channels: int) -> None:
+        self._open = channels
+        self._counts: list[_Count] = []
+        self._aborted: dict[int, None] = {}
+        self.current_id = 0
+
+    @property
+    def pending_id(self) -> int | None:
+        """The newest checkpoint that is being counted."""
+        return next((c.id for c in reversed(self._counts) if not c.is_given_up), None)
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """Nothing times out here."""
+        return []
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """ALO-1, ALO-2, ALO-4; a barrier of a checkpoint that is over is counted nowhere."""
+        k = barrier.checkpoint_id
+        if k > self.current_id and self._open == 1:
+            # Flink leaves older ones in its table, where the end of this channel would complete one out of order.
+            self._counts.append(_Count(k, barrier, 1, {channel}, is_aborted=k in self._aborted))
+            return [Began(barrier), *self._complete(len(self._counts) - 1)]
+        place = next((i for i, count in enumerate(self._counts) if count.id == k), None)
+        if place is not None:
+            return self._complete(place) if self._is_complete(place, channel) else []
+        if k <= self.current_id:
+            return []
+        self.current_id = k
+        self._counts.append(_Count(k, barrier, self._open, {channel}, is_aborted=k in self._aborted))
+        return [Began(barrier), *self._keep_few()]
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """AL-7: the channel counts as delivered for every checkpoint; the newest that is complete is taken."""
+        self._open -= 1
+        for place in reversed(range(len(self._counts))):
+            if self._is_complete(place, channel):
+                return self._complete(place)
+        return []
+
+    def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
+        """There is no timeout."""
+        return []
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Nothing waits for room."""
+        return []
+
+    def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
+        """ALO-3: this checkpoint and all older ones are given up; what still comes of it is only counted."""
+        if checkpoint_id > self.current_id and self._open == 1:
+            return [_cancelled(checkpoint_id)]
+        commands: list[Command] = []
+        while self._counts and self._counts[0].id < checkpoint_id:
+            commands += self._give_up(self._counts.pop(0))
+        first = self._counts[0] if self._counts else None
+        if first is not None and first.id == checkpoint_id:
+            commands += self._give_up(first)
+            first.arrived.add(channel)
+            if len(first.arrived) == first.target:
+                self._counts.pop(0)
+        elif checkpoint_id > self.current_id:
+            self.current_id = checkpoint_id
+            count = _Count(checkpoint_id, None, self._open, {channel})
+            commands += self._give_up(count)
+            self._counts.insert(0, count)
+        return commands
+
+    def aborted(self, checkpoint_id: int) -> list[Command]:
+        """The coordinator gave it up (CO-11); its barriers still come and are counted."""
+        self._aborted[checkpoint_id] = None
+        while len(self._aborted) > _ABORTED_KEPT:
+            del self._aborted[next(iter(self._aborted))]
+        for count in self._counts:
+            if count.id == checkpoint_id:
+                count.is_aborted = True
+        return []
+
+    def _is_complete(self, place: int, channel: int) -> bool:
+        count = self._counts[place]
+        count.arrived.add(channel)
+        return len(count.arrived) == count.target
+
+    def _complete(self, place: int) -> list[Command]:
+        count = self._counts[place]
+        older, self._counts = self._counts[:place], self._counts[place + 1 :]
+        commands: list[Command] = [Forget(each.id) for each in older if not each.is_given_up]
+        return commands if count.is_given_up else commands + self._snapshot(count)
+
+    def _snapshot(self, count: _Count) -> list[Command]:
+        assert count.barrier is not None
+        if count.is_aborted:
+            return [_cancelled(count.id)]
+        return [Ended(count.id), Snapshot(count.barrier, input_is_aligned=True)]
+
+    def _keep_few(self) -> list[Command]:
+        if len(self._counts) <= TRACKED_MAX:
+            return []
+        oldest = self._counts.pop(0)
+        return [] if oldest.is_given_up else [Forget(oldest.id)]
+
+    def _give_up(self, count: _Count) -> list[Command]:
+        was_given_up, count.is_given_up = count.is_given_up, True
+        return [] if was_given_up else [_cancelled(count.id)]
+
+
+def _cancelled(checkpoint_id: int) -> GiveUp:
+    return GiveUp(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)

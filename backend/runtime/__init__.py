@@ -8,6 +8,7 @@ each is built). It reads no wall clock, draws no chance of its own and starts no
 * ``graph``        vertices, edges, partitioners, channels
 * ``elements``     records on the wire, barriers and other events
 * ``buffers``      segments, output pools, subpartitions
+* ``sizes``        the same run without the bytes of records
 * ``channel``      local and remote input channels, credits, the input gate
 * ``operators``    sources, maps, keyed stages, the transactional sink
 * ``task``         one subtask: mailbox loop, backpressure, time accounting

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.elements import Barrier, Event, blocks_upstream
+from backend.runtime.elements import Barrier, Element, Event, blocks_upstream
 from backend.runtime.scheduler import EventClass, Scheduler
 
 
@@ -31,17 +31,25 @@ class Reader(Protocol):
         ...
 
 
+class Data(Protocol):
+    """Bytes of a channel: ``bytes`` themselves, or in a run by sizes only what lies in so many of them."""
+
+    def __len__(self) -> int: ...
+
+    def __bytes__(self) -> bytes: ...
+
+
 class DataBuffer:
     """The bytes of one finished segment and who gets the segment back."""
 
     __slots__ = ("data", "owner")
 
-    def __init__(self, data: bytes, owner: Recycler) -> None:
+    def __init__(self, data: Data, owner: Recycler) -> None:
         self.data = data
         self.owner = owner
 
 
-Resolve = Callable[[list[bytes]], None]
+Resolve = Callable[[list[Data]], None]
 
 
 class OutputPool:
@@ -58,6 +66,7 @@ class OutputPool:
         max_overdraft: int,
         flush_timeout_us: int,
         on_change: Callable[[], None],
+        subpartition: Callable[[OutputPool], Subpartition] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.segment_bytes = segment_bytes
@@ -72,7 +81,7 @@ class OutputPool:
         """Buffers of data handed over so far."""
         self.full_channels = 0
         self.is_closed = False
-        self.subpartitions: list[Subpartition] = [Subpartition(self) for _ in range(channels)]
+        self.subpartitions: list[Subpartition] = [(subpartition or Subpartition)(self) for _ in range(channels)]
 
     @property
     def is_available(self) -> bool:
@@ -130,6 +139,7 @@ class Subpartition:
 
     __slots__ = (
         "_builder",
+        "_filled",
         "_is_flushed",
         "_limit",
         "_pool",
@@ -153,6 +163,8 @@ class Subpartition:
         self.queue: deque[DataBuffer | Event] = deque()
         self.priority: deque[Barrier] = deque()
         self._builder: bytearray | None = None
+        self._filled = 0
+        """Bytes in the segment in work; 0 where none is."""
         self._is_flushed = False
         self.is_blocked = False
         self.in_use = 0
@@ -167,9 +179,11 @@ class Subpartition:
     def append(self, data: bytes, at: int = 0) -> int:
         """Write ``data[at:]``; returns how far it came, which is short of the end where no segment is left."""
         end = len(data)
-        builder = self._builder
-        if builder is not None and len(builder) + end - at < self._limit:
-            builder += data[at:] if at else data
+        filled = self._filled
+        if filled and filled + end - at < self._limit:
+            assert self._builder is not None
+            self._builder += data[at:] if at else data
+            self._filled = filled + end - at
             self.queued_bytes += end - at
             return end
         while at < end:
@@ -178,14 +192,19 @@ class Subpartition:
                     return at
                 self._builder = bytearray()
                 self._limit = self.buffer_bytes
-            take = min(end - at, self._limit - len(self._builder))
+            take = min(end - at, self._limit - self._filled)
             self._builder += data[at : at + take]
+            self._filled += take
             self.queued_bytes += take
             at += take
-            if len(self._builder) == self._limit:
+            if self._filled == self._limit:
                 self._finish()
                 self._tell()
         return at
+
+    def append_element(self, element: Element, at: int = 0) -> int:
+        """Write an element's bytes from ``at`` on; returns how far it came, as ``append``."""
+        return self.append(element.encode(), at)
 
     def add_event(self, event: Event) -> None:
         """An event in its FIFO place, behind the data written so far (BUF-2)."""
@@ -193,13 +212,13 @@ class Subpartition:
         self.queue.append(event)
         self._tell()
 
-    def append_recovered(self, data: bytes, at: int) -> int:
+    def append_recovered(self, data: Data, at: int) -> int:
         """Output restored from a checkpoint, in segments of the pool; returns how far it came (RC-6)."""
-        pool = self._pool
-        while at < len(data):
+        pool, size = self._pool, len(data)
+        while at < size:
             if not pool.request_recovered(self):
                 return at
-            part = data[at : at + pool.segment_bytes]
+            part = self._part(data, at, min(size, at + pool.segment_bytes))
             self.queue.append(DataBuffer(part, self))
             self.data_count += 1
             self.queued_bytes += len(part)
@@ -207,7 +226,11 @@ class Subpartition:
             self._tell()
         return at
 
-    def overtake(self, barrier: Barrier) -> list[bytes]:
+    def _part(self, data: Data, at: int, end: int) -> Data:
+        """The bytes of ``data`` from ``at`` to ``end``."""
+        return bytes(data)[at:end]
+
+    def overtake(self, barrier: Barrier) -> list[Data]:
         """Put a barrier before all data (UC-4); returns copies of the data it overtook."""
         self._finish()
         overtaken = [item.data for item in self.queue if isinstance(item, DataBuffer)]
@@ -223,11 +246,11 @@ class Subpartition:
         self._resolve = resolve
         self.add_event(barrier)
 
-    def time_out(self, checkpoint_id: int) -> list[bytes] | None:
+    def time_out(self, checkpoint_id: int) -> list[Data] | None:
         """The barrier, if still queued, overtakes (AT-6): returns what it overtook, None where it had gone."""
         if self._waiting_barrier != checkpoint_id:
             return None
-        overtaken: list[bytes] = []
+        overtaken: list[Data] = []
         for item in self.queue:
             if isinstance(item, DataBuffer):
                 overtaken.append(item.data)
@@ -247,7 +270,7 @@ class Subpartition:
 
     def flush(self) -> None:
         """Let the reader see the segment in work (BUF-2)."""
-        if self._builder and not self._is_flushed:
+        if self._filled and not self._is_flushed:
             self._is_flushed = True
             self._tell()
 
@@ -258,12 +281,12 @@ class Subpartition:
         """Whether ``poll`` would yield something."""
         if self.priority:
             return True
-        return not self.is_blocked and bool(self.queue or (self._is_flushed and self._builder))
+        return not self.is_blocked and bool(self.queue or (self._is_flushed and self._filled))
 
     @property
     def backlog(self) -> int:
         """Data buffers that a reader may still get: the one in work counts once it is flushed (CR-1)."""
-        return self.data_count + bool(self._is_flushed and self._builder)
+        return self.data_count + bool(self._is_flushed and self._filled)
 
     @property
     def is_event_next(self) -> bool:
@@ -305,15 +328,21 @@ class Subpartition:
         self._pool.give_back(self)
 
     def _finish(self) -> None:
-        builder = self._builder
-        if builder:
-            self.queue.append(DataBuffer(bytes(builder), self))
+        if self._filled:
+            self.queue.append(DataBuffer(self._taken(), self))
             self.data_count += 1
             self._pool.finished_count += 1
-            self._builder = None
+            self._filled = 0
             self._is_flushed = False
 
-    def _resolved(self, overtaken: list[bytes]) -> None:
+    def _taken(self) -> Data:
+        """What is in the segment in work, which is none any more."""
+        builder = self._builder
+        assert builder is not None
+        self._builder = None
+        return bytes(builder)
+
+    def _resolved(self, overtaken: list[Data]) -> None:
         resolve = self._resolve
         self._waiting_barrier = None
         self._resolve = None

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from backend.runtime.buffers import DataBuffer, Subpartition
+from backend.runtime.buffers import Data, DataBuffer, Subpartition
 from backend.runtime.elements import HEADER, LENGTH, Barrier, Element, Event, Record, decode
 
-Write = Callable[[bytes], None]
+Write = Callable[[Data], None]
 _HEADER_BYTES, _PREFIX_BYTES = HEADER.size, LENGTH.size
 _unpack = HEADER.unpack_from
 
@@ -45,17 +45,85 @@ class Gate(Protocol):
         ...
 
 
+class Decoder(Protocol):
+    """The bytes that one channel was fed, as elements."""
+
+    def take(self, data: Data, left: list[Element]) -> list[Element]:
+        """Go on with ``data`` behind what is not consumed yet; all whole elements, the next one last."""
+        ...
+
+    def unconsumed(self, left: list[Element]) -> Data:
+        """The bytes of the elements ``left``, and what lies behind them of one that is not whole."""
+        ...
+
+    def unconsumed_bytes(self, left: list[Element]) -> int:
+        """How many they are."""
+        ...
+
+
+class ByteDecoder:
+    """Reads elements from their bytes, a buffer at a time: what is in a buffer does not change any more."""
+
+    __slots__ = ("_data", "_whole")
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._whole = 0
+        """How many of the bytes whole elements take."""
+
+    def take(self, data: Data, left: list[Element]) -> list[Element]:
+        """Decode on."""
+        begun = self._data[self._at(left) :]
+        self._data = whole = begun + bytes(data) if begun else bytes(data)
+        end, at = len(whole), 0
+        elements: list[Element] = []
+        while end - at >= _HEADER_BYTES:
+            # ``decode`` without its calls: every record comes through here.
+            length, tag, key, origin, event_time_us, value = _unpack(whole, at)
+            size = length + _PREFIX_BYTES
+            if tag:
+                other = decode(whole, at)
+                assert other is not None
+                elements.append(other)
+            elif end - at >= size:
+                elements.append(Record(key, origin, event_time_us, value, size))
+            else:
+                break
+            at += size
+        self._whole = at
+        elements.reverse()
+        return elements
+
+    def unconsumed(self, left: list[Element]) -> Data:
+        """The bytes from the next element on."""
+        return self._data[self._at(left) :]
+
+    def unconsumed_bytes(self, left: list[Element]) -> int:
+        """Counted, not copied."""
+        return len(self._data) - self._at(left)
+
+    def _at(self, left: list[Element]) -> int:
+        return self._whole - sum(element.size_bytes for element in left)
+
+
 class InputChannel:
     """One logical channel at its receiver. Subclasses say where buffers come from."""
 
     is_remote = False
 
-    def __init__(self, key: ChannelKey, index: int, subpartition: Subpartition, gate: Gate) -> None:
+    def __init__(
+        self,
+        key: ChannelKey,
+        index: int,
+        subpartition: Subpartition,
+        gate: Gate,
+        decoder: Decoder | None = None,
+    ) -> None:
         self.key = key
         self.index = index
         self.subpartition = subpartition
         self.gate = gate
-        self.recovered: deque[bytes] = deque()
+        self.recovered: deque[Data] = deque()
         self.is_ready = False
         self.is_attached = False
         self.is_closed = False
@@ -65,8 +133,9 @@ class InputChannel:
         self.watermark_us = -1
         self.is_idle = False
         """Whether its watermark holds nobody up for now (WM-1)."""
-        self._data = b""
-        self._at = 0
+        self.elements: list[Element] = []
+        """Of the buffer in work what is to be processed yet, the next one last."""
+        self._decoder = decoder or ByteDecoder()
         self._owner: DataBuffer | None = None
         self._write: Write | None = None
         self._persisting_id = 0
@@ -77,50 +146,37 @@ class InputChannel:
 
     def next_element(self) -> Element | None:
         """The next whole element of the bytes fed so far; None when more bytes are needed."""
-        data, at = self._data, self._at
-        if len(data) - at >= _HEADER_BYTES:
-            # ``decode`` without its calls: every record comes through here.
-            length, tag, key, origin, event_time_us, value = _unpack(data, at)
-            if tag:
-                self._at = at + _HEADER_BYTES
-                return decode(data, at)
-            size = length + _PREFIX_BYTES
-            if len(data) - at >= size:
-                self._at = at + size
-                return Record(key, origin, event_time_us, value, size)
+        if self.elements:
+            return self.elements.pop()
         owner = self._owner
         if owner is not None:
-            self._data = self._data[self._at :]
-            self._at = 0
             self._owner = None
             owner.owner.recycle()
         return None
 
     def feed(self, buffer: DataBuffer) -> None:
         """Decode on from here: what was left of the last buffer, then this one."""
-        self._data = self._data[self._at :] + buffer.data if self._at < len(self._data) else buffer.data
-        self._at = 0
+        self.elements = self._decoder.take(buffer.data, self.elements)
         self._owner = buffer
 
     def feed_recovered(self) -> bool:
         """Take up the next recovered bytes; False where none are left."""
         if not self.recovered:
             return False
-        self._data = self._data[self._at :] + self.recovered.popleft()
-        self._at = 0
+        self.elements = self._decoder.take(self.recovered.popleft(), self.elements)
         return True
 
     @property
-    def unconsumed(self) -> bytes:
+    def unconsumed(self) -> Data:
         """Bytes taken from the channel that no processed record came from yet."""
-        return self._data[self._at :]
+        return self._decoder.unconsumed(self.elements)
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def start_persisting(self, barrier_arrived: bool, checkpoint_id: int, write: Write) -> None:
         """Copy what is in front of the barrier of ``checkpoint_id`` (UC-2, UC-3)."""
         unconsumed = self.unconsumed
-        if unconsumed:
+        if len(unconsumed):
             write(unconsumed)
         self._persisting_id = checkpoint_id
         self._persist_queued(barrier_arrived, checkpoint_id, write)
@@ -192,7 +248,7 @@ class InputChannel:
 
     def front_bytes(self, checkpoint_id: int) -> int:
         """Bytes in front of the barrier of ``checkpoint_id``, which has arrived: what is persisted of it (CAP-1)."""
-        return len(self._data) - self._at
+        return self._decoder.unconsumed_bytes(self.elements)
 
 
 class LocalChannel(InputChannel):

@@ -9,6 +9,7 @@ from functools import partial
 
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
+from backend.runtime.buffers import Data
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.config import UNLIMITED
 from backend.runtime.elements import Alignment, Barrier, CancelMarker, Element, Event, Record
@@ -278,7 +279,7 @@ class TaskCheckpointing:
             if not channel.is_ended:
                 channel.start_persisting(channel.index in run.arrived, k, partial(self._add_input, run, channel.key))
 
-    def _add_input(self, run: Run, key: ChannelKey, data: bytes) -> None:
+    def _add_input(self, run: Run, key: ChannelKey, data: Data) -> None:
         run.channels.inputs.setdefault(key, []).append(data)
         run.persisted_bytes += len(data)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import ClassVar
 
 HEADER = struct.Struct("<IBqqqq")
 LENGTH = struct.Struct("<I")
@@ -37,7 +38,7 @@ def _wire(size_bytes: int) -> struct.Struct:
 
 @dataclass(slots=True)
 class Record:
-    """One record. ``event_time_us`` is the source's; ``value`` is what operators compute."""
+    """One record, never changed once made. ``event_time_us`` is the source's; ``value`` is what operators compute."""
 
     key: int
     origin: int
@@ -57,6 +58,7 @@ class Watermark:
     """No record of this event time or an earlier one will follow on this channel."""
 
     at_us: int
+    size_bytes: ClassVar[int] = HEADER.size
 
     def encode(self) -> bytes:
         """Its bytes on the wire."""
@@ -68,6 +70,7 @@ class WatermarkStatus:
     """The channel is idle from here on, and its watermark holds nobody up; or it is active again (WM-1)."""
 
     is_idle: bool
+    size_bytes: ClassVar[int] = HEADER.size
 
     def encode(self) -> bytes:
         """Its bytes on the wire."""
@@ -94,7 +97,7 @@ def decode(data: bytes | bytearray | memoryview, at: int) -> Element | None:
 
 def wire_bytes(element: Element) -> int:
     """How many bytes the element takes on the wire."""
-    return element.size_bytes if isinstance(element, Record) else HEADER.size
+    return element.size_bytes
 
 
 def origin_of(source_subtask: int, offset: int, vertex: int = 0) -> int:

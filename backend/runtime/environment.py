@@ -76,6 +76,7 @@ class Environment:
         log: BarrierLog,
         provenance: Provenance,
         seed: int,
+        is_size_only: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.config = config
@@ -86,6 +87,8 @@ class Environment:
         self.log = log
         self.provenance = provenance
         self.seed = seed
+        self.is_size_only = is_size_only
+        """Whether records go without their bytes (``sizes.py``)."""
 
     @property
     def now(self) -> int:

@@ -42,6 +42,7 @@ from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChanne
 from backend.runtime.requests import Savepoint, SavepointFormat
 from backend.runtime.restarts import Restart
 from backend.runtime.scheduler import EventClass, Scheduler
+from backend.runtime.sizes import SizedSubpartition, SpanDecoder, sized
 from backend.runtime.storage import Ledger, SnapshotStore
 from backend.runtime.task import Task, TaskStatus
 
@@ -68,8 +69,11 @@ class Engine:
         seed: int | None = None,
         keeps_rows: bool = False,
         restore: StoredCheckpoint | None = None,
+        is_size_only: bool = False,
     ) -> None:
         """``restore`` is a checkpoint, of this run or another, that the job begins from.
+
+        ``is_size_only`` leaves the bytes of records out, and nothing else: times, sizes and events are the same.
 
         Raises:
             PlanError: the checkpoint is of another graph, or of another maximum parallelism (PT-4).
@@ -98,6 +102,7 @@ class Engine:
             log=BarrierLog(kept=config.history_size),
             provenance=Provenance(is_kept=keeps_rows),
             seed=self.seed,
+            is_size_only=is_size_only,
         )
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
         self.env.coordinator = self.coordinator
@@ -224,6 +229,8 @@ class Engine:
             self.restored_id = restored.id if restored else None
             self.restored_at_us = self.now_us if restored else None
             self.coordinator.restored_count += restored is not None
+        if self.env.is_size_only:
+            snapshots = sized(snapshots)
         self.coordinator.begin(self.tasks)
         self.debloating.begin(self.tasks)
         for task in self.tasks:
@@ -276,6 +283,7 @@ class Engine:
                 max_overdraft=0 if source.may_block_in_emission else config.max_overdraft,
                 flush_timeout_us=config.flush_timeout_us,
                 on_change=sender.on_output_change,
+                subpartition=SizedSubpartition if self.env.is_size_only else None,
             )
             spread = route(
                 spec,
@@ -297,8 +305,9 @@ class Engine:
         key = ChannelKey(edge, sender.index, receiver.index)
         index = len(receiver.gate.channels)
         subpartition = pool.subpartitions[position]
+        decoder = SpanDecoder() if self.env.is_size_only else None
         if sender.index % config.task_managers == receiver.index % config.task_managers:
-            return LocalChannel(key, index, subpartition, receiver.gate)
+            return LocalChannel(key, index, subpartition, receiver.gate, decoder)
         floating = receiver.floating.setdefault(edge, FloatingPool(config.floating_buffers))
         return RemoteChannel(
             key,
@@ -310,6 +319,7 @@ class Engine:
             exclusive=config.exclusive_buffers,
             floating=floating,
             faults=self.env.faults if self.env.faults.concerns("link.send") else None,
+            decoder=decoder,
         )
 
     def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:

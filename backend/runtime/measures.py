@@ -9,6 +9,7 @@ from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple
 
 from backend.domain.failure import FailureReason
+from backend.runtime.buffers import Data
 from backend.runtime.channel import ChannelKey
 from backend.runtime.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.protocols.capped import CapDecision
@@ -81,8 +82,8 @@ class SubtaskCheckpoint:
 class ChannelState:
     """Persisted in-flight bytes of one subtask: by input channel, and by (edge, receiver) on the output side."""
 
-    inputs: dict[ChannelKey, list[bytes]] = field(default_factory=dict)
-    outputs: dict[ChannelKey, list[bytes]] = field(default_factory=dict)
+    inputs: dict[ChannelKey, list[Data]] = field(default_factory=dict)
+    outputs: dict[ChannelKey, list[Data]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.domain.errors import CorruptCheckpointError, PlanError
+from backend.runtime.buffers import Data
 from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import Graph, VertexSpec
 from backend.runtime.hashing import groups_of
@@ -198,9 +199,9 @@ def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: Subtas
     }
 
 
-def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[bytes]]) -> dict[str, Any]:
+def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[Data]]) -> dict[str, Any]:
     keys = [[key.edge, key.source_subtask, key.target_subtask, len(chunks)] for key, chunks in channels.items()]
-    return {"channels": keys, **writer.handle(name, (c for chunks in channels.values() for c in chunks))}
+    return {"channels": keys, **writer.handle(name, (bytes(c) for chunks in channels.values() for c in chunks))}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any]) -> SubtaskSn
     return SubtaskSnapshot(operators, channels, row["watermark_us"], row["state_bytes"], row["persisted_bytes"])
 
 
-def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> dict[ChannelKey, list[bytes]]:
+def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> dict[ChannelKey, list[Data]]:
     chunks = iter(_chunks(stored, handle))
     return {
         ChannelKey(edge, source, target): [next(chunks) for _ in range(count)]

@@ -219,10 +219,10 @@ class Keyed:
         count = self.counts.get(key)
         if count is None:
             self._value.set(key, 1)
-            record.value = 1
+            count = 0
         else:
-            self.counts[key] = record.value = count + 1
-        return [record]
+            self.counts[key] = count + 1
+        return [Record(key, record.origin, record.event_time_us, count + 1, record.size_bytes)]
 
     def flush(self) -> list[Record]:
         """It holds no record back."""

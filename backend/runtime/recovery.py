@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from backend.runtime.buffers import Subpartition
+from backend.runtime.buffers import Data, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.elements import RecoveryCompletion
 from backend.runtime.measures import SubtaskSnapshot
@@ -80,21 +80,21 @@ class Recovery:
                 each.resume()
             self._task.become_running()
 
-    def _restore_output(self, outputs: Mapping[ChannelKey, list[bytes]]) -> None:
+    def _restore_output(self, outputs: Mapping[ChannelKey, list[Data]]) -> None:
         by_edge = {output.edge: output for output in self._task.outputs}
         for key, chunks in outputs.items():
             output = by_edge[key.edge]
             subpartition = output.pool.subpartitions[output.targets.index(key.target_subtask)]
             for chunk in chunks:
-                self._task.emission.write(partial(self._load, subpartition), chunk)
+                self._task.emission.write(partial(self._load, subpartition, chunk), len(chunk))
 
-    def _load(self, subpartition: Subpartition, chunk: bytes, at: int) -> int:
+    def _load(self, subpartition: Subpartition, chunk: Data, at: int) -> int:
         at = subpartition.append_recovered(chunk, at)
         if at == len(chunk):
             self._env.faults.passed("recovery.mid-output", self._task.name)
         return at
 
-    def _restore_input(self, inputs: Mapping[ChannelKey, list[bytes]]) -> None:
+    def _restore_input(self, inputs: Mapping[ChannelKey, list[Data]]) -> None:
         by_key = {channel.key: channel for channel in self._task.gate.channels}
         for key, chunks in inputs.items():
             by_key[key].recovered.extend(chunks)

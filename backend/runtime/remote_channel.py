@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.buffers import DataBuffer, Subpartition
-from backend.runtime.channel import ChannelKey, Gate, InputChannel, Write
+from backend.runtime.buffers import Data, DataBuffer, Subpartition
+from backend.runtime.channel import ChannelKey, Decoder, Gate, InputChannel, Write
 from backend.runtime.elements import Barrier, Event, blocks_upstream
 from backend.runtime.faults import Faults
 from backend.runtime.scheduler import EventClass, Scheduler
@@ -89,9 +89,10 @@ class RemoteChannel(InputChannel):
         exclusive: int,
         floating: FloatingPool,
         faults: Faults | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         """``faults``: those of the link, where the plan has any."""
-        super().__init__(key, index, subpartition, gate)
+        super().__init__(key, index, subpartition, gate, decoder)
         self._scheduler = scheduler
         self._costs = costs
         self._faults = faults
@@ -201,7 +202,7 @@ class RemoteChannel(InputChannel):
             if not self._initial_credit and blocks_upstream(item):
                 self._let_go()
 
-    def _on_data(self, data: bytes, backlog: int) -> None:
+    def _on_data(self, data: Data, backlog: int) -> None:
         if self._floating_free:
             self._floating_free -= 1
             slot = self._floating_slot

@@ -32,9 +32,13 @@ def simulate(
     duration_us: int,
     seed: int | None = None,
     progress: Callable[[int], None] | None = None,
+    is_size_only: bool = False,
 ) -> SimulationResult:
-    """Run ``spec`` from time 0 to ``duration_us``; ``progress`` is told the virtual time now and then."""
-    engine = Engine(spec, seed=seed)
+    """Run ``spec`` from time 0 to ``duration_us``; ``progress`` is told the virtual time now and then.
+
+    ``is_size_only`` makes it faster and changes no figure: records go without their bytes.
+    """
+    engine = Engine(spec, seed=seed, is_size_only=is_size_only)
     terminal: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = terminal.append
     at_us = 0

@@ -13,6 +13,7 @@ from functools import partial
 
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
+from backend.runtime.buffers import Data
 from backend.runtime.channel import ChannelKey
 from backend.runtime.elements import Barrier
 from backend.runtime.emission import Output
@@ -136,14 +137,14 @@ class Snapshots:
         else:
             self._overtaken(run, key, subpartition.overtake(barrier))
 
-    def _overtaken(self, run: Run, key: ChannelKey, data: list[bytes]) -> None:
+    def _overtaken(self, run: Run, key: ChannelKey, data: list[Data]) -> None:
         if data:
             size = sum(map(len, data))
             run.channels.outputs[key] = data
             run.persisted_bytes += size
             self.log(run.measured.checkpoint_id, Kind.OVERTOOK, channel=key, size_bytes=size)
 
-    def _output_resolved(self, run: Run, key: ChannelKey, data: list[bytes]) -> None:
+    def _output_resolved(self, run: Run, key: ChannelKey, data: list[Data]) -> None:
         if run.is_over:
             return
         self._overtaken(run, key, data)

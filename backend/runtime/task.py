@@ -27,7 +27,7 @@ from backend.runtime.elements import (
     Watermark,
     WatermarkStatus,
 )
-from backend.runtime.emission import Emission, Output
+from backend.runtime.emission import Emission, Output, SizedEmission
 from backend.runtime.environment import Environment
 from backend.runtime.event_time import EventTime, SourceTime
 from backend.runtime.gate import InputGate
@@ -85,7 +85,7 @@ class Task:
         """Who waits to hear how far this source has come since the job failed."""
         self.ended_us: int | None = None
         self.lamport = 0
-        self.emission = Emission()
+        self.emission = SizedEmission() if env.is_size_only else Emission()
         self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
         self.floating: dict[int, FloatingPool] = {}
         self.operators: tuple[Operator, ...] = chain_of(

@@ -140,8 +140,7 @@ class WatermarkTag(TimedOperator):
 
     def process(self, record: Record) -> list[Record]:
         """The record with the watermark as its value; -1 where none is known."""
-        record.value = self.watermark_us
-        return [record]
+        return [Record(record.key, record.origin, record.event_time_us, self.watermark_us, record.size_bytes)]
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
         """The watermark of each of its key groups, where it is to be stored."""

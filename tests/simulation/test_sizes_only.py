@@ -1,0 +1,93 @@
+"""Goal: a run by sizes is the run itself: same events, times, bytes and state, on drawn jobs over the protocols."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from backend.cli.app import app
+from backend.domain.barriers import BarrierEvent
+from backend.runtime.jobfile import JobSpec
+from backend.runtime.kernel import Engine
+from backend.runtime.simulate import simulate
+from tests.support.runtime_jobs import PROTOCOLS, drawn_run, exactly_once_violations, run_to_the_end, small_job
+
+_RUN_US = 1_000_000
+
+
+def _observed(spec: JobSpec, *, is_size_only: bool) -> dict[str, object]:
+    """All that can be seen of a run: events, measurements, queues, state, stored checkpoints, output."""
+    engine = Engine(spec, keeps_rows=True, is_size_only=is_size_only)
+    events: list[tuple[int, BarrierEvent]] = []
+    engine.env.log.listener = lambda k, event: events.append((k, event))
+    terminal = []
+    engine.coordinator.on_terminal = terminal.append
+    stored, queued = [], []
+    for at_us in range(0, _RUN_US + 1, 100_000):
+        engine.run_until(at_us)
+        newest = engine.coordinator.newest
+        stored.append(newest and newest.stored(engine.env.graph))
+        queued.append((engine.queued_bytes, [t.gate.polled_bytes for t in engine.tasks]))
+    return {
+        "trace": (engine.trace_hash, engine.scheduler.event_count, engine.restart_count),
+        "events": events,
+        "measured": [(r.id, r.state, r.end_to_end_us, {k: a.measured for k, a in r.acks.items()}) for r in terminal],
+        "stored": stored,
+        "queued": queued,
+        "tasks": [(t.name, t.totals, t.account.settle(engine.now_us)) for t in engine.tasks],
+        "rows": engine.ledger.rows,
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_nothing_that_can_be_seen_of_a_run_tells_whether_it_has_payloads(protocol: str) -> None:
+    for seed in (2, 7):
+        whole, sized = (_observed(drawn_run(protocol, seed), is_size_only=flag) for flag in (False, True))
+        assert whole.keys() == sized.keys()
+        for what, seen in whole.items():
+            assert sized[what] == seen, f"{what} of {protocol}, seed {seed}"
+
+
+def test_in_flight_records_across_segments_are_persisted_and_restored_by_size() -> None:
+    # Records of one and a half segments lie in several chunks, on both sides of the channel.
+    spec = drawn_run("unaligned", 41)
+    engine = run_to_the_end(small_job("unaligned", seed=3, task_managers=2, record_bytes=777).with_faults(spec.faults))
+    sized = Engine(engine.spec, keeps_rows=True, is_size_only=True)
+    sized.run_until(engine.now_us)
+    assert engine.restart_count > 0
+    assert sized.trace_hash == engine.trace_hash
+    assert exactly_once_violations(sized.ledger.rows) == []
+    assert sized.ledger.rows == engine.ledger.rows
+
+
+def test_a_savepoint_of_a_run_by_sizes_starts_a_run_with_payloads() -> None:
+    spec = small_job("unaligned", seed=5)
+    runs = []
+    for taken_by_size, restored_by_size in ((True, False), (False, True), (False, False)):
+        first = Engine(spec, keeps_rows=True, is_size_only=taken_by_size)
+        first.run_until(450_000)
+        newest = first.coordinator.newest
+        assert newest is not None
+        stored = newest.stored(first.env.graph)
+        then = Engine(spec, keeps_rows=True, restore=stored, is_size_only=restored_by_size)
+        then.ledger.take_over(first.ledger)
+        then.run_until(3_000_000)
+        runs.append((stored, then.trace_hash, then.ledger.rows))
+    assert runs[0] == runs[1] == runs[2]
+    assert exactly_once_violations(runs[0][2]) == []
+
+
+def test_the_figures_of_a_simulation_are_the_same() -> None:
+    # Four records fill a segment to its last byte.
+    spec = small_job("aligned-timeout", seed=11, task_managers=2, record_bytes=128)
+    whole, sized = (simulate(spec, duration_us=_RUN_US, is_size_only=flag).to_json() for flag in (False, True))
+    assert sized == whole
+
+
+def test_the_command_counts_bytes_on_demand_and_prints_the_same_figures() -> None:
+    command = ["simulate", "backpressured", "--duration", "6s", "--format", "json"]
+    printed = [CliRunner().invoke(app, [*command, *more]).stdout for more in ([], ["--size-only"])]
+    assert json.loads(printed[0])["counts"]["total"] > 0
+    assert printed[0] == printed[1]

@@ -16,7 +16,7 @@ import pytest
 from backend.domain.failure import FailureReason
 from backend.runtime import coordinator, kernel, metadata
 from backend.runtime.buffers import Subpartition
-from backend.runtime.channel import InputChannel
+from backend.runtime.channel import ByteDecoder, InputChannel
 from backend.runtime.coordinator import Coordinator
 from backend.runtime.elements import Alignment, Barrier, RecoveryCompletion
 from backend.runtime.emission import Emission
@@ -72,9 +72,10 @@ def forget_the_partial_record(patch: pytest.MonkeyPatch) -> None:
     start = InputChannel.start_persisting
 
     def without(self: InputChannel, barrier_arrived: bool, checkpoint_id: int, write: Any) -> None:
-        held, self._data = self._data, b""
+        held = self._decoder, self.elements
+        self._decoder, self.elements = ByteDecoder(), []
         start(self, barrier_arrived, checkpoint_id, write)
-        self._data = held
+        self._decoder, self.elements = held
 
     patch.setattr(InputChannel, "start_persisting", without)
 
@@ -84,9 +85,11 @@ def persist_the_polled_buffer(patch: pytest.MonkeyPatch) -> None:
     start = InputChannel.start_persisting
 
     def from_the_beginning(self: InputChannel, barrier_arrived: bool, checkpoint_id: int, write: Any) -> None:
-        held, self._at = self._at, 0
+        decoder = self._decoder
+        assert isinstance(decoder, ByteDecoder)
+        held, decoder._whole = decoder._whole, sum(element.size_bytes for element in self.elements)
         start(self, barrier_arrived, checkpoint_id, write)
-        self._at = held
+        decoder._whole = held
 
     patch.setattr(InputChannel, "start_persisting", from_the_beginning)
 

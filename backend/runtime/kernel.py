@@ -244,6 +244,7 @@ class Engine:
             restart.deployed_at_us = self.now_us
             restart.restored_id = restored.id if restored else None
             restart.lost_channel_bytes = lost_bytes
+            newest = self.coordinator.newest
             restart.repeated_records = newest.record.repeatable_records if newest else 0
             restart.subtasks = {task.key: task.initialization for task in self.tasks}
             for task in self.tasks:

@@ -18,20 +18,24 @@ settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
 
-class _FilesTogether(LoadFileScheduling):
-    """A file stays in one process, for its fixtures are made once a process; so does all that needs Spark's session.
+# Fixtures that take longer to start than most files to run, and that load the machine as long as they live.
+_SHARED = ("spark_session", "live_up")
 
-    That session takes longer to start than anything else. (Marks for groups do not reach xdist 3.8 under pytest 9.2.)
+
+class _FilesTogether(LoadFileScheduling):
+    """A file stays in one process, for its fixtures are made once a process; so do all that need one of ``_SHARED``.
+
+    (Marks for groups do not reach xdist 3.8 under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.split("::", 1)[0]
-        return "spark" if _needs_spark(path) else path
+        return _group(nodeid.split("::", 1)[0])
 
 
 @cache
-def _needs_spark(path: str) -> bool:
-    return "spark_session" in (Path(__file__).parents[1] / path).read_text()
+def _group(path: str) -> str:
+    text = (Path(__file__).parents[1] / path).read_text()
+    return next((name for name in _SHARED if name in text), path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:

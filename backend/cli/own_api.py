@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import httpx
+
+    from backend.contracts.api import JobOut, Page, TargetOut
+
+    T = TypeVar("T", JobOut, TargetOut)
 
 _TIMEOUT_S = 5.0
 
@@ -39,18 +43,23 @@ class OwnApi:
         """Whether the live runtime's REST at ``root`` answers."""
         return self._get(f"{root}/overview") is not None
 
-    def has_checkpoints(self) -> bool:
-        """Whether there is a job with a checkpoint to look at."""
-        from backend.contracts.api import JobOut, Page
+    def has_read(self, root: str) -> bool:
+        """Whether the target at ``root`` has a job with a checkpoint to look at; a paused one is not waited for."""
+        from backend.contracts.api import JobOut, Page, TargetOut
 
-        answer = self._get("/api/v1/jobs?limit=20")
-        if answer is None:
-            return False
         try:
-            jobs = Page[JobOut].model_validate_json(answer.content).items
+            targets = self._items("/api/v1/targets?limit=100", Page[TargetOut])
+            target = next((t for t in targets if t.url == root), None)
+            if target is None or not target.is_enabled:
+                return target is not None
+            jobs = self._items(f"/api/v1/jobs?limit=20&target={target.id}", Page[JobOut])
         except ValueError:
             return False
         return any(job.sparkline for job in jobs)
+
+    def _items(self, path: str, page: type[Page[T]]) -> list[T]:
+        answer = self._get(path)
+        return [] if answer is None else page.model_validate_json(answer.content).items
 
     def _get(self, path: str) -> httpx.Response | None:
         import httpx

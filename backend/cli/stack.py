@@ -117,7 +117,7 @@ class Stack:
             self._await("api", api.is_ready)
             if (root := self._plan.runtime_url) is not None:
                 self._await("runtime", lambda: api.is_runtime_ready(root))
-                self._await_first_reading(api)
+                self._await_first_reading(api, root)
         # Not before: what these load would be taken from what is waited for.
         self._supervisor.start(self._alert_role())
         self._supervisor.start(self._pipeline_role())
@@ -173,9 +173,9 @@ class Stack:
                 raise _StoppedError
         self._say(f"{name} is ready")
 
-    def _await_first_reading(self, api: OwnApi) -> None:
+    def _await_first_reading(self, api: OwnApi, root: str) -> None:
         deadline_s = time.monotonic() + _FIRST_READING_TIMEOUT_S
-        while not api.has_checkpoints():
+        while not api.has_read(root):
             self._watch()
             if time.monotonic() > deadline_s:
                 self._say(f"the demo jobs have not been read yet; {self._see_log('collect')}")

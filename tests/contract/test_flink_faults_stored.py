@@ -34,7 +34,7 @@ from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
 from collectors.loop import LoopOptions, TargetLoop
 from tests.support.databases import Databases
-from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, recording, serve_app
 from tests.support.recorded_values import expected_columns, instant, recorded_entries, recorded_subtasks
 
 pytestmark = pytest.mark.anyio
@@ -115,8 +115,8 @@ FAULTS: dict[str, tuple[Handler, str, str]] = {
 class Served:
     """A recording over HTTP whose every answer, or those that ``spares`` lets through, may be a fault's."""
 
-    def __init__(self, name: str = "B2", at_s: float = 40.0) -> None:
-        self.flink = RecordedFlink(RECORDINGS / name, at_s=at_s)
+    def __init__(self, name: str = "B2", at_s: float = 40.0, now: datetime | None = None) -> None:
+        self.flink = RecordedFlink(RECORDINGS / name, at_s=at_s, now=now)
         self.fault: Handler | None = None
         self.spares: Callable[[str], bool] = lambda _: False
         self.app = web.Application()
@@ -347,9 +347,8 @@ async def take(collector: FlinkCollector, writer: IngestWriter, now: datetime) -
 async def test_ten_broken_targets_beside_a_good_one_stop_nothing_and_no_credential_is_logged(
     database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    good = Served()
-    # The recording is a day old by now; the store takes what is within its retention.
-    good.flink.at_s = good.flink.recording.end_s
+    # As of now: the store takes what is within its retention.
+    good = Served(at_s=recording(RECORDINGS / "B2").end_s, now=WallClock().now())
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(store_of(database))

@@ -6,7 +6,8 @@ the store's own readers. Reading it all again, from the middle or out of order, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,6 +17,7 @@ from backend.domain.checkpoint import DETAIL_ARRAYS
 from backend.store.checkpoints import details_of, late_barriers_of
 from backend.store.targets import TargetRepository
 from collectors.flink.collector import FlinkCollector
+from tests.support.databases import Databases
 from tests.support.recorded_flink import NAMES, RecordedFlink
 from tests.support.recorded_values import (
     expected_columns,
@@ -24,15 +26,20 @@ from tests.support.recorded_values import (
     recorded_histories,
     recorded_subtasks,
 )
-from tests.support.stored_recordings import STEP_S, Stored, opened, read
+from tests.support.stored_recordings import STEP_S, Readings, Stored, opened, read
 
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(scope="module")
+def readings(databases: Databases) -> Iterator[Readings]:
+    with ExitStack() as kept:
+        yield Readings(databases, kept)
+
+
 @pytest.fixture(params=NAMES)
-async def stored(request: pytest.FixtureRequest, database: str, anyio_backend: str) -> AsyncIterator[Stored]:
-    async with opened(database, request.param) as found:
-        await read(found)
+async def stored(request: pytest.FixtureRequest, readings: Readings, anyio_backend: str) -> AsyncIterator[Stored]:
+    async with readings.copied(request.param) as found:
         yield found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +32,22 @@ def start(folder):
     yield begin
     for run in runs:
         run.close()
+
+
+@pytest.fixture(scope="session")
+def live_up() -> Iterator[Callable[[], Up]]:
+    """An instance that runs and says that it is ready: that of the test before, where it still does."""
+    folder = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
+    runs: list[Up] = []
+
+    def of_now() -> Up:
+        if not runs or runs[-1].process.poll() is not None:
+            runs.append(Up(folder / "data"))
+        runs[-1].wait_until_says("ready: open")
+        return runs[-1]
+
+    yield of_now
+    for run in runs:
+        run.close()
+    assert processes_of(folder / "data") == []
+    shutil.rmtree(folder)

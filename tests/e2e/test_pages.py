@@ -7,8 +7,6 @@ failed request. What needs no job in trouble comes first: the demo needs half a 
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
@@ -17,6 +15,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from backend.store.wall_clock import WallClock
 from dashboard.text import duration
 from tests.support.browsing import Watch, chromium, drag, go, launched, opened, overflowing
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
@@ -42,15 +41,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def up():
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-pages-"))
-    run = Up(folder / "data")
-    try:
-        run.wait_until_says("ready: open")
-        yield run
-    finally:
-        run.close()
-        shutil.rmtree(folder)
+def up(live_up):
+    return live_up()
 
 
 @pytest.fixture
@@ -97,7 +89,10 @@ def _is_clean(page: Page, watch: Watch, theme: str) -> None:
 
 
 def test_a_flink_is_tried_and_added_on_the_page_and_its_front_is_reconstructed(browser, up):
-    with served(RecordedFlink(RECORDINGS / "B2", at_s=60)) as flink, opened(browser, _url(up)) as (page, watch):
+    with (
+        served(RecordedFlink(RECORDINGS / "B2", at_s=60, now=WallClock().now())) as flink,
+        opened(browser, _url(up)) as (page, watch),
+    ):
         page.goto("/ui/targets")
         page.fill("#target-url", flink)
         page.fill("#target-name", "recorded")

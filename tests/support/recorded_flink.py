@@ -2,7 +2,8 @@
 
 The answer to a path is the last one recorded at or before the virtual time; a path never recorded is a 404. Metrics
 are answered by name out of what was recorded under any query, and ``maxExceptions`` is ignored: the recorder asked for
-other sets of names than a collector does.
+other sets of names than a collector does. A store that only takes what is recent gets it as of now: every recorded
+instant moved by the same amount.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ RECORDINGS = Path(__file__).resolve().parent.parent / "contract" / "recordings"
 NAMES = ("A", "B2", "C2", "E", "G", "H")
 
 Answer = tuple[int, Any]
+
+_NEAR_MS = 30 * 86_400_000
 
 
 class Recording:
@@ -83,15 +86,19 @@ def recording(folder: Path) -> Recording:
 class RecordedFlink:
     """``FlinkTransport`` over a recording; move ``at_s`` (seconds since its beginning) to let time pass."""
 
-    def __init__(self, folder: Path, at_s: float = 0.0) -> None:
+    def __init__(self, folder: Path, at_s: float = 0.0, *, now: datetime | None = None) -> None:
+        """``now``: the instant that ``at_s`` is to be; without it all is as it was recorded."""
         self.recording = recording(folder)
         self.at_s = at_s
+        self._moved_ms = 0
+        if now is not None:
+            self._moved_ms = round((now - self.now) / timedelta(milliseconds=1))
         self.asked: list[str] = []
         self.url = f"recording://{folder.name}"
 
     @property
     def now(self) -> datetime:
-        return self.recording.began_at + timedelta(seconds=self.at_s)
+        return self.recording.began_at + timedelta(seconds=self.at_s, milliseconds=self._moved_ms)
 
     def monotonic_s(self) -> float:
         return self.at_s
@@ -106,6 +113,19 @@ class RecordedFlink:
 
     def answer(self, path: str) -> Answer:
         """Status and JSON body of one request."""
+        status, body = self._recorded(path)
+        return status, self._moved(body) if self._moved_ms else body
+
+    def _moved(self, body: Any) -> Any:
+        if isinstance(body, dict):
+            return {key: self._moved(value) for key, value in body.items()}
+        if isinstance(body, list):
+            return [self._moved(value) for value in body]
+        if isinstance(body, int) and abs(body - self.recording.began_at.timestamp() * 1000) < _NEAR_MS:
+            return body + self._moved_ms
+        return body
+
+    def _recorded(self, path: str) -> Answer:
         if len(path) > 4000:
             return 404, {"errors": ["Unable to load requested file /bad-request."]}
         bare, _, query = path.partition("?")

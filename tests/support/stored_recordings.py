@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import text
@@ -18,6 +18,7 @@ from backend.store.ingest import IngestWriter
 from backend.store.jobs import JobRecord, list_current
 from backend.store.targets import NewTarget, TargetRepository
 from collectors.flink.collector import FlinkCollector
+from tests.support.databases import Databases
 from tests.support.observations import SteppingClock
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, Recording
 
@@ -90,3 +91,34 @@ async def read(
         await stored.writer.write(observation)
         stored.observations.append(observation)
         flink.at_s += step_s
+
+
+class Readings:
+    """Each recording read to its end once; who asks gets a database of its own with what was stored."""
+
+    def __init__(self, databases: Databases, kept: ExitStack) -> None:
+        self._databases = databases
+        self._kept = kept
+        self._read: dict[str, tuple[str, Stored]] = {}
+
+    @asynccontextmanager
+    async def copied(self, name: str) -> AsyncIterator[Stored]:
+        if name not in self._read:
+            url = self._kept.enter_context(self._databases.migrated())
+            async with opened(url, name) as stored:
+                await read(stored)
+            self._read[name] = url, stored
+        url, first = self._read[name]
+        with self._databases.copy_of(url) as database:
+            engine = create_store_engine(database)
+            clock = SteppingClock(first.clock.at)
+            try:
+                yield replace(
+                    first,
+                    engine=engine,
+                    observations=list(first.observations),
+                    writer=IngestWriter(engine, clock=clock),
+                    clock=clock,
+                )
+            finally:
+                await engine.dispose()

@@ -80,13 +80,10 @@ class OutputPool:
         self.finished_count = 0
         """Buffers of data handed over so far."""
         self.full_channels = 0
+        self.is_available = True
+        """MB-3: a free segment, and no channel at its limit; overdraft in use counts as unavailable (BUF-4)."""
         self.is_closed = False
         self.subpartitions: list[Subpartition] = [(subpartition or Subpartition)(self) for _ in range(channels)]
-
-    @property
-    def is_available(self) -> bool:
-        """MB-3: a free segment, and no channel at its limit; overdraft in use counts as unavailable (BUF-4)."""
-        return self.requested < self.size and self.full_channels == 0
 
     @property
     def usage_ratio(self) -> float:
@@ -117,6 +114,7 @@ class OutputPool:
         subpartition.in_use += 1
         if subpartition.in_use == self.max_per_channel:
             self.full_channels += 1
+        self.is_available = self.requested < self.size and not self.full_channels
 
     def give_back(self, subpartition: Subpartition) -> None:
         """A segment came back; who waits for one is told."""
@@ -124,6 +122,7 @@ class OutputPool:
         subpartition.in_use -= 1
         if subpartition.in_use == self.max_per_channel - 1:
             self.full_channels -= 1
+        self.is_available = self.requested < self.size and not self.full_channels
         if not self.is_closed:
             self._on_change()
 

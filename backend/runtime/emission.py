@@ -60,13 +60,12 @@ class Emission:
             subpartitions = output.pool.subpartitions
             for target in output.route(record):
                 self.bytes_out += size
-                append = subpartitions[target].append
                 if self.is_blocked:
-                    self.write(partial(append, data), size)
+                    self.write(partial(subpartitions[target].append, data), size)
                     continue
-                written = append(data)
+                written = subpartitions[target].append(data)
                 if written < size:
-                    self._wait(partial(append, data), size, written)
+                    self._wait(partial(subpartitions[target].append, data), size, written)
 
     def broadcast(self, element: Watermark | WatermarkStatus) -> None:
         """Write a watermark or its status to every channel (WM-1)."""
@@ -141,10 +140,9 @@ class SizedEmission(Emission):
             subpartitions = output.pool.subpartitions
             for target in output.route(record):
                 self.bytes_out += size
-                append = subpartitions[target].append_element
                 if self.is_blocked:
-                    self.write(partial(append, record), size)
+                    self.write(partial(subpartitions[target].append_element, record), size)
                     continue
-                written = append(record)
+                written = subpartitions[target].append_element(record)
                 if written < size:
-                    self._wait(partial(append, record), size, written)
+                    self._wait(partial(subpartitions[target].append_element, record), size, written)

@@ -102,23 +102,22 @@ class SourceTime:
         self._source = source
         self._interval_us = task.spec.watermark_interval_ms * 1000
         self._idle_after_us = task.spec.idle_timeout_us
-        self._next_us = 0
-        self._emitted_us = task.env.now
-        self._is_idle = False
+        self.next_us = 0
+        """When the next watermark is due."""
+        self.emitted_us = task.env.now
+        """When the last record was emitted."""
+        self.is_idle = False
         self._is_over = False
 
-    def before_record(self, now_us: int) -> None:
-        """A record is about to be emitted."""
-        self._emitted_us = now_us
-        if self._is_idle:
-            self._is_idle = False
-            self._task.emission.broadcast(WatermarkStatus(is_idle=False))
+    def wake_up(self) -> None:
+        """A record is about to be emitted, after a time without."""
+        self.is_idle = False
+        self._task.emission.broadcast(WatermarkStatus(is_idle=False))
 
-    def after_record(self, now_us: int) -> None:
-        """A record was emitted."""
-        if now_us >= self._next_us:
-            self._next_us = now_us + self._interval_us
-            self._task.emission.broadcast(Watermark(self._source.watermark_us))
+    def tell(self, now_us: int) -> None:
+        """A watermark is due."""
+        self.next_us = now_us + self._interval_us
+        self._task.emission.broadcast(Watermark(self._source.watermark_us))
 
     def is_told(self, due_us: int | None, now_us: int) -> bool:
         """There is nothing to emit until ``due_us``: whether something of that was told now."""
@@ -127,20 +126,19 @@ class SourceTime:
                 return False
             # A bounded source at its end: nothing can be late any more (WM-2). After a restore it is told again.
             self._is_over = True
-            if self._is_idle:
-                self._is_idle = False
-                self._task.emission.broadcast(WatermarkStatus(is_idle=False))
+            if self.is_idle:
+                self.wake_up()
             self._task.emission.broadcast(Watermark(WATERMARK_MAX))
             self._task.end_of_data()
             return True
-        if not self._idle_after_us or self._is_idle or now_us < self._emitted_us + self._idle_after_us:
+        if not self._idle_after_us or self.is_idle or now_us < self.emitted_us + self._idle_after_us:
             return False
-        self._is_idle = True
+        self.is_idle = True
         self._task.emission.broadcast(WatermarkStatus(is_idle=True))
         return True
 
     def wake_us(self, due_us: int | None) -> int | None:
         """When there is something to do next; None for never."""
-        if due_us is None or not self._idle_after_us or self._is_idle:
+        if due_us is None or not self._idle_after_us or self.is_idle:
             return due_us
-        return min(due_us, self._emitted_us + self._idle_after_us)
+        return min(due_us, self.emitted_us + self._idle_after_us)

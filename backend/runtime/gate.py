@@ -22,7 +22,8 @@ class InputGate:
         self.prefers: Callable[[InputChannel], bool] | None = None
         """Channels to be read before the others (UC-13)."""
         self._ready: deque[InputChannel] = deque()
-        self._current: InputChannel | None = None
+        self.current: InputChannel | None = None
+        """The channel whose buffer is in work."""
         self._on_data = on_data
         self._on_priority = on_priority
         self._priority: deque[InputChannel] = deque()
@@ -58,17 +59,17 @@ class InputGate:
     def next_element(self) -> tuple[InputChannel, Element | Event] | None:
         """The next element of any channel, buffer by buffer in turn; None where there is none."""
         while True:
-            channel = self._current
+            channel = self.current
             if channel is not None:
                 element = channel.next_element()
                 if element is not None:
                     return channel, element
                 if self.is_recovering and channel.feed_recovered():
                     continue
-                self._current = None
+                self.current = None
             if self.is_recovering:
-                self._current = next((c for c in self.channels if c.recovered), None)
-                if self._current is None:
+                self.current = next((c for c in self.channels if c.recovered), None)
+                if self.current is None:
                     return None
                 continue
             found = self._poll()
@@ -79,7 +80,7 @@ class InputGate:
                 return channel, item
             self.polled_bytes += len(item.data)
             channel.feed(item)
-            self._current = channel
+            self.current = channel
 
     def reopen(self, channel: InputChannel) -> None:
         """Read a channel again that was closed behind its cut."""

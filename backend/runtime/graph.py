@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import cycle
 
 from backend.domain.errors import PlanError
 from backend.runtime.config import RuntimeConfig
@@ -324,20 +325,9 @@ def route(
         return lambda _: singles[draws.below(count)]
     if edge.partitioner is Partitioner.HASH:
         return _hashed(singles, max_parallelism, parallelism, by_origin=edge.by_origin)
-    return _RoundRobin(singles, Stream(seed, f"rebalance/{index}/{subtask}").below(count))
-
-
-class _RoundRobin:
-    __slots__ = ("_next", "_singles")
-
-    def __init__(self, singles: tuple[tuple[int], ...], start: int) -> None:
-        self._singles = singles
-        self._next = start
-
-    def __call__(self, _: Record) -> tuple[int, ...]:
-        chosen = self._singles[self._next]
-        self._next = (self._next + 1) % len(self._singles)
-        return chosen
+    start = Stream(seed, f"rebalance/{index}/{subtask}").below(count)
+    in_turn = cycle(singles[start:] + singles[:start])
+    return lambda _: next(in_turn)
 
 
 def _hashed(singles: tuple[tuple[int], ...], maximum: int, parallelism: int, *, by_origin: bool) -> Route:

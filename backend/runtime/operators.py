@@ -13,7 +13,7 @@ from typing import Protocol
 
 from backend.runtime.elements import Record, origin_of
 from backend.runtime.graph import VertexKind, VertexSpec
-from backend.runtime.prng import mix64, mix64_pair
+from backend.runtime.prng import LANES, mix64, mix64_run
 from backend.runtime.provenance import Provenance
 from backend.runtime.sinks import sink_of
 from backend.runtime.state import NO_STATE, KeyedStates, OperatorSnapshot, OperatorState, StateMode
@@ -78,6 +78,9 @@ class Source:
         self._first_origin = origin_of(subtask, 0, vertex)
         self._subtask = subtask
         self._seed = seed
+        self._drawn: tuple[int, ...] = ()
+        self._drawn_from = -1
+        """The first offset of the draws at hand."""
         self._keys = spec.keys
         self._hot_limit = int(spec.hot_key_ratio * (1 << 32))
         self._size = spec.record_bytes
@@ -90,14 +93,17 @@ class Source:
         self._burst_ratio = spec.burst_ratio
         self._backlog = _share(spec.backlog, subtask, spec.parallelism)
         self.limit = None if spec.limit is None else _share(spec.limit, subtask, spec.parallelism)
+        everything = 1 << 62 if self.limit is None else self.limit
+        is_paced = self._period_us > 0 or self._burst_period_us > 0
+        self._at_once = min(self._backlog, everything) if is_paced else everything
 
     def due_us(self) -> int | None:
         """When the next record is there; None after the last."""
         offset = self.offset
+        if offset < self._at_once:
+            return self._started_us
         if self.limit is not None and offset >= self.limit:
             return None
-        if offset < self._backlog:
-            return self._started_us
         at_us = int((offset - self._backlog) * self._period_us)
         if self._burst_period_us:
             # What happens in one period comes in the first part of it (SRC-4).
@@ -118,7 +124,11 @@ class Source:
     def poll(self) -> Record:
         """The next record; the offset moves with it."""
         offset = self.offset
-        draw = mix64_pair(self._seed, self._subtask << 44 | offset)
+        at = offset % LANES
+        if offset - at != self._drawn_from:
+            self._drawn_from = offset - at
+            self._drawn = mix64_run(self._seed, self._subtask << 44 | self._drawn_from)
+        draw = self._drawn[at]
         is_hot = (draw >> 32) < self._hot_limit
         key = 0 if is_hot else (draw & 0xFFFFFFFF) % self._keys
         dated_us = self._started_us + int(offset * self._step_us)

@@ -6,6 +6,9 @@ sequence is not promised across Python versions.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+
 from backend.runtime.hashing import murmur3_32
 
 _MASK = (1 << 64) - 1
@@ -29,6 +32,43 @@ def mix64_pair(value: int, inner: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return z ^ (z >> 31)
+
+
+LANES = 64
+"""How many numbers are scrambled at once: each lies in a lane of 128 bits of one long number, which holds a product."""
+_ONES = sum(1 << 128 * lane for lane in range(LANES))
+_ALL = _MASK * _ONES
+_GAMMAS = _GAMMA * _ONES
+_COUNTED = sum(lane << 128 * lane for lane in range(LANES))
+_IN_LANES = struct.Struct("<" + "q8x" * LANES)
+_FROM_LANES = struct.Struct("<" + "Q8x" * LANES)
+
+
+def mix64_run(value: int, first: int) -> tuple[int, ...]:
+    """``mix64_pair(value, first + n)`` for ``LANES`` numbers n from 0 on."""
+    return _from_lanes(_mix_lanes(_mix_lanes(first * _ONES + _COUNTED) ^ (value & _MASK) * _ONES))
+
+
+def mix64_sum(pairs: Sequence[int]) -> int:
+    """The sum of ``mix64_pair`` over (value, inner, value, inner, ...), signed numbers of 64 bits."""
+    total, last = 0, len(pairs) - len(pairs) % (2 * LANES)
+    for at in range(0, last, 2 * LANES):
+        part = pairs[at : at + 2 * LANES]
+        values, inners = (int.from_bytes(_IN_LANES.pack(*part[n::2]), "little") for n in (0, 1))
+        total += sum(_from_lanes(_mix_lanes(_mix_lanes(inners) ^ values)))
+    return (total + sum(mix64_pair(pairs[at], pairs[at + 1]) for at in range(last, len(pairs), 2))) & _MASK
+
+
+def _mix_lanes(z: int) -> int:
+    """``mix64`` in every lane; what a shift brings in from the next lane is masked away."""
+    z = (z + _GAMMAS) & _ALL
+    z = ((z ^ (z >> 30 & _ALL)) * 0xBF58476D1CE4E5B9) & _ALL
+    z = ((z ^ (z >> 27 & _ALL)) * 0x94D049BB133111EB) & _ALL
+    return z ^ (z >> 31 & _ALL)
+
+
+def _from_lanes(z: int) -> tuple[int, ...]:
+    return _FROM_LANES.unpack(z.to_bytes(16 * LANES, "little"))
 
 
 class Stream:

@@ -18,7 +18,8 @@ _HASH_PRIME = 0x100000001B3
 _CLASS_SHIFT = 60
 _DRAW_SHIFT = 40
 
-Action = Callable[[Any], None]
+Action = Callable[[Any], int | None]
+"""May return when it is to run again, as a step: what runs step after step need not ask for each."""
 
 
 class EventClass(IntEnum):
@@ -29,6 +30,9 @@ class EventClass(IntEnum):
     RPC = 2
     STORAGE = 3
     STEP = 4
+
+
+_STEPS = EventClass.STEP << _CLASS_SHIFT
 
 
 class Scheduler:
@@ -47,12 +51,13 @@ class Scheduler:
     def at(self, time_us: int, event_class: int, action: Action, argument: Any = None) -> None:
         """Run ``action(argument)`` at ``time_us``, not before now."""
         self._sequence += 1
-        if self._draws is None:
-            order = event_class << _CLASS_SHIFT | self._sequence
-        else:
-            # One drawn class for all: the order within one time is free, the sequence only keeps keys apart.
-            order = self._draws.below(1 << 20) << _DRAW_SHIFT | self._sequence
+        order = event_class << _CLASS_SHIFT | self._sequence if self._draws is None else self._drawn(self._sequence)
         heapq.heappush(self._heap, (time_us if time_us > self.now else self.now, order, action, argument))
+
+    def _drawn(self, sequence: int) -> int:
+        """One drawn class for all: the order within one time is free, the sequence only keeps keys apart."""
+        assert self._draws is not None
+        return self._draws.below(1 << 20) << _DRAW_SHIFT | sequence
 
     def after(self, delay_us: int, event_class: int, action: Action, argument: Any = None) -> None:
         """Run ``action(argument)`` after ``delay_us``."""
@@ -67,16 +72,27 @@ class Scheduler:
     def run_until(self, time_us: int) -> None:
         """Run everything up to and including ``time_us``; that is the time afterwards."""
         heap = self._heap
-        pop = heapq.heappop
+        pop, push_and_pop, draws = heapq.heappop, heapq.heappushpop, self._draws
         folded = self.hash
         count = 0
         try:
-            while heap and heap[0][0] <= time_us:
-                now, order, action, argument = pop(heap)
+            entry = pop(heap) if heap and heap[0][0] <= time_us else None
+            while entry is not None:
+                now, order, action, argument = entry
                 self.now = now
                 folded = ((folded ^ now ^ order) * _HASH_PRIME) & _MASK
                 count += 1
-                action(argument)
+                again_us = action(argument)
+                if again_us is None:
+                    entry = pop(heap) if heap and heap[0][0] <= time_us else None
+                    continue
+                # Where no event comes before it, it does not go through the heap at all.
+                self._sequence = sequence = self._sequence + 1
+                order = _STEPS | sequence if draws is None else self._drawn(sequence)
+                entry = push_and_pop(heap, (again_us, order, action, argument))
+                if entry[0] > time_us:
+                    heapq.heappush(heap, entry)
+                    break
         finally:
             self.hash = folded
             self.event_count += count

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.elements import Record
-from backend.runtime.prng import mix64_pair
+from backend.runtime.prng import LANES, mix64_pair, mix64_sum
 from backend.runtime.scheduler import EventClass, Scheduler
 
 _MASK = (1 << 64) - 1
@@ -71,7 +71,14 @@ class _Transaction:
     rows: list[Row] = field(default_factory=list)
     count: int = 0
     folded: int = 0
+    unfolded: list[int] = field(default_factory=list)
+    """Value and origin of rows that are not in ``folded`` yet: many at once are cheaper."""
     is_prepared: bool = False
+
+    def fold(self) -> None:
+        """Take all rows into the hash."""
+        self.folded = (self.folded + mix64_sum(self.unfolded)) & _MASK
+        self.unfolded.clear()
 
 
 class Ledger:
@@ -122,10 +129,14 @@ class Ledger:
         if self._keeps_rows:
             held.rows.append(Row(record.origin, record.key, record.value))
         else:
-            held.folded = (held.folded + mix64_pair(record.value, record.origin)) & _MASK
+            unfolded = held.unfolded
+            unfolded += (record.value, record.origin)
+            if len(unfolded) == 2 * LANES:
+                held.fold()
 
     def prepare(self, transaction: str) -> None:
         """Pre-commit: no write follows."""
+        self._open[transaction].fold()
         self._open[transaction].is_prepared = True
 
     def commit(self, transaction: str) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 from backend.domain.barriers import ChannelId
 from backend.domain.ids import VertexId
 from backend.runtime.backlog import BacklogMessage
+from backend.runtime.buffers import OutputPool
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.checkpoint_port import Checkpointing
 from backend.runtime.elements import (
     Barrier,
     CancelMarker,
+    Element,
     EndOfData,
     EndOfPartition,
     Event,
@@ -113,8 +115,10 @@ class Task:
         self._behind_first = self.operators[1:]
         is_fixed = spec.cost_of is None and not spec.cost_ns_per_byte
         self._fixed_cost_us = self._cost_of(_ANY_RECORD) if is_fixed else None
-        self._at = env.scheduler.at
+        self._scheduler = env.scheduler
         self._step_action = self._step
+        self._pools: tuple[OutputPool, ...] = ()
+        """What must be available before a step; nothing of a subtask that may block in the middle of one."""
         self.cost_us = 0
         """Cost of the step in work; mails add to it."""
         self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
@@ -124,6 +128,7 @@ class Task:
         self._on_running = on_running
         self._source_wake_us = -1
         self._is_in_backlog = False
+        self._can_crash_after_emit = env.faults.concerns("source.after-emit")
         self._may_block = spec.may_block_in_emission
         self.checkpointing = checkpointing(self)
 
@@ -132,6 +137,7 @@ class Task:
     def start(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> None:
         """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask."""
         self.checkpointing.last_id = checkpoint_id
+        self._pools = () if self._may_block else tuple(output.pool for output in self.outputs)
         self._recovery.restore(snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state)
         self.gate.is_recovering = True
         bytes_per_s = self.env.config.recovery_bytes_per_s
@@ -194,7 +200,7 @@ class Task:
     def _schedule(self, at_us: int) -> None:
         self._is_scheduled = True
         self._free_us = at_us
-        self._at(at_us, _STEP, self._step_action)
+        self._scheduler.at(at_us, _STEP, self._step_action)
 
     def _wake(self) -> None:
         if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
@@ -222,31 +228,48 @@ class Task:
                 return False
         return True
 
-    def _step(self, _: object) -> None:
+    def _step(self, _: object) -> int | None:
+        """One mail or one element; returns when the next step is, None where something has to wake it first."""
         self._is_scheduled = False
         if self.is_dead:
-            return
-        now = self.env.scheduler.now
+            return None
+        now = self._scheduler.now
         self.cost_us = 0
         if self.emission.is_blocked and not self._write_on(now):
-            return
+            return None
         if self._mails:
             action, argument, mailed_us = self._mails.popleft()
             self.mail_latency.add(now - mailed_us)
             self.account.turn(_BUSY, now)
             action(argument)
         else:
-            if not self._may_block:
-                for output in self.emission.outputs:
-                    if not output.pool.is_available:
-                        self.account.turn(_SOFT, now)
-                        return
-            if self.event_time.is_firing:
-                self.account.turn(_BUSY, now)
-                self.event_time.fire_on()
-            elif not (self._poll_source(now) if self.source is not None else self._poll_input(now)):
-                return
-        self._schedule(now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN))
+            for pool in self._pools:
+                if not pool.is_available:
+                    self.account.turn(_SOFT, now)
+                    return None
+            channel = self.gate.current
+            if channel is not None and channel.elements and not self.event_time.is_firing:
+                # What is left of a buffer is there whatever happens.
+                if self.account.usage is not _BUSY:
+                    self.account.turn(_BUSY, now)
+                element = channel.elements.pop()
+                if type(element) is Record and not self.checkpointing.is_waiting_for_room:
+                    self._take_record(element)
+                else:
+                    self._take(channel, element)
+            elif not self._poll(now):
+                return None
+        self._is_scheduled = True
+        self._free_us = at_us = now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN)
+        return at_us
+
+    def _poll(self, now: int) -> bool:
+        """Whether there was something to do."""
+        if self.event_time.is_firing:
+            self.account.turn(_BUSY, now)
+            self.event_time.fire_on()
+            return True
+        return self._poll_input(now) if self.source is None else self._poll_source(now)
 
     def _write_on(self, now: int) -> bool:
         """Whether the step may go on: all is written, and nothing had to be done behind it."""
@@ -272,14 +295,19 @@ class Task:
         due_us = source.due_us()
         if due_us is None or due_us > now:
             return self._wait_for_source(time, due_us, now)
-        self.account.turn(_BUSY, now)
-        time.before_record(now)
+        if self.account.usage is not _BUSY:
+            self.account.turn(_BUSY, now)
+        time.emitted_us = now
+        if time.is_idle:
+            time.wake_up()
         record = source.poll()
         cost_us = self._fixed_cost_us
         self.cost_us += self._cost_of(record) if cost_us is None else cost_us
         self.emission.emit(record)
-        self.env.faults.passed("source.after-emit", self.name)
-        time.after_record(now)
+        if self._can_crash_after_emit:
+            self.env.faults.passed("source.after-emit", self.name)
+        if now >= time.next_us:
+            time.tell(now)
         if self.restart is not None and not self.restart.emitted(self.key, source.offset, now):
             self.restart = None
         if self._is_in_backlog:
@@ -314,30 +342,41 @@ class Task:
         self._wake()
 
     def _poll_input(self, now: int) -> bool:
-        found = self.gate.next_element()
+        gate = self.gate
+        found = gate.next_element()
         if found is None:
-            if self.gate.is_recovering:
+            if gate.is_recovering:
                 self._recovery.finish_input()
                 return True
             self.account.turn(_IDLE, now)
             return False
-        channel, element = found
         if self.account.usage is not _BUSY:
             self.account.turn(_BUSY, now)
-        if type(element) is Record:
-            self.records_in += 1
-            cost_us = self._fixed_cost_us
-            self.cost_us += self._cost_of(element) if cost_us is None else cost_us
-            self.pass_on(self._process(element))
+        self._take(*found)
+        return True
+
+    def _take(self, channel: InputChannel, element: Element | Event) -> None:
+        if isinstance(element, Record):
+            self._take_record(element)
         elif isinstance(element, Watermark):
             self.event_time.on_watermark(channel, element)
         elif isinstance(element, WatermarkStatus):
             self.event_time.on_status(channel, element)
-        elif not isinstance(element, Record):
+        else:
             self._on_event(channel, element)
-        if self.checkpointing.is_watching:
-            self.checkpointing.processed(channel, element)
-        return True
+        if self.checkpointing.is_waiting_for_room:
+            self.checkpointing.recheck(None)
+
+    def _take_record(self, record: Record) -> None:
+        self.records_in += 1
+        cost_us = self._fixed_cost_us
+        self.cost_us += self._cost_of(record) if cost_us is None else cost_us
+        records = self._process(record)
+        if self._behind_first:
+            self.pass_on(records)
+            return
+        for out in records:
+            self.emission.emit(out)
 
     def _cost_of(self, record: Record) -> int:
         spec = self.spec
@@ -349,10 +388,12 @@ class Task:
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
         """Hand what came out of the chain so far to the operators from ``behind`` on, and emit what comes out."""
         for operator in self._behind_first if behind == 1 else self.operators[behind:]:
-            records = [out for record in records for out in operator.process(record)]
-        emit = self.emission.emit
+            if len(records) == 1:
+                records = operator.process(records[0])
+            elif records:
+                records = [out for record in records for out in operator.process(record)]
         for out in records:
-            emit(out)
+            self.emission.emit(out)
 
     def _on_event(self, channel: InputChannel, event: Event) -> None:
         if isinstance(event, Barrier):

@@ -1,0 +1,373 @@
+"""The reference runtime beside SimPy, on the same bounded pipeline with barriers, alignment and measurements on.
+
+Source -> map -> keyed stage, four subtasks each, two shuffles, bounded queues, a checkpoint every 100 ms. In SimPy a
+subtask is a process and its input one ``Store``, which is the shape in which SimPy is fastest; it moves tuples, aligns
+by setting records aside, copies its counts and takes times. It has no bytes, segments, credits, mailbox, recovery or
+trace. Both sides draw the same source records and must count the same of every key, or nothing is printed.
+
+The runtime takes its turns by sizes and with bytes, with checkpoints and without. Last, a job of six vertices of
+sixteen subtasks behind a slow sink: how much of its time passes in a second of CPU.
+
+All sides take turns, so that a busy machine is busy for all; CPU of this process is counted. A ratio is the median over
+the rounds with its 95 % interval, and it is held against a target by the interval's bad end.
+
+    python benchmarks/simpy_bench.py [--pairs 7] [--json] [--gate]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import statistics
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import simpy
+
+from backend.runtime.hashing import key_group, owner_of_group
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.operators import Keyed, Source
+
+_RECORDS = 12_000
+_SUBTASKS = 4
+_COSTS_US = (20, 20, 400)
+_MAX_PARALLELISM = 128
+_INTERVAL_US = 100_000
+# As many records as the runtime's queues between two subtasks hold here, about.
+_QUEUE_RECORDS = 40
+_BESIDE_SIMPY_MIN = {"by sizes": 5.0, "with bytes": 1.5}
+_PROTOCOL_COST_MAX = 1.25
+_PROTOCOLS: dict[str, dict[str, object]] = {
+    "aligned": {},
+    "unaligned": {"execution.checkpointing.unaligned.enabled": True},
+    "aligned with timeout": {
+        "execution.checkpointing.unaligned.enabled": True,
+        "execution.checkpointing.aligned-checkpoint-timeout": "50 ms",
+    },
+    "capped": {"execution.checkpointing.unaligned.enabled": True, "runtime.inflight-cap.bytes": "64 kb"},
+}
+_WIDE_VERTICES, _WIDE_SUBTASKS, _WIDE_S = 6, 16, 3.0
+
+
+def _job(config: dict[str, object], *, interval: str = f"{_INTERVAL_US} us") -> JobSpec:
+    common = {"parallelism": _SUBTASKS, "record_bytes": 200, "max_parallelism": _MAX_PARALLELISM}
+    kinds = ("source", "map", "keyed+sink")
+    vertices: list[dict[str, object]] = [
+        {"id": kind, "kind": kind, "cost_us": cost, **common} for kind, cost in zip(kinds, _COSTS_US, strict=True)
+    ]
+    vertices[0] |= {"keys": 500, "limit": _RECORDS}
+    settings: dict[str, object] = {
+        "execution.checkpointing.interval": interval,
+        "taskmanager.memory.segment-size": 2048,
+        "runtime.task-managers": 2,
+        "web.checkpoints.history": 100,
+    }
+    edges = [
+        {"from": "source", "to": "map", "partitioner": "rebalance"},
+        {"from": "map", "to": "keyed+sink", "partitioner": "hash"},
+    ]
+    return load_job_document(
+        {"name": "beside-simpy", "seed": 1, "config": settings | config, "vertex": vertices, "edge": edges}
+    )
+
+
+def _wide_job(config: dict[str, object]) -> JobSpec:
+    """Every vertex but the last has capacity to spare, and the source is as fast as it can."""
+    common: dict[str, object] = {"parallelism": _WIDE_SUBTASKS, "record_bytes": 200, "cost_us": 200}
+    names = [f"stage-{n}" for n in range(_WIDE_VERTICES)]
+    vertices = [{"id": name, "kind": "map", **common} for name in names]
+    vertices[0] |= {"kind": "source", "keys": 5_000}
+    vertices[-1] |= {"kind": "keyed+sink", "cost_us": 10_000}
+    edges = [{"from": a, "to": b, "partitioner": "hash" if b == names[-1] else "rebalance"} for a, b in pairwise(names)]
+    settings: dict[str, object] = {
+        "execution.checkpointing.interval": "500 ms",
+        "taskmanager.memory.segment-size": 2048,
+        "runtime.task-managers": 4,
+    }
+    return load_job_document(
+        {"name": "wide", "seed": 1, "config": settings | config, "vertex": vertices, "edge": edges}
+    )
+
+
+# --- the runtime ------------------------------------------------------------------------------------------------------
+
+
+def _run(spec: JobSpec, *, is_size_only: bool) -> Engine:
+    engine = Engine(spec, is_size_only=is_size_only)
+    while sum(t.records_in for t in engine.tasks if t.spec.kind.is_keyed) < _RECORDS:
+        engine.run_until(engine.now_us + 10_000)
+    return engine
+
+
+def _counts(engine: Engine) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for task in engine.tasks:
+        operator = task.operators[0]
+        if isinstance(operator, Keyed):
+            counts.update(operator.counts)
+    return counts
+
+
+# --- SimPy ------------------------------------------------------------------------------------------------------------
+
+_Item = tuple[int, int]
+"""(sender, key of a record); of a barrier (sender, -1 - its checkpoint)."""
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What one subtask measures of its checkpoints, and of its time."""
+
+    first_us: dict[int, float] = field(default_factory=dict)
+    alignments_us: list[float] = field(default_factory=list)
+    start_delays_us: list[float] = field(default_factory=list)
+    busy_us: float = 0
+    idle_us: float = 0
+    backpressured_us: float = 0
+
+
+class _SimPyPipeline:
+    """The same pipeline as processes and bounded stores."""
+
+    def __init__(self, spec: JobSpec, *, interval_us: int) -> None:
+        vertex = spec.graph.vertices[0]
+        self.env = simpy.Environment()
+        self.interval_us = interval_us
+        self.sources = [Source(vertex, n, seed=spec.seed, started_us=0) for n in range(_SUBTASKS)]
+        self.inputs = [
+            [simpy.Store(self.env, capacity=_QUEUE_RECORDS * _SUBTASKS) for _ in range(_SUBTASKS)] for _ in range(2)
+        ]
+        self.counts: list[Counter[int]] = [Counter() for _ in range(_SUBTASKS)]
+        self.snapshots: list[Counter[int]] = []
+        self.measured = [[_Measured() for _ in range(_SUBTASKS)] for _ in range(3)]
+        self.triggered_us: dict[int, float] = {}
+        self.acknowledged: Counter[int] = Counter()
+        self.end_to_end_us: dict[int, float] = {}
+        self.owners: dict[int, int] = {}
+
+    def run(self) -> _SimPyPipeline:
+        for n in range(_SUBTASKS):
+            self.env.process(self._source(n))
+            self.env.process(self._map(n))
+            self.env.process(self._sink(n))
+        self.env.run()
+        return self
+
+    def _source(self, n: int) -> Generator[Any, Any, None]:
+        env, source, measured, cost_us = self.env, self.sources[n], self.measured[0][n], _COSTS_US[0]
+        target, checkpoint, due_us = n, 0, self.interval_us
+        while source.due_us() is not None:
+            if env.now >= due_us:
+                checkpoint, due_us = checkpoint + 1, due_us + self.interval_us
+                self.triggered_us.setdefault(checkpoint, env.now)
+                self._acknowledge(checkpoint)
+                for store in self.inputs[0]:
+                    yield store.put((n, -1 - checkpoint))
+            yield env.timeout(cost_us)
+            measured.busy_us += cost_us
+            before_us = env.now
+            yield self.inputs[0][target].put((n, source.poll().key))
+            measured.backpressured_us += env.now - before_us
+            target = (target + 1) % _SUBTASKS
+
+    def _map(self, n: int) -> Generator[Any, Any, None]:
+        env, measured, cost_us, owners = self.env, self.measured[1][n], _COSTS_US[1], self.owners
+        aside: deque[_Item] = deque()
+        blocked: set[int] = set()
+        store = self.inputs[0][n]
+        while True:
+            before_us = env.now
+            item = aside.popleft() if aside and not blocked else (yield store.get())
+            measured.idle_us += env.now - before_us
+            sender, key = item
+            if sender in blocked:
+                aside.append(item)
+            elif key < 0:
+                if self._aligned(measured, blocked, item):
+                    for target in self.inputs[1]:
+                        yield target.put((n, key))
+            else:
+                yield env.timeout(cost_us)
+                measured.busy_us += cost_us
+                owner = owners.get(key)
+                if owner is None:
+                    group = key_group(key, _MAX_PARALLELISM)
+                    owner = owners[key] = owner_of_group(group, _SUBTASKS, _MAX_PARALLELISM)
+                before_us = env.now
+                yield self.inputs[1][owner].put((n, key))
+                measured.backpressured_us += env.now - before_us
+
+    def _sink(self, n: int) -> Generator[Any, Any, None]:
+        env, measured, counts, cost_us = self.env, self.measured[2][n], self.counts[n], _COSTS_US[2]
+        aside: deque[_Item] = deque()
+        blocked: set[int] = set()
+        store = self.inputs[1][n]
+        while True:
+            before_us = env.now
+            item = aside.popleft() if aside and not blocked else (yield store.get())
+            measured.idle_us += env.now - before_us
+            sender, key = item
+            if sender in blocked:
+                aside.append(item)
+            elif key < 0:
+                if self._aligned(measured, blocked, item):
+                    self.snapshots.append(counts.copy())
+            else:
+                yield env.timeout(cost_us)
+                measured.busy_us += cost_us
+                counts[key] += 1
+
+    def _aligned(self, measured: _Measured, blocked: set[int], item: _Item) -> bool:
+        """Whether this barrier was the last one: the channels are open again."""
+        sender, now = item[0], self.env.now
+        checkpoint = -1 - item[1]
+        first_us = measured.first_us.setdefault(checkpoint, now)
+        blocked.add(sender)
+        if len(blocked) < _SUBTASKS:
+            return False
+        blocked.clear()
+        measured.start_delays_us.append(first_us - self.triggered_us[checkpoint])
+        measured.alignments_us.append(now - first_us)
+        self._acknowledge(checkpoint)
+        return True
+
+    def _acknowledge(self, checkpoint: int) -> None:
+        self.acknowledged[checkpoint] += 1
+        if self.acknowledged[checkpoint] == 3 * _SUBTASKS:
+            self.end_to_end_us[checkpoint] = self.env.now - self.triggered_us[checkpoint]
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def _cpu_s(run: Callable[[], object]) -> float:
+    gc.collect()
+    began = time.process_time()
+    run()
+    return time.process_time() - began
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median, and the order statistics around it that hold it in 95 of 100 cases."""
+    ordered, n = sorted(values), len(values)
+    rank, missed = 0, 0.0
+    while rank < n // 2 and (missed := missed + 2 * math.comb(n, rank) / 2**n) <= 0.05:
+        rank += 1
+    low = max(0, rank - 1)
+    return statistics.median(ordered), ordered[low], ordered[n - 1 - low]
+
+
+def measure(pairs: int) -> dict[str, Any]:
+    """All ratios over ``pairs`` rounds of turns."""
+    quiet, aligned = _job({}, interval="7 d"), _job({})
+    peer = _SimPyPipeline(aligned, interval_us=_INTERVAL_US).run()
+    expected: Counter[int] = sum(peer.counts, Counter())
+    engines = [_run(spec, is_size_only=flag) for spec in (aligned, quiet) for flag in (True, False)]
+    if any(_counts(engine) != expected for engine in engines) or sum(expected.values()) != _RECORDS:
+        raise SystemExit("the runtime and SimPy counted different records: they do not do the same work")
+    with_checkpoints = {name: _job(config) for name, config in _PROTOCOLS.items()}
+    completed = {n: _run(s, is_size_only=True).coordinator.completed_count for n, s in with_checkpoints.items()}
+    simpy_s: list[float] = []
+    runtime_s: dict[str, list[float]] = {"by sizes": [], "with bytes": []}
+    costs: dict[str, list[float]] = {name: [] for name in _PROTOCOLS}
+    for _ in range(pairs):
+        simpy_s.append(_cpu_s(lambda: _SimPyPipeline(aligned, interval_us=_INTERVAL_US).run()))
+        for name, is_size_only in (("by sizes", True), ("with bytes", False)):
+            runtime_s[name].append(_cpu_s(lambda flag=is_size_only: _run(aligned, is_size_only=flag)))  # type: ignore[misc]
+        for name, spec in with_checkpoints.items():
+            quiet_s = _cpu_s(lambda: _run(quiet, is_size_only=False))
+            costs[name].append(_cpu_s(lambda spec=spec: _run(spec, is_size_only=False)) / quiet_s)  # type: ignore[misc]
+    return {
+        "records": _RECORDS,
+        "simpy_records_per_cpu_s": _RECORDS / statistics.median(simpy_s),
+        "runtime_records_per_cpu_s": {k: _RECORDS / statistics.median(v) for k, v in runtime_s.items()},
+        "runtime_over_simpy": {
+            k: _interval([a / b for a, b in zip(simpy_s, v, strict=True)]) for k, v in runtime_s.items()
+        },
+        "simpy_checkpoints_completed": len(peer.end_to_end_us),
+        "checkpoints_completed": completed,
+        "with_checkpoints_over_without_cpu": {name: _interval(values) for name, values in costs.items()},
+        "wide": _measure_wide(min(pairs, 3)),
+    }
+
+
+def _measure_wide(rounds: int) -> dict[str, Any]:
+    """Simulated seconds in a second of CPU; each figure the median over the rounds."""
+    found: dict[str, Any] = {}
+    for name in ("aligned", "unaligned"):
+        spec, ratios = _wide_job(_PROTOCOLS[name]), []
+        for _ in range(rounds):
+            engine = Engine(spec, is_size_only=True)
+            engine.run_until(1_000_000)  # until the queues are full
+            ratios.append(_WIDE_S / _cpu_s(lambda engine=engine: engine.run_until(1_000_000 + int(_WIDE_S * 1e6))))  # type: ignore[misc]
+        found[name] = {"virtual_over_cpu_time": statistics.median(ratios), "events": engine.scheduler.event_count}
+    return found
+
+
+def _missed(found: dict[str, Any]) -> list[str]:
+    """The targets that the bad end of an interval misses."""
+    beside, costs = found["runtime_over_simpy"], found["with_checkpoints_over_without_cpu"]
+    missed = [
+        f"{beside[name][1]:.2f} x SimPy {name}, not {least}"
+        for name, least in _BESIDE_SIMPY_MIN.items()
+        if beside[name][1] < least
+    ]
+    return missed + [
+        f"checkpoints cost {high:.2f} times the run without ({name}), not {_PROTOCOL_COST_MAX}"
+        for name, (_, _, high) in costs.items()
+        if high > _PROTOCOL_COST_MAX
+    ]
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=7, help="rounds of turns [7]")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--gate", action="store_true", help="fail where a target is missed")
+    options = parser.parse_args(arguments)
+    found = measure(max(1, options.pairs))
+    missed = found["missed"] = _missed(found)
+    print(json.dumps(found, indent=2) if options.json else "\n".join(_lines(found)))
+    if options.gate and missed:
+        raise SystemExit(1)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{found['records']} records, 3 stages of {_SUBTASKS} subtasks, a checkpoint every {_INTERVAL_US // 1000} ms"
+        f" (SimPy completed {found['simpy_checkpoints_completed']})",
+        f"  SimPy {found['simpy_records_per_cpu_s']:>9.0f} records/CPU-s",
+    ]
+    for name, per_s in found["runtime_records_per_cpu_s"].items():
+        lines.append(
+            f"  runtime {name} {per_s:>9.0f} records/CPU-s, {_shown(found['runtime_over_simpy'][name])} x SimPy"
+            f" (target {_BESIDE_SIMPY_MIN[name]})"
+        )
+    for name, spread in found["with_checkpoints_over_without_cpu"].items():
+        lines.append(
+            f"  with checkpoints / without, CPU, {name} ({found['checkpoints_completed'][name]} completed):"
+            f" {_shown(spread)} (target {_PROTOCOL_COST_MAX})"
+        )
+    for name, wide in found["wide"].items():
+        lines.append(
+            f"  {_WIDE_VERTICES} vertices x {_WIDE_SUBTASKS} subtasks, backpressured, {name}:"
+            f" {wide['virtual_over_cpu_time']:.2f} simulated s per CPU-s"
+        )
+    return lines + [f"  missed: {line}" for line in found["missed"]]
+
+
+def _shown(spread: tuple[float, float, float]) -> str:
+    middle, low, high = spread
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

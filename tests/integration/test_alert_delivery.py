@@ -168,7 +168,8 @@ async def test_a_receiver_that_is_down_then_broken_then_slow_loses_nothing_and_t
     )
     assert log[0] == (1, False, "cannot connect")
     assert [n for n, _, _ in log] == list(range(1, len(log) + 1))
-    assert (2, False, "HTTP 500: <b>no [31m disk</b>") in log
+    # Which one of the attempts that is, only the machine knows: it may be too slow for the first.
+    assert (False, "HTTP 500: <b>no [31m disk</b>") in [(is_ok, result) for _, is_ok, result in log]
     assert log[-2][2] == "no answer within 0.5 s"
     assert log[-1][1:] == (True, "HTTP 200")
     ((state, attempts),) = await rows(

@@ -95,7 +95,7 @@ def _run(spec: JobSpec, rows: int, *, most_us: int = 20_000_000) -> Engine:
 def test_each_window_holds_exactly_its_records_whatever_crashes(protocol: str) -> None:
     restores = 0
     struck: Counter[str] = Counter()
-    for seed in range(8):
+    for seed in range(9):
         draws = Stream(seed, "windows")
         points = points_of(protocol)
         plan = [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(25)) for _ in range(3)]

@@ -5,12 +5,14 @@
 #   make check                                      format, lint, types, import floors
 #   make bench                                      ratios to a peer or a floor measured in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
+#   make sim SEEDS=10000 [ARGS="--protocol aligned"] so many runs of it under induced faults, every invariant checked
+#   make soak [RECORDS=1000000]                     a long run of it under faults, its memory bounded
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-flink check bench sim wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-flink check bench sim soak wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -29,8 +31,18 @@ help:
 up: install-spark
 	@exec $(BIN)/barrierscope up $(ARGS)
 
+ifdef SEEDS
+sim: install-dev
+	@exec $(BIN)/python -m tests.support.storms --seeds $(SEEDS) $(ARGS)
+else
 sim: install
 	@exec $(BIN)/barrierscope simulate $(JOB) $(ARGS)
+endif
+
+RECORDS ?= 1000000
+
+soak: install-dev
+	@exec $(BIN)/python -m tests.support.soak --records $(RECORDS) $(ARGS)
 
 check: install-dev
 	$(BIN)/ruff format --check .

@@ -111,7 +111,12 @@ class TaskCheckpointing:
 
     def on_cancel(self, channel: InputChannel, checkpoint_id: int) -> None:
         """A cancel marker was taken from a channel."""
-        self._execute(self._keeper().cancel(checkpoint_id, channel.index), checkpoint_id)
+        keeper = self._keeper()
+        pending = keeper.pending_id
+        self._execute(keeper.cancel(checkpoint_id, channel.index), checkpoint_id)
+        if pending is not None and pending < checkpoint_id and keeper.pending_id != pending:
+            # Nobody is told of the one that it superseded, as in Flink; what is kept for it goes all the same (CC-5).
+            self._drop(pending, "superseded by a cancelled checkpoint")
 
     def on_end_of_partition(self, channel: InputChannel) -> None:
         """A channel ended."""

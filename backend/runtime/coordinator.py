@@ -112,6 +112,7 @@ class Coordinator:
         self._tasks = tasks
         self._by_key = {task.key: task for task in tasks}
         self._epoch += 1
+        self._subsume()
         self._backlogs.clear()
         config = self._env.config
         delay_us = self._delays.between(min(config.min_pause_us, config.interval_us), config.effective_interval_us)
@@ -362,6 +363,10 @@ class Coordinator:
     def _store(self, completed: Completed) -> None:
         self.completed.append(completed)
         self.latest_completed = completed.record
+        self._subsume()
+
+    def _subsume(self) -> None:
+        """CO-12; what a failure left of it undone, a restart finishes."""
         while len(self.completed) > self._env.config.num_retained:
             self._env.faults.passed("coordinator.on-subsume")
             self.completed.pop(0).record.is_discarded = True

@@ -1,0 +1,131 @@
+"""Many runs under induced faults: ``make sim SEEDS=10000`` (``python -m tests.support.storms --help``).
+
+Seed n is one run: its protocol and kind of faults in turn, the rest drawn (``tests/support/fault_plans.py``). Each runs
+under all invariants of ``tests/support/invariants.py``. Whatever fails prints the one line that runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from os import cpu_count
+
+from tests.support.fault_plans import KINDS, Case
+from tests.support.invariants import InvariantError
+from tests.support.runtime_jobs import PROTOCOLS, points_of
+
+_TELL_S = 2.0
+_FAILURES_SHOWN = 20
+# So many seeds go through every failpoint of every protocol several times.
+_SEEDS_FOR_ALL_POINTS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one case; ``problem`` is None where nothing broke."""
+
+    case: Case
+    struck: Counter[str]
+    problem: str | None
+
+
+def case_of(seed: int, protocols: Sequence[str] = tuple(PROTOCOLS), kinds: Sequence[str] = tuple(KINDS)) -> Case:
+    """The run of a seed."""
+    cell, n = seed % (len(protocols) * len(kinds)), seed // (len(protocols) * len(kinds))
+    return Case(protocols[cell % len(protocols)], kinds[cell // len(protocols)], n)
+
+
+def outcome_of(case: Case) -> Outcome:
+    """Run a case; whatever it raises is its problem."""
+    try:
+        return Outcome(case, case.run(), None)
+    except InvariantError as error:
+        return Outcome(case, Counter(), str(error))
+    except Exception:  # noqa: BLE001 - one broken run must not end the others
+        return Outcome(case, Counter(), traceback.format_exc(limit=-3).strip())
+
+
+def replay_line(case: Case) -> str:
+    """What to type to run a case again."""
+    return f"make sim SEEDS=1 ARGS='--replay {case}'"
+
+
+def _outcomes(cases: list[Case], processes: int) -> Iterator[Outcome]:
+    if processes == 1:
+        yield from map(outcome_of, cases)
+        return
+    with get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(outcome_of, cases, chunksize=4)
+
+
+class _Tally:
+    """What has come out so far."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.failed: list[Outcome] = []
+        self.struck: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._began = self._told = time.monotonic()
+
+    def add(self, outcome: Outcome) -> None:
+        self.done += 1
+        self.struck[outcome.case.protocol] += outcome.struck
+        if outcome.problem is not None:
+            self.failed.append(outcome)
+            if len(self.failed) <= _FAILURES_SHOWN:
+                print(f"FAILED {outcome.case}: {outcome.problem}\n  {replay_line(outcome.case)}", flush=True)
+        now = time.monotonic()
+        if now - self._told >= _TELL_S or self.done == self.total:
+            self._told = now
+            rate = self.done / max(now - self._began, 1e-9)
+            left = f"{(self.total - self.done) / rate / 60:.1f} min left"
+            print(f"{self.done}/{self.total} runs, {len(self.failed)} failed, {rate:.1f}/s, {left}", file=sys.stderr)
+
+    def never_struck(self) -> list[str]:
+        return [f"{p}: {point}" for p, struck in self.struck.items() for point in points_of(p) if not struck[point]]
+
+
+def _finish(tally: _Tally, *, is_whole: bool) -> int:
+    strikes = sum(sum(each.values()) for each in tally.struck.values())
+    print(f"{tally.done} runs, {strikes} faults struck, {len(tally.failed)} failed")
+    silent = tally.never_struck() if is_whole and tally.done >= _SEEDS_FOR_ALL_POINTS else []
+    if silent:
+        print("never struck: " + ", ".join(silent))
+    return 1 if tally.failed or silent else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: every run kept every invariant; 1: some did not; 130: stopped, and what was run kept them."""
+    parser = argparse.ArgumentParser(prog="make sim", description="runs of the reference runtime under induced faults")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many runs")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--processes", type=int, default=cpu_count() or 1)
+    parser.add_argument("--protocol", action="append", choices=[*PROTOCOLS], help="these only (may be repeated)")
+    parser.add_argument("--kind", action="append", choices=[*KINDS], help="these kinds of faults only")
+    parser.add_argument("--replay", type=Case.of, metavar="PROTOCOL/KIND/SEED", help="one run, as a failure names it")
+    options = parser.parse_args(arguments)
+    if options.replay is not None:
+        cases, processes = [options.replay], 1
+    else:
+        protocols, kinds = options.protocol or [*PROTOCOLS], options.kind or [*KINDS]
+        seeds = range(options.first, options.first + options.seeds)
+        cases, processes = [case_of(seed, protocols, kinds) for seed in seeds], options.processes
+    tally = _Tally(len(cases))
+    is_whole = options.replay is None and not options.protocol and not options.kind
+    try:
+        for outcome in _outcomes(cases, processes):
+            tally.add(outcome)
+    except KeyboardInterrupt:
+        return _finish(tally, is_whole=False) or 130
+    return _finish(tally, is_whole=is_whole)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

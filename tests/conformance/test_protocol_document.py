@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -19,7 +20,12 @@ def _rows() -> list[list[str]]:
 
 
 def _is_rule(line: str) -> bool:
-    return line.startswith("| ") and bool(_RULE.match(line[2:]))
+    return line.startswith("| ") and bool(_RULE.match(line[2:])) and not line.startswith("| T-")
+
+
+def _groups() -> list[list[str]]:
+    lines = (_RUNTIME / "PROTOCOL.md").read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| T-")]
 
 
 def _ids(cell: str) -> list[str]:
@@ -65,3 +71,21 @@ def test_every_rule_that_the_code_claims_is_listed_and_not_as_missing() -> None:
             # "M-1" and "UTF-8" are no rules.
             if rule.partition("-")[0] in families:
                 assert states.get(rule, "not listed").startswith(("built", "part")), f"{path.name}: {rule}"
+
+
+def _tests_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_group_of_tests_names_the_tests_that_prove_it_and_they_exist() -> None:
+    groups = _groups()
+    assert len({group[0] for group in groups}) == len(groups) > 15
+    for group, _, state, proof in groups:
+        assert state.startswith(_STATES), group
+        named = re.findall(r"`([a-z_/]+\.py)::(test_[a-z0-9_]+)`", proof)
+        assert proof == ", ".join(f"`{path}::{name}`" for path, name in named), f"{group}: {proof}"
+        assert bool(named) != state.startswith("not built"), f"{group}: {state}, and it names {len(named)} tests"
+        for path, name in named:
+            assert (_TESTS / path).is_file(), f"{group}: {path}"
+            assert name in _tests_of(_TESTS / path), f"{group}: {path} has no {name}"

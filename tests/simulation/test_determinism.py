@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +16,8 @@ from backend.api.runtime_engine import build_live_engine
 from backend.runtime.kernel import Engine
 from backend.runtime.simulate import simulate
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run, small_job
+
+_ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -56,3 +64,39 @@ def test_a_change_of_settings_while_it_runs_is_part_of_the_trace() -> None:
         engine.run_until(1_000_000)
     assert engines[0].trace_hash != engines[1].trace_hash
     assert engines[0].coordinator.total_count > engines[1].coordinator.total_count
+
+
+@cache
+def _trace_of_another_process(python: str, hash_seed: str) -> bytes:
+    environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(_ROOT), "PATH": os.defpath}
+    command = [python, "-m", "tests.support.traced_runs"]
+    done = subprocess.run(command, env=environment, cwd=_ROOT, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def test_the_trace_is_the_same_byte_by_byte_whatever_the_hash_seed_is() -> None:
+    first, second = (_trace_of_another_process(sys.executable, seed) for seed in ("1", "4242"))
+    assert first.count(b"\n# ") == 2 * len(PROTOCOLS) - 1
+    assert first.count(b"\n") > 1_000
+    assert first == second
+
+
+def _another_python() -> str | None:
+    """Another version that starts (a shim may not), on the path or among those that pyenv keeps."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}."
+    named = (shutil.which(f"python3.{minor}") for minor in range(11, 16))
+    kept = sorted(Path.home().glob(".pyenv/versions/3.1[1-5].*/bin/python"))
+    for python in [*filter(None, named), *map(str, kept)]:
+        ask = [python, "-c", "import platform; print(platform.python_version())"]
+        told = subprocess.run(ask, capture_output=True, text=True, timeout=60, check=False)
+        if told.returncode == 0 and not told.stdout.startswith(own):
+            return python
+    return None
+
+
+def test_the_trace_is_the_same_byte_by_byte_under_another_version_of_python() -> None:
+    other = _another_python()
+    if other is None:
+        pytest.skip("no other Python from 3.11 on starts on this machine")
+    assert _trace_of_another_process(other, "7") == _trace_of_another_process(sys.executable, "1")

@@ -18,20 +18,20 @@ _SEEDS = 4
 _RECORDS = 300
 
 
-def _run(variant: Variant, seed: int) -> None:
+def _run(variant: Variant, seed: int, records: int = _RECORDS) -> None:
     spec = small_job(
         variant.protocol,
         seed=seed,
         fuzz=1 + seed,
         task_managers=2,
-        records=_RECORDS,
+        records=records,
         record_bytes=(700, 1500)[seed % 2],
         plan=(*variant.plan, *late_triggers()),
         config=variant.config,
         parallelism=2,
     )
     engine = Engine(spec, keeps_rows=True)
-    watch = Watch(engine, records=_RECORDS)
+    watch = Watch(engine, records=records)
     if variant.asks_for_savepoints:
         for at_us in (250_000, 500_000, 750_000):
             watch.run_until(at_us)
@@ -65,8 +65,7 @@ def test_a_broken_protocol_is_caught(name: str, monkeypatch: pytest.MonkeyPatch)
     assert caught[0] == variant.rule, f"caught by another invariant, at seed {caught[1] - 1}"
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_same_jobs_unbroken_break_nothing(seed: int) -> None:
+def test_the_same_jobs_unbroken_break_nothing() -> None:
     alike = {(v.protocol, v.plan, str(v.config), v.asks_for_savepoints): v for v in VARIANTS.values()}
     for variant in alike.values():
-        _run(variant, seed)
+        _run(variant, 0, records=120)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from os import cpu_count
 
-from tests.support.fault_plans import KINDS, Case
+from tests.support.fault_plans import AT_LEAST_ONCE, KINDS, MODES, Case
 from tests.support.invariants import InvariantError
-from tests.support.runtime_jobs import PROTOCOLS, points_of
+from tests.support.runtime_jobs import points_of
 
 _TELL_S = 2.0
 _FAILURES_SHOWN = 20
@@ -35,7 +35,7 @@ class Outcome:
     problem: str | None
 
 
-def case_of(seed: int, protocols: Sequence[str] = tuple(PROTOCOLS), kinds: Sequence[str] = tuple(KINDS)) -> Case:
+def case_of(seed: int, protocols: Sequence[str] = MODES, kinds: Sequence[str] = tuple(KINDS)) -> Case:
     """The run of a seed."""
     cell, n = seed % (len(protocols) * len(kinds)), seed // (len(protocols) * len(kinds))
     return Case(protocols[cell % len(protocols)], kinds[cell // len(protocols)], n)
@@ -64,6 +64,13 @@ def _outcomes(cases: list[Case], processes: int) -> Iterator[Outcome]:
         yield from pool.imap_unordered(outcome_of, cases, chunksize=4)
 
 
+def _case(name: str) -> Case:
+    try:
+        return Case.of(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 class _Tally:
     """What has come out so far."""
 
@@ -89,7 +96,8 @@ class _Tally:
             print(f"{self.done}/{self.total} runs, {len(self.failed)} failed, {rate:.1f}/s, {left}", file=sys.stderr)
 
     def never_struck(self) -> list[str]:
-        return [f"{p}: {point}" for p, struck in self.struck.items() for point in points_of(p) if not struck[point]]
+        points = {p: points_of("aligned" if p == AT_LEAST_ONCE else p) for p in self.struck}
+        return [f"{p}: {point}" for p, struck in self.struck.items() for point in points[p] if not struck[point]]
 
 
 def _finish(tally: _Tally, *, is_whole: bool) -> int:
@@ -107,14 +115,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many runs")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=cpu_count() or 1)
-    parser.add_argument("--protocol", action="append", choices=[*PROTOCOLS], help="these only (may be repeated)")
+    parser.add_argument("--protocol", action="append", choices=[*MODES], help="these only (may be repeated)")
     parser.add_argument("--kind", action="append", choices=[*KINDS], help="these kinds of faults only")
-    parser.add_argument("--replay", type=Case.of, metavar="PROTOCOL/KIND/SEED", help="one run, as a failure names it")
+    parser.add_argument("--replay", type=_case, metavar="PROTOCOL/KIND/SEED", help="one run, as a failure names it")
     options = parser.parse_args(arguments)
     if options.replay is not None:
         cases, processes = [options.replay], 1
     else:
-        protocols, kinds = options.protocol or [*PROTOCOLS], options.kind or [*KINDS]
+        protocols, kinds = options.protocol or [*MODES], options.kind or [*KINDS]
         seeds = range(options.first, options.first + options.seeds)
         cases, processes = [case_of(seed, protocols, kinds) for seed in seeds], options.processes
     tally = _Tally(len(cases))

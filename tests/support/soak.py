@@ -1,0 +1,105 @@
+"""A long run of the reference runtime under random failures, its memory looked at all the while (T-23): ``make soak``.
+
+A job with state that does not grow runs until so many records are committed; it crashes every few seconds of virtual
+time. What the process holds a tenth of the way on is what it may hold at the end, and a tenth more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from backend.runtime.graph import FaultSpec
+from backend.runtime.kernel import Engine
+from backend.runtime.prng import Stream
+from tests.support.runtime_jobs import PROTOCOLS, points_of, small_job
+
+_RECORDS_A_CHECKPOINT = 1_000
+_GROWTH_MAX = 1.1
+_GROWTH_FLOOR_BYTES = 8 << 20
+_PAGE_BYTES = 4096
+_TELL_S = 5.0
+
+
+def resident_bytes() -> int:
+    """What the process holds in memory; Linux only."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+
+
+def soak_job(protocol: str, *, records: int, seed: int) -> Engine:
+    """Cheap records, a checkpoint for each thousand of them, a crash for each fifty checkpoints."""
+    draws = Stream(seed, "soak")
+    points = points_of(protocol)
+    crashes = records // _RECORDS_A_CHECKPOINT // 50
+    # A record takes 100 us at the slowest stage, and there are two of it.
+    lasts_us = records * 50
+    plan = sorted(
+        (FaultSpec(points[draws.below(len(points))], at_us=draws.below(lasts_us)) for _ in range(crashes)),
+        key=lambda fault: fault.at_us,
+    )
+    config: dict[str, object] = {
+        "execution.checkpointing.interval": "40 ms",
+        "taskmanager.memory.segment-size": 4096,
+    }
+    keyed: dict[str, object] = {"cost_us": 100}
+    spec = small_job(
+        protocol,
+        seed=seed,
+        records=records,
+        record_bytes=60,
+        task_managers=2,
+        plan=tuple(plan),
+        config=config,
+        keyed=keyed,
+        mapped={"cost_us": 20},
+    )
+    return Engine(spec)
+
+
+def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -> tuple[Engine, int, int]:
+    """(the engine, bytes held a tenth of the way on, bytes held most after that)."""
+    engine = soak_job(protocol, records=records, seed=seed)
+    early_bytes = most_bytes = 0
+    told = time.monotonic()
+    while engine.ledger.committed_count < records and engine.now_us < records * 1_000:
+        engine.run_until(engine.now_us + 200_000)
+        held_bytes = resident_bytes()
+        if engine.ledger.committed_count < records // 10:
+            early_bytes = max(early_bytes, held_bytes)
+        most_bytes = max(most_bytes, held_bytes)
+        if is_told and time.monotonic() - told > _TELL_S:
+            told = time.monotonic()
+            counts = f"{engine.ledger.committed_count} records, {engine.coordinator.completed_count} checkpoints"
+            print(f"{protocol}: {counts}, {engine.restart_count} restarts, {held_bytes >> 20} MiB", file=sys.stderr)
+    return engine, early_bytes, most_bytes
+
+
+def growth_allowed_bytes(early_bytes: int) -> int:
+    """A tenth, and what the allocator may hold on to."""
+    return int(early_bytes * _GROWTH_MAX) + _GROWTH_FLOOR_BYTES
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: all records committed once, and the memory stayed; 1: not."""
+    parser = argparse.ArgumentParser(prog="make soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--protocol", choices=[*PROTOCOLS], default="aligned-timeout")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    engine, early, most = soak(options.protocol, records=options.records, seed=options.seed, is_told=True)
+    is_bounded = most <= growth_allowed_bytes(early)
+    is_exact = engine.ledger.committed_count == options.records
+    print(
+        f"{engine.ledger.committed_count} of {options.records} records, {engine.coordinator.completed_count} checkpoints, "
+        f"{engine.restart_count} restarts in {time.monotonic() - began:.0f} s; "
+        f"{early >> 20} MiB after a tenth, {most >> 20} MiB at most: {'bounded' if is_bounded else 'GROWS'}"
+    )
+    return 0 if is_bounded and is_exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

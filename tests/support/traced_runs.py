@@ -1,0 +1,43 @@
+"""Prints everything that a few runs did, line by line: equal bytes, equal runs (DET-4). Run as a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from backend.domain.barriers import BarrierEvent
+from backend.runtime.kernel import Engine
+from tests.support.runtime_jobs import PROTOCOLS, drawn_run
+
+_SEEDS = (3, 41)
+_UNTIL_US = 700_000
+
+
+def trace(protocol: str, seed: int) -> list[str]:
+    """Every barrier event, every commit, every checkpoint and the hash of all events of one run."""
+    engine = Engine(drawn_run(protocol, seed), keeps_rows=True)
+    lines: list[str] = []
+
+    def happened(checkpoint_id: int, event: BarrierEvent) -> None:
+        lines.append(f"{engine.now_us} {checkpoint_id} {event}")
+
+    engine.env.log.listener = happened
+    engine.run_until(_UNTIL_US)
+    lines += map(str, engine.ledger.rows)
+    lines += (f"{record.id} {record.state} {record.reason} {record.end_to_end_us}" for record in engine.coordinator.history)
+    newest = engine.coordinator.newest
+    if newest is not None:
+        stored = newest.stored(engine.env.graph, inline_below_bytes=64)
+        lines += [stored.metadata.decode(), *(f"{name} {data.hex()}" for name, data in stored.files.items())]
+    return [*lines, json.dumps(dict(engine.env.faults.struck)), engine.trace_hash]
+
+
+def main() -> None:
+    """All protocols, two seeds each."""
+    for protocol in PROTOCOLS:
+        for seed in _SEEDS:
+            sys.stdout.write("\n".join([f"# {protocol} {seed}", *trace(protocol, seed), ""]))
+
+
+if __name__ == "__main__":
+    main()

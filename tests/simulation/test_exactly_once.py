@@ -2,8 +2,8 @@
 
 Method: one seed fixes the job's data, the places of the crashes, one or two task managers, the sizes of records and the
 schedule. After the faults stop the job must commit everything, each record once and each key's counts 1..n. Over the
-seeds each failpoint of a protocol must have struck at least twice; ``make sim SEEDS=10000`` runs a hundred times more. To replay one run:
-``drawn_run("unaligned", 17)`` of ``tests/support/runtime_jobs.py``.
+seeds each failpoint of a protocol must have struck at least twice; ``make sim SEEDS=10000`` goes through far more. To
+replay one run: ``drawn_run("unaligned", 17)`` of ``tests/support/runtime_jobs.py``.
 """
 
 from __future__ import annotations

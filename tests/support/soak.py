@@ -93,9 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     engine, early, most = soak(options.protocol, records=options.records, seed=options.seed, is_told=True)
     is_bounded = most <= growth_allowed_bytes(early)
     is_exact = engine.ledger.committed_count == options.records
+    counts = f"{engine.coordinator.completed_count} checkpoints, {engine.restart_count} restarts"
     print(
-        f"{engine.ledger.committed_count} of {options.records} records, {engine.coordinator.completed_count} checkpoints, "
-        f"{engine.restart_count} restarts in {time.monotonic() - began:.0f} s; "
+        f"{engine.ledger.committed_count} of {options.records} records, {counts} in {time.monotonic() - began:.0f} s; "
         f"{early >> 20} MiB after a tenth, {most >> 20} MiB at most: {'bounded' if is_bounded else 'GROWS'}"
     )
     return 0 if is_bounded and is_exact else 1

@@ -24,7 +24,9 @@ def trace(protocol: str, seed: int) -> list[str]:
     engine.env.log.listener = happened
     engine.run_until(_UNTIL_US)
     lines += map(str, engine.ledger.rows)
-    lines += (f"{record.id} {record.state} {record.reason} {record.end_to_end_us}" for record in engine.coordinator.history)
+    lines += (
+        f"{record.id} {record.state} {record.reason} {record.end_to_end_us}" for record in engine.coordinator.history
+    )
     newest = engine.coordinator.newest
     if newest is not None:
         stored = newest.stored(engine.env.graph, inline_below_bytes=64)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -21,8 +22,10 @@ from backend.cli.roles import load_role
 from backend.domain.clock import Clock
 from backend.domain.errors import HostError, StoreUnavailableError
 from backend.pipeline.java import SparkMissing, find_spark
-from backend.pipeline.ledger import DEMO_JOB, Ledger, open_ledger
 from backend.settings import Settings, child_environment, load_settings
+
+if TYPE_CHECKING:
+    from backend.pipeline.ledger import Ledger
 
 _log = structlog.get_logger(__name__)
 
@@ -48,22 +51,29 @@ class Notice:
 
     def running(self) -> None:
         """The query runs."""
-        self._tell(lambda ledger: ledger.schedule(self._clock.now(), next_run_at=None, reason=None, job=DEMO_JOB))
+        self._schedule(None)
 
     def unavailable(self, reason: str) -> None:
         """There is none, for ``reason``."""
-        self._tell(lambda ledger: ledger.schedule(self._clock.now(), next_run_at=None, reason=reason, job=DEMO_JOB))
+        self._schedule(reason)
 
     def withdraw(self) -> None:
         """Nothing is to be said of it: it was stopped."""
-        self._tell(lambda ledger: ledger.withdraw(DEMO_JOB))
+        self._tell(lambda ledger, job: ledger.withdraw(job))
 
-    def _tell(self, say: Callable[[Ledger], None]) -> None:
+    def _schedule(self, reason: str | None) -> None:
+        at = self._clock.now()
+        self._tell(lambda ledger, job: ledger.schedule(at, next_run_at=None, reason=reason, job=job))
+
+    def _tell(self, say: Callable[[Ledger, str], None]) -> None:
         if self._url is None:
             return
+        # Every command imports this module, and few need a database.
+        from backend.pipeline.ledger import DEMO_JOB, open_ledger
+
         try:
             with open_ledger(self._url) as ledger:
-                say(ledger)
+                say(ledger, DEMO_JOB)
         except StoreUnavailableError as error:
             _log.warning("what is said of the Spark demo may be old", reason=error.reason)
 

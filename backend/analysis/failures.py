@@ -31,7 +31,11 @@ _NO_FAULT = frozenset(
         FailureReason.DECLINED_ON_CANCELLATION,
         FailureReason.DECLINED_INPUT_END_OF_STREAM,
         FailureReason.DECLINED_TASK_NOT_READY,
+        FailureReason.DECLINED_TASK_CLOSING,
         FailureReason.NOT_ALL_TASKS_RUNNING,
+        FailureReason.BLOCKING_OUTPUT,
+        FailureReason.COORDINATOR_SHUTDOWN,
+        FailureReason.SCHEDULER_SHUTDOWN,
         FailureReason.MIN_PAUSE,
         FailureReason.TOO_MANY_REQUESTS,
     }

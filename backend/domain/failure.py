@@ -18,13 +18,21 @@ class FailureReason(StrEnum):
     DECLINED_ON_CANCELLATION = "declined-on-cancellation"
     DECLINED_INPUT_END_OF_STREAM = "declined-input-end-of-stream"
     DECLINED_TASK_NOT_READY = "declined-task-not-ready"
+    DECLINED_TASK_CLOSING = "declined-task-closing"
     INFLIGHT_LIMIT_EXCEEDED = "inflight-limit-exceeded"
     ASYNC_FAILURE = "async-failure"
     TASK_FAILURE = "task-failure"
     FINALIZE_FAILURE = "finalize-failure"
     IO_FAILURE = "io-failure"
     SUBSUMED = "subsumed"
+    SHARED_STREAM_FAILURE = "shared-stream-failure"
+    """Another subtask failed that writes its channel state into the same file (SP-6)."""
     COORDINATOR_SUSPENDED = "coordinator-suspended"
+    COORDINATOR_SHUTDOWN = "coordinator-shutdown"
+    SCHEDULER_SHUTDOWN = "scheduler-shutdown"
+    REGION_RESTARTING = "region-restarting"
+    BLOCKING_OUTPUT = "blocking-output"
+    UNKNOWN_TASK = "unknown-task"
     NOT_ALL_TASKS_RUNNING = "not-all-tasks-running"
     MIN_PAUSE = "min-pause"
     TOO_MANY_REQUESTS = "too-many-requests"
@@ -62,6 +70,7 @@ _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("checkpoint was declined (task's operators partially finished)", FailureReason.DECLINED),
     ("checkpoint was declined (tasks not ready)", FailureReason.DECLINED_TASK_NOT_READY),
     ("checkpoint was declined (task not ready)", FailureReason.DECLINED_TASK_NOT_READY),
+    ("checkpoint was declined (task is closing)", FailureReason.DECLINED_TASK_CLOSING),
     ("in-flight data limit exceeded", FailureReason.INFLIGHT_LIMIT_EXCEEDED),
     ("checkpoint was declined", FailureReason.DECLINED),
     ("asynchronous task checkpoint failed", FailureReason.ASYNC_FAILURE),
@@ -69,7 +78,13 @@ _MESSAGES: tuple[tuple[str, FailureReason], ...] = (
     ("task local checkpoint failure", FailureReason.TASK_FAILURE),
     ("failure to finalize checkpoint", FailureReason.FINALIZE_FAILURE),
     ("checkpoint coordinator is suspending", FailureReason.COORDINATOR_SUSPENDED),
-    ("checkpoint coordinator is shut", FailureReason.COORDINATOR_SUSPENDED),
+    ("checkpoint coordinator is shut", FailureReason.COORDINATOR_SHUTDOWN),
+    ("checkpointcoordinator shutdown", FailureReason.COORDINATOR_SHUTDOWN),
+    ("periodic checkpoint scheduler is shut down", FailureReason.SCHEDULER_SHUTDOWN),
+    ("failoverregion is restarting", FailureReason.REGION_RESTARTING),
+    ("blocking output edge exists", FailureReason.BLOCKING_OUTPUT),
+    ("other subtasks sharing the channelstate file", FailureReason.SHARED_STREAM_FAILURE),
+    ("unknown task for the checkpoint to notify", FailureReason.UNKNOWN_TASK),
     ("not all required tasks are currently running", FailureReason.NOT_ALL_TASKS_RUNNING),
     ("the minimum time between checkpoints", FailureReason.MIN_PAUSE),
     ("the maximum number of queued checkpoint requests", FailureReason.TOO_MANY_REQUESTS),

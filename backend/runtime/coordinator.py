@@ -18,12 +18,12 @@ from backend.runtime.backlog import BacklogMessage, Backlogs
 from backend.runtime.config import UNLIMITED, RuntimeConfig
 from backend.runtime.elements import Alignment, Barrier, SnapshotType
 from backend.runtime.environment import AckMessage, DeclineMessage, Environment
-from backend.runtime.failure_policy import MESSAGES, FailurePolicy
+from backend.runtime.failure_policy import MESSAGES, Failure, FailurePolicy
 from backend.runtime.graph import Graph
 from backend.runtime.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
 from backend.runtime.metadata import INLINE_BELOW_BYTES, StoredCheckpoint, write_checkpoint
 from backend.runtime.prng import Stream
-from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat
+from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat, Slots, Start, TooEarly
 from backend.runtime.scheduler import EventClass
 from backend.runtime.task import Task, TaskStatus
 
@@ -172,11 +172,11 @@ class Coordinator:
             self._next_tick_us = _NEVER_US
             return
         self._schedule_tick(interval_us)
-        self._ask(None, is_forced=False)
+        self._ask(Request(False, self._next_number(), is_periodic=True))
 
     def request_savepoint(self, form: SavepointFormat) -> Savepoint:
         """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3)."""
-        savepoint = Savepoint(self._request_number + 1, form, self._env.now)
+        savepoint = Savepoint(self._next_number(), form, self._env.now)
         kept = self.savepoint_requests
         kept[savepoint.number] = savepoint
         while len(kept) > _SAVEPOINT_REQUESTS_KEPT:
@@ -185,16 +185,28 @@ class Coordinator:
             if over is None:
                 break
             del kept[over]
-        self._ask(savepoint, is_forced=not self._env.config.is_unaligned)
+        self._ask(Request(not self._env.config.is_unaligned, savepoint.number, savepoint))
         return savepoint
 
-    def _ask(self, savepoint: Savepoint | None, *, is_forced: bool) -> None:
+    def request_checkpoint(self) -> None:
+        """Ask for a checkpoint now: before the periodic ones, without the pause, and not before a slot is free."""
+        self._ask(Request(False, self._next_number()))
+
+    def reconfigured(self) -> None:
+        """Other settings hold: what the timer asked for under the old ones is asked for once."""
+        self._queue.keep_one_periodic()
+
+    def _next_number(self) -> int:
         self._request_number += 1
-        request = Request(is_forced, self._env.now, self._request_number, savepoint)
+        return self._request_number
+
+    def _ask(self, request: Request) -> None:
+        is_closed = self._queue.is_closed
         dropped = self._queue.add(request)
         if dropped is not None:
             self._refused(dropped, FailureReason.TOO_MANY_REQUESTS)
-        self._start_queued(self._epoch)
+        if not is_closed:
+            self._start_queued(self._epoch)
 
     def _refused(self, request: Request, reason: FailureReason) -> None:
         """A request that never became a checkpoint: no statistics know of it, who asked does."""
@@ -213,18 +225,19 @@ class Coordinator:
         first = self._queue.first
         if first is None:
             return None
-        has_slot = len(self._pending) < self._env.config.max_concurrent
-        if first.is_periodic:
-            pause_us = self._pause_left_us()
-            if has_slot and pause_us > 0:
-                # MIN_TIME_BETWEEN_CHECKPOINTS: the request is gone, the timer asks again when the pause is over.
-                self._queue.pop()
-                self._schedule_tick(pause_us)
-                return None
-        elif any(p.barrier.needs_channel_state for p in self._pending.values()):
+        if first.savepoint is not None and any(p.barrier.needs_channel_state for p in self._pending.values()):
             # CC-3: a savepoint waits for an unaligned checkpoint, also for one from before a change of settings.
             return None
-        return self._queue.pop() if has_slot or first.is_forced else None
+        config = self._env.config
+        completed_us = self._last_completion_us
+        pause_ends_us = -1 if completed_us is None else completed_us + config.min_pause_us
+        match self._queue.choose(Slots(self._env.now, len(self._pending), config.max_concurrent, pause_ends_us)):
+            case Start(request=request):
+                return request
+            case TooEarly(request=request, delay_us=delay_us):
+                self._refused(request, FailureReason.MIN_PAUSE)
+                self._schedule_tick(delay_us)
+        return None
 
     def on_backlog(self, message: BacklogMessage) -> None:
         """SRC-5: a shorter interval holds at once, a longer one from the next trigger on."""
@@ -235,12 +248,6 @@ class Coordinator:
         interval_us = self._backlogs.interval_us(self._env.config)
         if interval_us is not None and self._env.now + interval_us < self._next_tick_us:
             self._schedule_tick(interval_us)
-
-    def _pause_left_us(self) -> int:
-        """CO-4: counted from the last completion."""
-        if self._last_completion_us is None:
-            return 0
-        return self._last_completion_us + self._env.config.min_pause_us - self._env.now
 
     def _slot_freed(self) -> None:
         """CO-3: a request that waited starts at once; where the pause forbids, when it is over (CO-4)."""
@@ -322,7 +329,7 @@ class Coordinator:
         """CO-10: one refusal ends the checkpoint."""
         task = self._by_key.get(message.task)
         if task is not None and task.attempt == message.attempt and message.checkpoint_id in self._pending:
-            self._fail(message.checkpoint_id, message.reason)
+            self._fail(message.checkpoint_id, message.reason, is_at_task=True)
 
     def _complete(self, pending: _Pending) -> None:
         """CO-7: metadata, store, subsume, notify. A savepoint is stored apart, and that is all (CO-8)."""
@@ -378,14 +385,16 @@ class Coordinator:
             self._env.faults.passed("coordinator.on-expiry")
             self._fail(checkpoint_id, FailureReason.EXPIRED)
 
-    def _fail(self, checkpoint_id: int, reason: FailureReason, *, is_told: bool = True) -> None:
+    def _fail(
+        self, checkpoint_id: int, reason: FailureReason, *, is_told: bool = True, is_at_task: bool = False
+    ) -> None:
         """CO-11, then the failure policy."""
         pending = self._pending.pop(checkpoint_id)
         record = pending.record
         record.state = CheckpointState.FAILED
         record.failed_at_us = self._env.now
         record.reason = reason
-        record.message = MESSAGES.get(reason, "Checkpoint was declined.")
+        record.message = MESSAGES[reason]
         self.failed_count += 1
         self.latest_failed = record
         if record.savepoint is not None:
@@ -398,7 +407,8 @@ class Coordinator:
         for task in self._tasks:
             self._env.send("rpc.abort", _abort, (task, checkpoint_id, newest.record.id if newest else 0))
         tolerable = self._env.config.tolerable_failures
-        if self._policy.failed(reason, is_savepoint=record.is_savepoint, tolerable=tolerable):
+        failure = Failure(reason, record.barrier.snapshot_type, is_at_task)
+        if self._policy.failed(failure, tolerable=tolerable):
             self._on_job_failure(reason)
             return
         self._slot_freed()

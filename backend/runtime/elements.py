@@ -122,6 +122,25 @@ class SnapshotType(Enum):
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
+    SAVEPOINT_SUSPEND = "savepoint-suspend"
+    """The job stops with it, and may be started from it."""
+    SAVEPOINT_TERMINATE = "savepoint-terminate"
+    """The job drains and stops with it for good (SV-3)."""
+
+    @property
+    def is_savepoint(self) -> bool:
+        """Whether a user asked for it and owns it (SV-2)."""
+        return self is not SnapshotType.CHECKPOINT
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether the job stops with it."""
+        return self in (SnapshotType.SAVEPOINT_SUSPEND, SnapshotType.SAVEPOINT_TERMINATE)
+
+    @property
+    def drains(self) -> bool:
+        """Whether what is under way is brought to its end before the job stops."""
+        return self is SnapshotType.SAVEPOINT_TERMINATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,7 @@ class Engine:
         text = ",".join(f"{k}={v}" for k, v in sorted(settings.show(changed).items()))
         self.scheduler.fold(text)
         self.env.config = changed
+        self.coordinator.reconfigured()
         self.debloating.reconfigured()
 
     def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:

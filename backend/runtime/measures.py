@@ -11,7 +11,7 @@ from typing import NamedTuple
 from backend.domain.failure import FailureReason
 from backend.runtime.buffers import Data
 from backend.runtime.channel import ChannelKey
-from backend.runtime.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.elements import Alignment, Barrier
 from backend.runtime.protocols.capped import CapDecision
 from backend.runtime.requests import Savepoint
 from backend.runtime.state import OperatorSnapshot
@@ -147,7 +147,7 @@ class CheckpointRecord:
     @property
     def is_savepoint(self) -> bool:
         """Whether a user asked for it and owns it (SV-2)."""
-        return self.barrier.snapshot_type is SnapshotType.SAVEPOINT
+        return self.barrier.snapshot_type.is_savepoint
 
     @property
     def latest_ack_us(self) -> int | None:

@@ -1,7 +1,8 @@
 """Requests for checkpoints and savepoints that wait for their turn, and what becomes of a requested savepoint (2.2).
 
-The order is Flink's (CO-2): savepoints before checkpoints, forced ones before others, then by time. A periodic request
-that comes while another waits would ask for the same, so that one at most waits.
+The order is Flink's (CO-2): savepoints before checkpoints, forced ones before others, a user's before periodic ones,
+then by time. Each tick of the timer is queued while a checkpoint takes the slot, so that a long checkpoint is followed
+by as many as it lasted intervals, one behind the other; also that is Flink's way.
 """
 
 from __future__ import annotations
@@ -44,24 +45,45 @@ class Savepoint:
 class Request:
     """One request; requests compare by their turn."""
 
-    _turn: tuple[bool, bool, int] = field(init=False)
+    _turn: tuple[bool, bool, bool, int] = field(init=False)
     is_forced: bool = field(compare=False)
-    at_us: int = field(compare=False)
     number: int = field(compare=False)
     savepoint: Savepoint | None = field(default=None, compare=False)
-    """None: a periodic checkpoint."""
+    is_periodic: bool = field(default=False, compare=False)
+    """Whether the timer asked for it."""
 
     def __post_init__(self) -> None:
-        self._turn = (self.savepoint is None, not self.is_forced, self.number)
+        self._turn = (self.savepoint is None, not self.is_forced, self.is_periodic, self.number)
 
-    @property
-    def is_periodic(self) -> bool:
-        """Whether the timer asked for it."""
-        return self.savepoint is None
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """It is this one's turn, and it may start."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class TooEarly:
+    """A periodic request is given up, for the pause is not over (CO-4); the timer asks again after ``delay_us``."""
+
+    request: Request
+    delay_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What the choice looks at besides the queue."""
+
+    now_us: int
+    pending: int
+    max_concurrent: int
+    pause_ends_us: int
+    """The last completion and the pause behind it; the distant past where nothing was completed."""
 
 
 class RequestQueue:
-    """Requests by turn. The periodic one is always the last: whatever a user asks for goes before it."""
+    """Requests by turn, and the choice of the one that starts, as Flink's ``CheckpointRequestDecider`` makes it."""
 
     def __init__(self, limit: int = QUEUE_MAX) -> None:
         self._limit = limit
@@ -76,28 +98,36 @@ class RequestQueue:
         return self._waiting[0] if self._waiting else None
 
     @property
-    def has_periodic(self) -> bool:
-        """Whether a periodic request waits."""
-        return bool(self._waiting) and self._waiting[-1].is_periodic
+    def is_closed(self) -> bool:
+        """Whether it is full of what users asked for: whatever comes is refused, and nothing is chosen over it."""
+        return len(self._waiting) >= self._limit and not self._waiting[-1].is_periodic
 
     def add(self, request: Request) -> Request | None:
         """Queue a request; returns the one that found no room, which may be the new one (CO-2)."""
-        if request.is_periodic and self.has_periodic:
+        if self.is_closed:
             return request
-        if len(self._waiting) < self._limit:
-            insort(self._waiting, request)
-            return None
-        if not self.has_periodic:
-            return request
-        dropped = self._waiting.pop()
         insort(self._waiting, request)
-        return dropped
+        return self._waiting.pop() if len(self._waiting) > self._limit else None
 
-    def pop(self) -> Request:
-        """Take the first."""
-        return self._waiting.pop(0)
+    def choose(self, slots: Slots) -> Start | TooEarly | None:
+        """CO-3, CO-4: what the first in the queue may do now; whatever is chosen has left it."""
+        if not self._waiting:
+            return None
+        first = self._waiting[0]
+        if slots.pending >= slots.max_concurrent:
+            return Start(self._waiting.pop(0)) if first.is_forced else None
+        self._waiting.pop(0)
+        if first.is_periodic and not first.is_forced and slots.pause_ends_us > slots.now_us:
+            return TooEarly(first, slots.pause_ends_us - slots.now_us)
+        return Start(first)
 
     def clear(self) -> list[Request]:
         """Give all of them up."""
         waiting, self._waiting = self._waiting, []
         return waiting
+
+    def keep_one_periodic(self) -> None:
+        """Forget the ticks that piled up: other settings hold now, as for a job that was started anew with them."""
+        periodic = [r for r in self._waiting if r.is_periodic]
+        for request in periodic[1:]:
+            self._waiting.remove(request)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -43,8 +44,11 @@ def drive(jars: Path, harness: str, lines: Iterable[str]) -> list[str]:
         source = HARNESSES / f"{harness}.java"
         path = f"{jars}/*"
         subprocess.run(["javac", "-nowarn", "-cp", path, "-d", classes, str(source)], check=True, capture_output=True)
+        # A harness of what is not public lies in the package of what it drives.
+        package = re.search(r"^package (.+);$", source.read_text(), re.MULTILINE)
+        name = harness if package is None else f"{package[1]}.{harness}"
         done = subprocess.run(
-            ["java", "-cp", f"{classes}:{path}", harness],
+            ["java", "-cp", f"{classes}:{path}", name],
             input="".join(f"{line}\n" for line in lines),
             capture_output=True,
             text=True,

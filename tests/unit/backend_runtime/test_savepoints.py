@@ -5,13 +5,15 @@ The job is that of the coordinator's rules: two subtasks, and checkpoints that t
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from backend.domain.errors import InvalidInputError
 from backend.domain.failure import FailureReason
 from backend.runtime.coordinator import AckOutcome
 from backend.runtime.elements import Alignment, SnapshotType
-from backend.runtime.failure_policy import FailurePolicy
+from backend.runtime.failure_policy import Failure, FailurePolicy
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
@@ -24,31 +26,65 @@ _CP = "execution.checkpointing."
 
 def _request(number: int, *, savepoint: bool, forced: bool = False) -> Request:
     asked = Savepoint(number, SavepointFormat.CANONICAL, number) if savepoint else None
-    return Request(forced, number, number, asked)
+    return Request(forced, number, asked, is_periodic=not savepoint)
 
 
-def test_savepoints_come_first_then_forced_ones_then_by_time() -> None:
+def _order(queue: RequestQueue) -> list[int]:
+    return [request.number for request in queue.clear()]
+
+
+def test_savepoints_come_first_then_forced_ones_then_a_users_then_by_time() -> None:
     queue = RequestQueue()
     for request in (
         _request(1, savepoint=False),
         _request(2, savepoint=True),
         _request(3, savepoint=True, forced=True),
         _request(4, savepoint=True),
+        Request(is_forced=False, number=5),
+        _request(6, savepoint=False),
     ):
         assert queue.add(request) is None
-    assert [queue.pop().number for _ in range(4)] == [3, 2, 4, 1]
+    assert _order(queue) == [3, 2, 4, 5, 1, 6]
 
 
-def test_a_second_periodic_request_asks_for_the_same() -> None:
+def test_each_tick_is_queued_and_a_change_of_settings_leaves_one() -> None:
+    engine = Engine(two_subtasks_job(store_ms=1_000))
+    engine.run_until(1_050_000)
+    engine.set_config({f"{_CP}timeout": "9 min"})
+    engine.run_until(4_000_000)
+    ids = [record.id for record in engine.coordinator.history]
+    assert ids[0] in (3, 4), "what had piled up under the old settings was asked for once"
+
     queue = RequestQueue()
-    queue.add(_request(1, savepoint=False))
-    dropped = queue.add(_request(2, savepoint=False))
-    assert dropped is not None
-    assert dropped.number == 2
-    assert len(queue) == 1
+    for number in range(1, 5):
+        queue.add(_request(number, savepoint=number == 3))
+    queue.keep_one_periodic()
+    assert _order(queue) == [3, 1]
 
 
-def test_a_full_queue_lets_go_of_the_periodic_request_and_then_takes_no_more() -> None:
+def test_after_a_long_checkpoint_those_that_waited_follow_one_another() -> None:
+    slow = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=450_000) for _ in range(1))
+    engine = Engine(two_subtasks_job(store_ms=10, plan=slow, timeout="2 s"))
+    engine.run_until(2_000_000)
+    records = sorted(engine.coordinator.history, key=lambda r: r.id)
+    between_ms = [(b.triggered_at_us - a.triggered_at_us) // 1000 for a, b in pairwise(records)]
+    # The first takes 460 ms, in which four more ticks come: they follow as fast as they complete, then it is the timer.
+    assert between_ms[:1] == [460]
+    assert between_ms[1:4] == [10, 10, 10]
+    assert between_ms[6:] == [100] * len(between_ms[6:])
+
+
+def test_a_users_checkpoint_needs_no_pause_and_no_tick() -> None:
+    engine = Engine(two_subtasks_job(store_ms=10, interval="10 s", min_pause="5 s"))
+    engine.run_until(9_990_000)
+    before = engine.coordinator.completed_count
+    engine.coordinator.request_checkpoint()
+    engine.coordinator.request_checkpoint()
+    engine.run_until(10_020_000)
+    assert engine.coordinator.completed_count >= before + 1
+
+
+def test_a_full_queue_lets_go_of_the_newest_periodic_request_and_then_takes_no_more() -> None:
     queue = RequestQueue(limit=3)
     for number in (1, 2):
         queue.add(_request(number, savepoint=True))
@@ -60,7 +96,7 @@ def test_a_full_queue_lets_go_of_the_periodic_request_and_then_takes_no_more() -
     assert again is not None
     assert again.number == 5
     assert queue.add(_request(6, savepoint=False)) is not None
-    assert [queue.pop().number for _ in range(3)] == [1, 2, 4]
+    assert _order(queue) == [1, 2, 4]
 
 
 def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_only_slot() -> None:
@@ -223,11 +259,11 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
 def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not() -> None:
     policy = FailurePolicy()
     for reason in (FailureReason.EXPIRED, FailureReason.FINALIZE_FAILURE, FailureReason.IO_FAILURE):
-        assert not policy.failed(reason, is_savepoint=True, tolerable=0)
-        assert policy.failed(reason, is_savepoint=False, tolerable=0)
+        assert not policy.failed(Failure(reason, SnapshotType.SAVEPOINT, is_at_task=False), tolerable=0)
+        assert policy.failed(Failure(reason, SnapshotType.CHECKPOINT, is_at_task=False), tolerable=0)
     for reason in (FailureReason.DECLINED, FailureReason.ASYNC_FAILURE):
-        assert policy.failed(reason, is_savepoint=True, tolerable=0)
-    assert not policy.failed(FailureReason.SUBSUMED, is_savepoint=False, tolerable=0)
+        assert policy.failed(Failure(reason, SnapshotType.SAVEPOINT, is_at_task=True), tolerable=0)
+    assert not policy.failed(Failure(FailureReason.SUBSUMED, SnapshotType.CHECKPOINT, is_at_task=False), tolerable=0)
 
 
 def test_each_acknowledgement_is_told_apart() -> None:

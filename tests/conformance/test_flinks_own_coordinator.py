@@ -1,0 +1,188 @@
+"""Which request starts, and which failure fails the job, are decided as Flink's own classes decide (2.2, T-17, T-18).
+
+Requests go through ``CheckpointRequestDecider``, failures through ``CheckpointFailureManager``. As in
+``test_flinks_own_barrier_handler.py``: some answers are recorded, ``make test-flink`` asks for many more;
+``python -m tests.conformance.test_flinks_own_coordinator JARS`` records anew. Checkpoints that Flink still deletes
+hold requests up; ours are deleted at once, and the harness says that none is being deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.domain.failure import reason_of_message
+from backend.runtime.elements import SnapshotType
+from backend.runtime.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
+from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat, Slots, Start, TooEarly
+from tests.support.flink_code import HARNESSES, VERSIONS, drive
+
+_RECORDED = HARNESSES / "coordinator.txt"
+_HARNESS = "CoordinatorHarness"
+_RECORDED_COUNT = 160
+_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
+_SIZES = {"r": 3, "c": 1, "t": 2, "n": 2, "d": 1, "a": 1, "j": 4, "k": 3, "y": 2}
+
+
+def _question(seed: int) -> str:
+    rng = random.Random(seed)
+    return _requests(rng) if seed % 2 else _failures(rng)
+
+
+def _requests(rng: random.Random) -> str:
+    words = ["decider", str(rng.choice([1, 1, 2, 4])), str(rng.choice([0, 0, 5, 50])), str(rng.choice([2, 3, 5, 1000]))]
+    number = 0
+    for _ in range(rng.randint(2, 60)):
+        kind = rng.choice("rrrrctttnnda")
+        if kind == "a" and rng.random() < 0.8:
+            kind = "r"
+        words.append(kind)
+        if kind == "r":
+            number += 1
+            words += [rng.choice("ppppsfu"), str(number)]
+        elif kind in "tn":
+            words.append(str(rng.choice([1, 4, 20, 100]) if kind == "t" else rng.randint(0, 3)))
+    return " ".join(words)
+
+
+def _failures(rng: random.Random) -> str:
+    words = ["failures", str(rng.choice([0, 0, 1, 2, 5, 2**31 - 1]))]
+    counted = ["CHECKPOINT_EXPIRED", "CHECKPOINT_DECLINED", "CHECKPOINT_ASYNC_EXCEPTION", "IO_EXCEPTION"]
+    for number in range(1, rng.randint(2, 40)):
+        kind = rng.choice("jjkky")
+        words += [kind, str(number)]
+        if kind != "y":
+            words.append(rng.choice([rng.choice(counted), rng.choice(list(FLINK_REASONS))]))
+        if kind == "j":
+            words.append(rng.choice("ccs"))
+    return " ".join(words)
+
+
+def _events(words: list[str]) -> list[list[str]]:
+    found = []
+    while words:
+        size = _SIZES[words[0]]
+        found.append(words[:size])
+        words = words[size:]
+    return found
+
+
+class _Decider:
+    """Our queue, told of events in the harness's words."""
+
+    def __init__(self, concurrent: int, pause_ms: int, limit: int) -> None:
+        self._concurrent, self._pause_ms = concurrent, pause_ms
+        self._queue = RequestQueue(limit)
+        self._now_ms = self._pending = 0
+        self._pause_ends_ms = -(1 << 60)
+
+    def event(self, kind: str, *rest: str) -> list[str]:
+        match kind:
+            case "r":
+                return self._asked(_request(rest[0], int(rest[1])))
+            case "c":
+                return self._chosen()
+            case "t":
+                self._now_ms += int(rest[0])
+            case "n":
+                self._pending = int(rest[0])
+            case "d":
+                self._pause_ends_ms = self._now_ms + self._pause_ms
+            case _:
+                return [f"refuse {r.number} CHECKPOINT_COORDINATOR_SUSPEND" for r in self._queue.clear()]
+        return []
+
+    def _asked(self, request: Request) -> list[str]:
+        is_closed = self._queue.is_closed
+        dropped = self._queue.add(request)
+        told = [] if dropped is None else [f"refuse {dropped.number} TOO_MANY_CHECKPOINT_REQUESTS"]
+        return told if is_closed else told + self._chosen()
+
+    def _chosen(self) -> list[str]:
+        slots = Slots(self._now_ms, self._pending, self._concurrent, self._pause_ends_ms)
+        match self._queue.choose(slots):
+            case Start(request=request):
+                return [f"start {request.number}"]
+            case TooEarly(request=request, delay_us=delay_ms):
+                return [f"refuse {request.number} MINIMUM_TIME_BETWEEN_CHECKPOINTS", f"again {delay_ms}"]
+        return []
+
+
+def _request(kind: str, number: int) -> Request:
+    savepoint = Savepoint(number, SavepointFormat.CANONICAL, number) if kind in "sf" else None
+    return Request(kind == "f", number, savepoint, is_periodic=kind == "p")
+
+
+def _failed(policy: FailurePolicy, tolerable: int, kind: str, *rest: str) -> list[str]:
+    if kind == "y":
+        policy.succeeded()
+        return []
+    snapshot = SnapshotType.SAVEPOINT if rest[-1] == "s" else SnapshotType.CHECKPOINT
+    failure = Failure(FLINK_REASONS[rest[1]], snapshot, is_at_task=kind == "k")
+    return ["job"] if policy.failed(failure, tolerable=tolerable) else []
+
+
+def _ours(question: str) -> str:
+    what, *words = question.split()
+    if what == "decider":
+        decider = _Decider(*map(int, words[:3]))
+        return ";".join(",".join(decider.event(*event)) for event in _events(words[3:]))
+    policy, tolerable = FailurePolicy(), int(words[0])
+    return ";".join(",".join(_failed(policy, tolerable, *event)) for event in _events(words[1:]))
+
+
+def _differing(questions: list[str], answers: list[str]) -> list[str]:
+    assert len(answers) == len(questions)
+    pairs = zip(questions, answers, strict=True)
+    return [f"{q}\nours  {ours}\nFlink {a}" for q, a in pairs if (ours := _ours(q)) != a]
+
+
+def _differing_reasons(answer: str) -> list[str]:
+    """Where what we call and say of Flink's reasons is not what Flink does."""
+    flink = {name: message for name, _, message in (each.split("|") for each in answer.split("\t"))}
+    assert set(flink) == set(FLINK_REASONS)
+    wrong = [name for name, message in flink.items() if reason_of_message(message) is not FLINK_REASONS[name]]
+    # Ours of a task's own failure has the words of the other of Flink's two.
+    named = {name: m for name, m in flink.items() if name != "TASK_CHECKPOINT_FAILURE"}
+    return wrong + [name for name, message in named.items() if MESSAGES[FLINK_REASONS[name]] != message]
+
+
+def test_requests_and_failures_are_decided_as_flink_decided():
+    lines = _RECORDED.read_text().split("\n")
+
+    assert len(lines) == 2 * (_RECORDED_COUNT + 1)
+    assert _differing_reasons(lines[1]) == []
+    assert _differing(lines[2::2], lines[3::2]) == []
+
+
+def test_what_is_recorded_holds_every_decision():
+    told = {
+        a.split(" ")[0] for line in _RECORDED.read_text().split("\n")[3::2] for a in line.replace(";", ",").split(",")
+    }
+    reasons = {w for line in _RECORDED.read_text().split("\n")[2::2] for w in line.split() if w in FLINK_REASONS}
+
+    assert told - {""} == {"start", "refuse", "again", "job"}
+    assert reasons == set(FLINK_REASONS)
+
+
+@pytest.mark.flink
+@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_requests_and_failures_are_decided_as_flinks_code_decides(version):
+    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+
+    reasons, *answers = drive(Path(_JARS) / version, _HARNESS, ["reasons", *questions])
+
+    assert _differing_reasons(reasons) == []
+    differing = _differing(questions, answers)
+    assert differing == [], f"{len(differing)} of {len(questions)}"
+
+
+if __name__ == "__main__":
+    wanted = ["reasons", *(_question(seed) for seed in range(_RECORDED_COUNT))]
+    told = drive(Path(sys.argv[1]), _HARNESS, wanted)
+    _RECORDED.write_text("\n".join(line for pair in zip(wanted, told, strict=True) for line in pair))

@@ -81,6 +81,10 @@ class LiveEngine(Protocol):
         """Ask for a savepoint at the present virtual time; returns the number of the request."""
         ...
 
+    def stop(self, form: str, *, drains: bool) -> int:
+        """Stop the job with a savepoint (SV-3); returns the number of the request."""
+        ...
+
     def savepoint(self, number: int, job_id: str) -> SavepointView | None:
         """How far a requested savepoint has come, or None where it is not (or no longer) known."""
         ...
@@ -180,11 +184,19 @@ class RuntimeDriver:
     def trigger_savepoint(self, job_id: str, form: str, trigger_id: str | None) -> str:
         """Ask for a savepoint; returns the id to ask after it with. One id triggers once."""
         job = self.job(job_id)
+        return self._asked(job, trigger_id, lambda: job.engine.trigger_savepoint(form))
+
+    def stop(self, job_id: str, form: str, trigger_id: str | None, *, drains: bool) -> str:
+        """Stop a job with a savepoint; returns the id to ask after it with."""
+        job = self.job(job_id)
+        return self._asked(job, trigger_id, lambda: job.engine.stop(form, drains=drains))
+
+    def _asked(self, job: LiveJob, trigger_id: str | None, ask: Callable[[], int]) -> str:
         if trigger_id is not None and trigger_id in job.savepoints:
             return trigger_id
-        number = job.engine.trigger_savepoint(form)
+        number = ask()
         job.view = None
-        given = trigger_id or hashlib.blake2b(f"{job_id}/savepoint/{number}".encode(), digest_size=16).hexdigest()
+        given = trigger_id or hashlib.blake2b(f"{job.id}/savepoint/{number}".encode(), digest_size=16).hexdigest()
         job.savepoints[given] = number
         while len(job.savepoints) > _SAVEPOINTS_KEPT:
             del job.savepoints[next(iter(job.savepoints))]

@@ -122,6 +122,10 @@ class RuntimeEngine:
         """Ask for a savepoint now; returns the number of the request."""
         return self._engine.request_savepoint(SavepointFormat(form)).number
 
+    def stop(self, form: str, *, drains: bool) -> int:
+        """Stop the job with a savepoint; returns the number of the request."""
+        return self._engine.request_stop(SavepointFormat(form), drains=drains).number
+
     def savepoint(self, number: int, job_id: str) -> SavepointView | None:
         """How far a requested savepoint has come; None where it is not (or no longer) known."""
         asked = self._engine.coordinator.savepoint_requests.get(number)

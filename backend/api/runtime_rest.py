@@ -8,7 +8,7 @@ It decides nothing itself: the driver holds the jobs, ``runtime_job_json``, ``ru
 * GET  ``/jobs/:id/restarts``                          what each restart cost
 * GET, PATCH ``/jobs/:id/settings``              the settings that may change while the job runs
 
-Two things may be asked to change: settings, and, as at Flink, a savepoint may be triggered.
+Three things may be asked for: other settings, and, as at Flink, a savepoint and a stop with one.
 
 Listening is on loopback; a foreign ``Host`` or ``Origin`` is refused (DNS rebinding, cross-site requests).
 """
@@ -97,6 +97,7 @@ class _Rest:
             Route(job + "/metrics", self.job_metrics),
             Route(job + "/settings", self.settings, methods=["GET", "PATCH"]),
             Route(job + "/savepoints", self.trigger_savepoint, methods=["POST"]),
+            Route(job + "/stop", self.stop, methods=["POST"]),
             Route(job + "/savepoints/{trigger}", self.savepoint),
             Route(checkpoint, self._of_job(checkpoint_json.checkpoints)),
             Route(checkpoint + "/config", self._of_job(checkpoint_json.checkpoint_config)),
@@ -186,6 +187,14 @@ class _Rest:
         job = self._job(request)
         wanted = savepoint_json.wanted(await _body(request))
         trigger_id = self._driver.trigger_savepoint(job.id, wanted.form, wanted.trigger_id)
+        return _json({"request-id": trigger_id}, 202)
+
+    async def stop(self, request: Request) -> Response:
+        """POST ``/jobs/:id/stop``: stop with a savepoint, which ``/savepoints/:triggerid`` tells of."""
+        job = self._job(request)
+        wanted = savepoint_json.wanted_stop(await _body(request))
+        asked = wanted.savepoint
+        trigger_id = self._driver.stop(job.id, asked.form, asked.trigger_id, drains=wanted.drains)
         return _json({"request-id": trigger_id}, 202)
 
     async def savepoint(self, request: Request) -> Response:

@@ -16,6 +16,7 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 
 _FORMATS = ("CANONICAL", "NATIVE")
 _FIELDS = ("cancel-job", "formatType", "target-directory", "triggerId")
+_STOP_FIELDS = ("drain", "formatType", "targetDirectory", "triggerId")
 _FAILURE = "org.apache.flink.runtime.checkpoint.CheckpointException"
 
 
@@ -34,6 +35,13 @@ def wanted(body: bytes) -> Wanted:
         InvalidInputError: it is no JSON object, or asks for what is not to be had.
 
     """
+    document, problems = _document(body, _FIELDS)
+    if document.get("cancel-job") not in (None, False):
+        problems.append(FieldProblem("cancel-job", "a job cannot be cancelled here", "false"))
+    return _wanted(document, problems, "target-directory")
+
+
+def _document(body: bytes, fields: tuple[str, ...]) -> tuple[dict[str, object], list[FieldProblem]]:
     allowed = 'an object such as {"formatType": "CANONICAL"}'
     try:
         document = orjson.loads(body) if body.strip() else {}
@@ -41,22 +49,44 @@ def wanted(body: bytes) -> Wanted:
         raise InvalidInputError([FieldProblem("body", f"is no JSON ({error})", allowed)], what="body") from None
     if not isinstance(document, dict):
         raise InvalidInputError([FieldProblem("body", "is no object", allowed)], what="body")
-    problems = [
-        FieldProblem(str(key), "is not known here", ", ".join(_FIELDS)) for key in document if key not in _FIELDS
-    ]
+    unknown = [key for key in document if key not in fields]
+    return document, [FieldProblem(str(key), "is not known here", ", ".join(fields)) for key in unknown]
+
+
+def _wanted(document: dict[str, object], problems: list[FieldProblem], directory: str) -> Wanted:
     form = document.get("formatType") or _FORMATS[0]
     if form not in _FORMATS:
         problems.append(FieldProblem("formatType", "is no format of savepoints", ", ".join(_FORMATS)))
-    if document.get("target-directory") is not None:
-        problems.append(FieldProblem("target-directory", "there are no directories here", "leave it out"))
-    if document.get("cancel-job") not in (None, False):
-        problems.append(FieldProblem("cancel-job", "a job cannot be cancelled here", "false"))
+    if document.get(directory) is not None:
+        problems.append(FieldProblem(directory, "there are no directories here", "leave it out"))
     trigger_id = document.get("triggerId")
     if trigger_id is not None and not _is_id(trigger_id):
         problems.append(FieldProblem("triggerId", "is malformed", "32 hexadecimal digits in lower case"))
     if problems:
         raise InvalidInputError(problems, what="body")
-    return Wanted(str(form), trigger_id)
+    return Wanted(str(form), None if trigger_id is None else str(trigger_id))
+
+
+@dataclass(frozen=True, slots=True)
+class WantedStop:
+    """The body of a stop with a savepoint."""
+
+    savepoint: Wanted
+    drains: bool
+
+
+def wanted_stop(body: bytes) -> WantedStop:
+    """Read the body of a stop (``/jobs/:id/stop``); an empty one stops without draining.
+
+    Raises:
+        InvalidInputError: it is no JSON object, or asks for what is not to be had.
+
+    """
+    document, problems = _document(body, _STOP_FIELDS)
+    drains = document.get("drain")
+    if drains is not None and not isinstance(drains, bool):
+        problems.append(FieldProblem("drain", "is neither true nor false", "true or false"))
+    return WantedStop(_wanted(document, problems, "targetDirectory"), drains is True)
 
 
 def status(savepoint: SavepointView) -> Object:

@@ -130,6 +130,7 @@ class InputChannel:
         """Closed behind its cut while an in-flight cap makes its checkpoint wait (CAP-3)."""
         self.is_ended = False
         self.is_at_end_of_data = False
+        self.is_drained = True
         self.watermark_us = -1
         self.is_idle = False
         """Whether its watermark holds nobody up for now (WM-1)."""

@@ -81,6 +81,7 @@ class TaskCheckpointing:
                 return
             if action is CapAction.ALIGNED:
                 barrier = barrier.as_aligned()
+        self._task.stopping.triggered(barrier)
         self._take(barrier)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
@@ -142,6 +143,7 @@ class TaskCheckpointing:
             operator.complete(checkpoint_id)
             if self._task.spec.kind.has_sink:
                 faults.passed("sink.after-commit", self._task.name)
+        self._task.stopping.completed(checkpoint_id)
 
     def recheck(self, _: object) -> None:
         """Data moved while a capped checkpoint waits for room (CAP-3)."""
@@ -315,6 +317,7 @@ class TaskCheckpointing:
         self._watch()
         self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._cap_decision
         self._cap_decision = None
+        self._task.stopping.snapshotting(barrier)
         self._snapshots.take(barrier)
 
     # --- giving up ------------------------------------------------------------------------------------------------

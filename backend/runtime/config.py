@@ -35,6 +35,7 @@ class RuntimeConfig:
     overtake_unflushed_us: int = 0
     aligns_after_first: bool = False
     drops_channel_state_of: int = -1
+    on_stop_failure: str = "recover"
     backlog_interval_us: int = -1
     """-1: as without a backlog; 0: no checkpoints meanwhile (SRC-5)."""
     cap_bytes: int = UNLIMITED
@@ -193,6 +194,7 @@ KEYS: Mapping[str, _Key] = {
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
     f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
     "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),
+    "runtime.on-stop-failure": _Key("on_stop_failure", _one_of("recover", "fail"), str, "recover or fail", True),
     "runtime.overtake-unflushed": _time("overtake_unflushed_us", 0, is_live=True),
     "runtime.align-after-first-barrier": _bool("aligns_after_first", is_live=True),
     "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),

@@ -25,10 +25,13 @@ from backend.runtime.metadata import INLINE_BELOW_BYTES, StoredCheckpoint, write
 from backend.runtime.prng import Stream
 from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat, Slots, Start, TooEarly
 from backend.runtime.scheduler import EventClass
+from backend.runtime.stopping import FinishedMessage
 from backend.runtime.task import Task, TaskStatus
 
 _SAVEPOINT_REQUESTS_KEPT = 1000
 _NEVER_US = 1 << 62
+_NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
+_STOP_FAILED = "Stopping with a savepoint failed, and the job is started again: {}"
 
 
 class AckOutcome(StrEnum):
@@ -68,7 +71,7 @@ class Completed:
 class Coordinator:
     """One job's coordinator. ``on_job_failure`` is called where the failure policy ends the patience (FP-4)."""
 
-    def __init__(self, env: Environment, *, on_job_failure: Callable[[FailureReason], None]) -> None:
+    def __init__(self, env: Environment, *, on_job_failure: Callable[[str], None]) -> None:
         self._env = env
         self._on_job_failure = on_job_failure
         self._tasks: Sequence[Task] = ()
@@ -83,6 +86,10 @@ class Coordinator:
         self._next_tick_us = 0
         self._backlogs = Backlogs()
         self._last_completion_us: int | None = None
+        self.stop: Savepoint | None = None
+        """The savepoint that the job stops with, from its request until the job has finished or failed (SV-3)."""
+        self._finished: set[TaskKey] = set()
+        self._is_shut_down = False
         self._policy = FailurePolicy()
         self._delays = Stream(env.seed, "first trigger")
         self.completed: list[Completed] = []
@@ -99,6 +106,7 @@ class Coordinator:
         self.completed_count = 0
         self.failed_count = 0
         self.restored_count = 0
+        self.on_job_finished: Callable[[], None] | None = None
         self.on_terminal: Callable[[CheckpointRecord], None] | None = None
 
     def continue_after(self, checkpoint_id: int) -> None:
@@ -113,6 +121,7 @@ class Coordinator:
         self._by_key = {task.key: task for task in tasks}
         self._epoch += 1
         self._subsume()
+        self._finished.clear()
         self._backlogs.clear()
         config = self._env.config
         delay_us = self._delays.between(min(config.min_pause_us, config.interval_us), config.effective_interval_us)
@@ -128,6 +137,10 @@ class Coordinator:
         self._starting = None
         for checkpoint_id in sorted(self._pending):
             self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_told=False)
+        stop, self.stop = self.stop, None
+        if stop is not None and stop.ended_at_us is None:
+            # FN-30: it is complete, and its effects are committed; the job did not end with it all the same.
+            self._ended(stop, FailureReason.TASK_FAILURE)
         self._policy.succeeded()
 
     @property
@@ -158,8 +171,10 @@ class Coordinator:
     # --- triggering -----------------------------------------------------------------------------------------------
 
     def _schedule_tick(self, delay_us: int) -> None:
-        """One tick is due at a time: an earlier one that is still to come is forgotten."""
+        """One tick is due at a time: an earlier one that is still to come is forgotten. None while the job stops."""
         self._tick_number += 1
+        if self.stop is not None or self._is_shut_down:
+            return
         self._next_tick_us = self._env.now + delay_us
         self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._tick_number)
 
@@ -176,7 +191,19 @@ class Coordinator:
 
     def request_savepoint(self, form: SavepointFormat) -> Savepoint:
         """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3)."""
-        savepoint = Savepoint(self._next_number(), form, self._env.now)
+        return self._request(Savepoint(self._next_number(), form, self._env.now))
+
+    def request_stop(self, form: SavepointFormat, *, drains: bool) -> Savepoint:
+        """SV-3: stop the job with a savepoint; who asks again while it stops is told of the same."""
+        if self.stop is not None:
+            return self.stop
+        kind = SnapshotType.SAVEPOINT_TERMINATE if drains else SnapshotType.SAVEPOINT_SUSPEND
+        self.stop = Savepoint(self._next_number(), form, self._env.now, kind=kind)
+        self._tick_number += 1
+        self._queue.drop_periodic()
+        return self._request(self.stop)
+
+    def _request(self, savepoint: Savepoint) -> Savepoint:
         kept = self.savepoint_requests
         kept[savepoint.number] = savepoint
         while len(kept) > _SAVEPOINT_REQUESTS_KEPT:
@@ -210,10 +237,18 @@ class Coordinator:
 
     def _refused(self, request: Request, reason: FailureReason) -> None:
         """A request that never became a checkpoint: no statistics know of it, who asked does."""
-        if request.savepoint is not None:
-            request.savepoint.ended_at_us = self._env.now
-            request.savepoint.reason = reason
-            request.savepoint.message = MESSAGES[reason]
+        if request.savepoint is None:
+            return
+        self._ended(request.savepoint, reason)
+        if request.savepoint is self.stop:
+            # Nothing has been stopped yet: the job goes on.
+            self.stop = None
+            self._schedule_tick(self._env.config.effective_interval_us)
+
+    def _ended(self, savepoint: Savepoint, reason: FailureReason | None = None) -> None:
+        savepoint.ended_at_us = self._env.now
+        if reason is not None:
+            savepoint.reason, savepoint.message = reason, MESSAGES[reason]
 
     def _start_queued(self, epoch: int) -> None:
         while epoch == self._epoch and (request := self._next_request()) is not None:
@@ -223,7 +258,8 @@ class Coordinator:
     def _next_request(self) -> Request | None:
         """CO-3, CO-4: whose turn it is, if it may start now."""
         first = self._queue.first
-        if first is None:
+        if first is None or (self.stop is not None and first.savepoint is not self.stop):
+            # A newer checkpoint would supersede, at some task, the one that the job stops with.
             return None
         if first.savepoint is not None and any(p.barrier.needs_channel_state for p in self._pending.values()):
             # CC-3: a savepoint waits for an unaligned checkpoint, also for one from before a change of settings.
@@ -268,7 +304,8 @@ class Coordinator:
         self._next_id += 1
         faults.passed("coordinator.after-id")
         savepoint = request.savepoint
-        barrier = barrier_of(self._env.config, checkpoint_id, now, is_savepoint=savepoint is not None)
+        kind = SnapshotType.CHECKPOINT if savepoint is None else savepoint.kind
+        barrier = barrier_of(self._env.config, checkpoint_id, now, kind)
         record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), savepoint=savepoint)
         if savepoint is not None:
             savepoint.checkpoint_id = checkpoint_id
@@ -348,9 +385,12 @@ class Coordinator:
         if record.savepoint is not None:
             self.savepoints[record.id] = completed
             self.latest_savepoint = record
-            record.savepoint.ended_at_us = self._env.now
+            record.savepoint.completed_at_us = self._env.now
+        if record.savepoint is not None and record.savepoint is not self.stop:
+            self._ended(record.savepoint)
             faults.passed("coordinator.after-store")
         else:
+            # Also what the job stops with: its effects are committed, so nothing older may be restored (CO-8).
             self._store(completed)
             faults.passed("coordinator.after-store")
             for older in sorted(k for k, p in self._pending.items() if k < record.id and not p.record.is_savepoint):
@@ -369,14 +409,37 @@ class Coordinator:
 
     def _store(self, completed: Completed) -> None:
         self.completed.append(completed)
-        self.latest_completed = completed.record
+        if not completed.record.is_savepoint:
+            self.latest_completed = completed.record
         self._subsume()
 
     def _subsume(self) -> None:
         """CO-12; what a failure left of it undone, a restart finishes."""
         while len(self.completed) > self._env.config.num_retained:
             self._env.faults.passed("coordinator.on-subsume")
-            self.completed.pop(0).record.is_discarded = True
+            dropped = self.completed.pop(0).record
+            # A savepoint's files are the user's (SV-2).
+            dropped.is_discarded = not dropped.is_savepoint
+
+    def on_finished(self, message: FinishedMessage) -> None:
+        """SV-3: when every subtask has ended, the job has."""
+        task = self._by_key.get(message.task)
+        if task is None or task.attempt != message.attempt or self.stop is None:
+            return
+        self._finished.add(message.task)
+        if len(self._finished) == len(self._by_key):
+            self._ended(self.stop)
+            self.stop = None
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        self._is_shut_down = True
+        for request in self._queue.clear():
+            self._refused(request, FailureReason.COORDINATOR_SHUTDOWN)
+        for checkpoint_id in sorted(self._pending):
+            self._fail(checkpoint_id, FailureReason.COORDINATOR_SHUTDOWN, is_told=False)
+        if self.on_job_finished is not None:
+            self.on_job_finished()
 
     # --- failing --------------------------------------------------------------------------------------------------
 
@@ -398,8 +461,7 @@ class Coordinator:
         self.failed_count += 1
         self.latest_failed = record
         if record.savepoint is not None:
-            record.savepoint.ended_at_us = self._env.now
-            record.savepoint.reason, record.savepoint.message = reason, record.message
+            self._ended(record.savepoint, reason)
         self._terminal(record)
         if not is_told:
             return
@@ -409,7 +471,8 @@ class Coordinator:
         tolerable = self._env.config.tolerable_failures
         failure = Failure(reason, record.barrier.snapshot_type, is_at_task)
         if self._policy.failed(failure, tolerable=tolerable):
-            self._on_job_failure(reason)
+            words = _STOP_FAILED if failure.kind.is_synchronous else _NO_LONGER_TOLERABLE
+            self._on_job_failure(words.format(MESSAGES[reason]))
             return
         self._slot_freed()
 
@@ -418,12 +481,11 @@ class Coordinator:
             self.on_terminal(record)
 
 
-def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, *, is_savepoint: bool) -> Barrier:
+def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:
     """OPT-2, the first match; SV-1: a savepoint is aligned for good, whatever the checkpoints are."""
-    kind = SnapshotType.SAVEPOINT if is_savepoint else SnapshotType.CHECKPOINT
     if not config.is_exactly_once:
         return Barrier(checkpoint_id, now_us, Alignment.AT_LEAST_ONCE, snapshot_type=kind)
-    if is_savepoint or not config.is_unaligned:
+    if kind.is_savepoint or not config.is_unaligned:
         return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, snapshot_type=kind)
     if config.has_cap:
         return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED, is_capped=True)

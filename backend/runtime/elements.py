@@ -218,7 +218,12 @@ class EndOfPartition:
 
 @dataclass(frozen=True, slots=True)
 class EndOfData:
-    """No record follows on this channel, but barriers may (SRC-4)."""
+    """No record follows on this channel, but barriers may (SRC-4).
+
+    ``is_drained``: what was open was brought to its end; false where the job is to be started again from here (FN-19).
+    """
+
+    is_drained: bool = True
 
 
 Event = Barrier | CancelMarker | RecoveryCompletion | EndOfData | EndOfPartition

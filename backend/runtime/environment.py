@@ -15,6 +15,7 @@ from backend.runtime.graph import Graph
 from backend.runtime.measures import SubtaskCheckpoint, SubtaskSnapshot, TaskKey
 from backend.runtime.provenance import Provenance
 from backend.runtime.scheduler import Action, EventClass, Scheduler
+from backend.runtime.stopping import FinishedMessage
 from backend.runtime.storage import Ledger, SnapshotStore
 
 
@@ -52,6 +53,10 @@ class CoordinatorPort(Protocol):
 
     def on_backlog(self, message: BacklogMessage) -> None:
         """A source began or ended to work off a backlog (SRC-5)."""
+        ...
+
+    def on_finished(self, message: FinishedMessage) -> None:
+        """A subtask ended in order (SV-3)."""
         ...
 
     def cap_bytes(self, task: TaskKey) -> int:

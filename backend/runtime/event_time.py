@@ -125,17 +125,24 @@ class SourceTime:
             if self._is_over:
                 return False
             # A bounded source at its end: nothing can be late any more (WM-2). After a restore it is told again.
-            self._is_over = True
-            if self.is_idle:
-                self.wake_up()
-            self._task.emission.broadcast(Watermark(WATERMARK_MAX))
-            self._task.end_of_data()
+            self.end(is_drained=True)
             return True
         if not self._idle_after_us or self.is_idle or now_us < self.emitted_us + self._idle_after_us:
             return False
         self.is_idle = True
         self._task.emission.broadcast(WatermarkStatus(is_idle=True))
         return True
+
+    def end(self, *, is_drained: bool) -> None:
+        """No record follows: with the last watermark, unless the job is to go on from here another time (FN-21)."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if is_drained:
+            if self.is_idle:
+                self.wake_up()
+            self._task.emission.broadcast(Watermark(WATERMARK_MAX))
+        self._task.end_of_data(is_drained=is_drained)
 
     def wake_us(self, due_us: int | None) -> int | None:
         """When there is something to do next; None for never."""

@@ -39,6 +39,8 @@ class SavepointSpec:
 
     at_us: int
     format: SavepointFormat = SavepointFormat.CANONICAL
+    stop: str | None = None
+    """"suspend" or "drain" where the job stops with it (SV-3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,10 +354,11 @@ def _fault(reader: _Reader, value: object, where: str) -> FaultSpec:
 
 
 def _savepoint(reader: _Reader, value: object, where: str) -> SavepointSpec:
-    row = reader.table(value, where, {"at", "format"})
+    row = reader.table(value, where, {"at", "format", "stop"})
     if not row.has("at"):
         reader.problem(f"{where}.at", "is missing", DURATION_WORDS)
     return SavepointSpec(
         at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
         format=SavepointFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
+        stop=row.word("stop", "suspend", ("suspend", "drain")) if row.has("stop") else None,
     )

@@ -13,7 +13,6 @@ from itertools import groupby
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import CorruptCheckpointError
-from backend.domain.failure import FailureReason
 from backend.runtime import config as settings
 from backend.runtime.barrier_log import BarrierLog
 from backend.runtime.buffers import OutputPool
@@ -24,7 +23,6 @@ from backend.runtime.coordinator import Coordinator
 from backend.runtime.debloating import Debloating
 from backend.runtime.emission import Output
 from backend.runtime.environment import Environment
-from backend.runtime.failure_policy import MESSAGES
 from backend.runtime.faults import Faults, InducedFailure, corrupted
 from backend.runtime.graph import route
 from backend.runtime.jobfile import JobSpec, SavepointSpec
@@ -105,6 +103,7 @@ class Engine:
             is_size_only=is_size_only,
         )
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
+        self.coordinator.on_job_finished = self._on_finished
         self.env.coordinator = self.coordinator
         self.ledger.committed = lambda: self.env.faults.passed("sink.between-commits")
         self.debloating = Debloating(self.env)
@@ -171,6 +170,11 @@ class Engine:
         """Ask for a savepoint now; the answer changes as it goes on."""
         self.scheduler.fold(f"savepoint {form}")
         return self.coordinator.request_savepoint(form)
+
+    def request_stop(self, form: SavepointFormat = SavepointFormat.CANONICAL, *, drains: bool = False) -> Savepoint:
+        """Stop the job with a savepoint (SV-3), ``drains``: for good, with all timers fired and all windows closed."""
+        self.scheduler.fold(f"stop {form} {drains}")
+        return self.coordinator.request_stop(form, drains=drains)
 
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
         """What another job can begin from; None where there is no such savepoint."""
@@ -325,16 +329,19 @@ class Engine:
         )
 
     def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:
-        self.coordinator.request_savepoint(savepoint.format)
+        if savepoint.stop is None:
+            self.coordinator.request_savepoint(savepoint.format)
+        else:
+            self.coordinator.request_stop(savepoint.format, drains=savepoint.stop == "drain")
 
     # --- failing --------------------------------------------------------------------------------------------------
 
-    def _on_checkpoint_failures(self, reason: FailureReason) -> None:
-        self._fail(
-            "FlinkRuntimeException",
-            f"Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {MESSAGES[reason]}",
-            None,
-        )
+    def _on_checkpoint_failures(self, message: str) -> None:
+        self._fail("FlinkRuntimeException", message, None)
+
+    def _on_finished(self) -> None:
+        self.status = "FINISHED"
+        self.ended_at_us = self.now_us
 
     def _fail(self, name: str, message: str, task: str | None) -> None:
         """Everything volatile is lost; the job starts again from its newest checkpoint (CO-13)."""
@@ -347,8 +354,12 @@ class Engine:
             for channel in each.gate.channels:
                 if isinstance(channel, RemoteChannel):
                     channel.is_dead = True
+        stop = self.coordinator.stop
         self.coordinator.suspend()
         self.env.store.forget()
+        if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure == "fail":
+            self._end("StopWithSavepointStoppingException", f"the job failed behind its savepoint {stop.checkpoint_id}")
+            return
         self.status = "RESTARTING"
         self.restart_count += 1
         self._attempt += 1

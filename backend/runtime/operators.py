@@ -111,6 +111,10 @@ class Source:
             at_us = begun_us + int((at_us - begun_us) * self._burst_ratio)
         return self._started_us + at_us
 
+    def stop(self) -> None:
+        """No record follows those that were polled; the snapshot says how far it came, and a restore goes on there."""
+        self.limit = self.offset
+
     @property
     def is_processing_backlog(self) -> bool:
         """Whether what comes next was there before the job (SRC-5)."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backend.domain.failure import FailureReason
+from backend.runtime.elements import SnapshotType
 
 QUEUE_MAX = 1000
 
@@ -34,6 +35,9 @@ class Savepoint:
     ended_at_us: int | None = None
     reason: FailureReason | None = None
     message: str | None = None
+    kind: SnapshotType = SnapshotType.SAVEPOINT
+    """Whether the job stops with it, and how (SV-3). Then its end is that of the job."""
+    completed_at_us: int | None = None
 
     @property
     def request_to_end_us(self) -> int | None:
@@ -125,6 +129,10 @@ class RequestQueue:
         """Give all of them up."""
         waiting, self._waiting = self._waiting, []
         return waiting
+
+    def drop_periodic(self) -> None:
+        """The job stops: the timer asks for nothing any more."""
+        self._waiting = [r for r in self._waiting if not r.is_periodic]
 
     def keep_one_periodic(self) -> None:
         """Forget the ticks that piled up: other settings hold now, as for a job that was started anew with them."""

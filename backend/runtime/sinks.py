@@ -65,6 +65,10 @@ class TransactionalSink:
                 self._ledger.commit(transaction)
             del self._prepared[remembered]
 
+    def close(self) -> None:
+        """The job stopped in order: nothing is in the transaction that was opened last."""
+        self._ledger.abort(self._open)
+
     @property
     def state_bytes(self) -> int:
         """One line a transaction not yet committed."""

@@ -41,6 +41,7 @@ from backend.runtime.recovery import Recovery
 from backend.runtime.remote_channel import FloatingPool
 from backend.runtime.restarts import Initialization, Restart, initialization
 from backend.runtime.scheduler import EventClass
+from backend.runtime.stopping import Stopping
 
 _STEP_US_MIN = 1
 # Looked up with every element: an attribute of an enum costs as much as a call.
@@ -131,6 +132,7 @@ class Task:
         self._can_crash_after_emit = env.faults.concerns("source.after-emit")
         self._may_block = spec.may_block_in_emission
         self.checkpointing = checkpointing(self)
+        self.stopping = Stopping(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -152,6 +154,13 @@ class Task:
         self.account.settle(self.env.now)
         for output in self.outputs:
             output.pool.is_closed = True
+
+    def finish(self) -> None:
+        """It stopped in order: nothing runs here any more, and what it sent is still delivered."""
+        self.is_dead = True
+        self.status = TaskStatus.FINISHED
+        self.ended_us = self.env.now
+        self.account.settle(self.env.now)
 
     def mail(self, action: Callable[[Any], None], argument: Any = None) -> None:
         """Run ``action(argument)`` on this subtask between two elements (MB-1)."""
@@ -404,11 +413,13 @@ class Task:
             self._recovery.on_completion(channel)
         elif isinstance(event, EndOfData):
             channel.is_at_end_of_data = True
+            channel.is_drained = event.is_drained
             if all(c.is_at_end_of_data or c.is_ended for c in self.gate.channels):
-                self.end_of_data()
+                self.end_of_data(is_drained=all(c.is_drained for c in self.gate.channels))
         elif isinstance(event, EndOfPartition):
             channel.is_ended = True
             self.checkpointing.on_end_of_partition(channel)
+            self.stopping.advance()
 
     # --- output ---------------------------------------------------------------------------------------------------
 
@@ -434,11 +445,18 @@ class Task:
             if held:
                 self.pass_on(held, behind)
 
-    def end_of_data(self) -> None:
+    def end_source(self, *, is_drained: bool) -> None:
+        """The job stops: this source takes no more records (6.6, step 1)."""
+        assert self.source is not None
+        assert self._source_time is not None
+        self.source.stop()
+        self._source_time.end(is_drained=is_drained)
+
+    def end_of_data(self, *, is_drained: bool = True) -> None:
         """Nothing but events follows: every receiver is told (Q-2, SRC-4)."""
         self.is_at_end_of_data = True
         self.flush()
-        self.emission.broadcast_event(EndOfData())
+        self.emission.broadcast_event(EndOfData(is_drained))
 
     def become_running(self) -> None:
         """Everything is restored, and what was recovered is processed (step 7)."""

@@ -142,3 +142,36 @@ async def test_unknown_requests_are_not_found_and_other_sites_may_trigger_nothin
     assert answer.status_code == 403
     assert (await runtime.client.post(f"{runtime.root}/savepoints", content=b" " * 70_000)).status_code == 413
     assert runtime.job.savepoints == {}
+
+
+@pytest.mark.anyio
+async def test_a_job_is_stopped_with_a_savepoint_and_finishes() -> None:
+    runtime = _Runtime(small_job("unaligned", records=None))
+    runtime.advance_to(0.5)
+    answer = await runtime.client.post(f"{runtime.root}/stop", json={"drain": True, "formatType": "NATIVE"})
+    assert (answer.status_code, list(answer.json())) == (202, ["request-id"])
+    status = f"/savepoints/{answer.json()['request-id']}"
+    assert (await runtime.get(status))["status"] == {"id": "IN_PROGRESS"}
+    runtime.advance_to(3.0)
+    assert (await runtime.get(status))["operation"]["location"].startswith(f"runtime:{runtime.root[5:]}/savepoint-")
+    job = await runtime.get("")
+    assert job["state"] == "FINISHED"
+    assert {vertex["status"] for vertex in job["vertices"]} == {"FINISHED"}
+    checkpoints = await runtime.get("/checkpoints")
+    assert checkpoints["latest"]["savepoint"]["status"] == "COMPLETED"
+    # A job that has finished is asked in vain, and says so.
+    again = await runtime.client.post(f"{runtime.root}/stop")
+    refused = await runtime.get(f"/savepoints/{again.json()['request-id']}")
+    assert "Not all required tasks" in refused["operation"]["failure-cause"]["stack-trace"]
+
+
+@pytest.mark.anyio
+async def test_a_stop_that_is_not_understood_is_refused_and_stops_nothing() -> None:
+    runtime = _Runtime(small_job("aligned", records=None))
+    runtime.advance_to(0.5)
+    wrong: list[dict[str, object]] = [{"drain": "yes"}, {"drain": 1}, {"targetDirectory": "/x"}, {"formatType": "ZIP"}]
+    for body in [*wrong, {"mode": "x"}]:
+        answer = await runtime.client.post(f"{runtime.root}/stop", json=body)
+        assert answer.status_code == 400, body
+    runtime.advance_to(1.0)
+    assert (await runtime.get(""))["state"] == "RUNNING"

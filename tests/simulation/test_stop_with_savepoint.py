@@ -1,0 +1,262 @@
+"""Goal: a job stops with a savepoint, or goes on as if nothing had been asked; never something between (SV-3, FN-30).
+
+Method: jobs of every protocol are stopped in the middle of their work. What the sources had read when the job ended
+must be committed, each record once; started again from the savepoint, the job must do the rest. Crashes strike at every
+step of stopping. What a task sees of the end is asserted as a list of events (6.6).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+
+from backend.domain.failure import FailureReason
+from backend.runtime.channel import InputChannel
+from backend.runtime.elements import Alignment, Barrier, Element, EndOfData, EndOfPartition, Event, SnapshotType
+from backend.runtime.failure_policy import Failure, FailurePolicy
+from backend.runtime.gate import InputGate
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointState
+from backend.runtime.task import TaskStatus
+from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, small_job, two_subtasks_job
+
+_CP = "execution.checkpointing."
+_HELD: dict[str, object] = {"kind": "timer+sink", "hold": "40 ms", "cost_us": 300, "timer_cost_us": 50}
+
+
+def _read(engine: Engine) -> int:
+    return sum(task.source.offset for task in engine.tasks if task.source is not None)
+
+
+def _stopped(spec: JobSpec, *, at_us: int = 330_000, drains: bool = False) -> Engine:
+    """The engine when it has finished or restarted over the stop that was asked for at ``at_us``."""
+    engine = Engine(spec, keeps_rows=True)
+    engine.run_until(at_us)
+    engine.request_stop(drains=drains)
+    while engine.status != "FINISHED" and engine.now_us < 5_000_000:
+        engine.run_until(engine.now_us + 20_000)
+    return engine
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_read_is_committed_once_and_nothing_is_left_over(protocol: str) -> None:
+    drains = protocol in ("unaligned", "capped")
+    engine = _stopped(small_job(protocol, records=None, task_managers=2), at_us=150_000, drains=drains)
+    assert engine.status == "FINISHED"
+    assert {task.status for task in engine.tasks} == {TaskStatus.FINISHED}
+    assert exactly_once_violations(engine.ledger.rows, _read(engine)) == []
+    coordinator = engine.coordinator
+    (stop,) = coordinator.savepoint_requests.values()
+    assert (stop.reason, stop.ended_at_us) == (None, engine.ended_at_us)
+    assert stop.completed_at_us is not None
+    assert coordinator.in_progress_count == engine.queued_bytes == 0
+    assert engine.ledger.oldest_open_us() is None, "a transaction was left open"
+    total, at_us = coordinator.total_count, engine.now_us
+    engine.run_until(at_us + 1_000_000)
+    assert coordinator.total_count == total, "a finished job has no checkpoints"
+    engine.request_savepoint()
+    assert list(coordinator.savepoint_requests.values())[-1].reason is FailureReason.NOT_ALL_TASKS_RUNNING
+
+
+@pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
+def test_a_job_that_was_stopped_goes_on_from_its_savepoint(protocol: str) -> None:
+    records = 1000
+    spec = small_job(protocol, records=records)
+    first = _stopped(spec, at_us=100_000)
+    assert first.status == "FINISHED"
+    committed = first.ledger.committed_count
+    assert 0 < committed < records
+    (stop,) = first.coordinator.savepoint_requests.values()
+    assert stop.checkpoint_id is not None
+    second = Engine(spec, keeps_rows=True, restore=first.savepoint(stop.checkpoint_id))
+    second.ledger.take_over(first.ledger)
+    while second.ledger.committed_count < records and second.now_us < 30_000_000:
+        second.run_until(second.now_us + 100_000)
+    assert exactly_once_violations(second.ledger.rows, records) == []
+
+
+def test_with_drain_every_timer_fires_and_without_none_does() -> None:
+    spec = small_job("aligned", records=None, keyed=_HELD)
+    drained, suspended = (_stopped(spec, at_us=200_000, drains=drains) for drains in (True, False))
+    assert drained.ledger.committed_count == _read(drained)
+    # What the timers hold back is in the savepoint instead.
+    assert 0 < suspended.ledger.committed_count < _read(suspended)
+    fired = [max(task.watermark_us for task in e.tasks) for e in (drained, suspended)]
+    assert fired[0] > 1 << 60 > fired[1]
+
+
+def test_each_channel_ends_in_the_order_of_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
+    next_element = InputGate.next_element
+
+    def watched(gate: InputGate) -> tuple[InputChannel, Element | Event] | None:
+        found = next_element(gate)
+        if found is not None and isinstance(found[1], (EndOfData, EndOfPartition, Barrier)):
+            element = found[1]
+            is_stop = not isinstance(element, Barrier) or element.snapshot_type.is_synchronous
+            if is_stop:
+                drained = element.is_drained if isinstance(element, EndOfData) else None
+                seen[id(gate), found[0].index].append(
+                    type(element).__name__ + ("" if drained is None else str(drained))
+                )
+        return found
+
+    monkeypatch.setattr(InputGate, "next_element", watched)
+    for drains in (False, True):
+        seen.clear()
+        engine = _stopped(small_job("unaligned", records=None, task_managers=2), at_us=120_000, drains=drains)
+        assert engine.status == "FINISHED"
+        assert Counter(map(tuple, seen.values())) == {(f"EndOfData{drains}", "Barrier", "EndOfPartition"): 2 * 2 * 2}
+
+
+_STEPS = (
+    "task.before-first-barrier",
+    "task.before-forward",
+    "task.between-outputs",
+    "task.in-sync",
+    "task.after-sync",
+    "task.before-ack",
+    "task.after-ack",
+    "coordinator.on-ack",
+    "coordinator.before-metadata",
+    "coordinator.after-metadata",
+    "coordinator.after-store",
+    "coordinator.between-notifies",
+    "task.in-notify",
+    "sink.before-pre-commit",
+    "sink.after-pre-commit",
+    "sink.before-commit",
+    "sink.after-commit",
+)
+
+
+def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_doubles_nothing() -> None:
+    """The interval is an hour: every step that is passed is one of stopping."""
+    records, recovered_from_it = 400, 0
+    for number, point in enumerate(_STEPS):
+        drains = number % 2 == 1
+        hit = 1 + number % 3 if point.startswith("task.") else 1
+        plan = (FaultSpec(point, hit=hit),)
+        spec = small_job("aligned", records=records, seed=number, plan=plan, config={f"{_CP}interval": "1 h"})
+        engine = Engine(spec, keeps_rows=True)
+        engine.run_until(60_000)
+        stop = engine.request_stop(drains=drains)
+        engine.run_until(1_500_000)
+        assert engine.env.faults.struck[point] == 1, point
+        # A job whose last subtask had been told may have ended before the crash could hit anything.
+        assert engine.restart_count == 1, point
+        assert (engine.status, stop.reason is None) == ("RUNNING", False), point
+        is_complete = stop.completed_at_us is not None
+        recovered_from_it += is_complete
+        assert engine.restored_id == (stop.checkpoint_id if is_complete else None), f"{point}: CO-8"
+        assert stop.reason is (FailureReason.TASK_FAILURE if is_complete else FailureReason.COORDINATOR_SUSPENDED), (
+            point
+        )
+        # No partially stopped job remains (FN-30): it reads on, and its checkpoints commit what it reads.
+        engine.set_config({f"{_CP}interval": "100 ms"})
+        while engine.ledger.committed_count < records and engine.now_us < 30_000_000:
+            engine.coordinator.request_checkpoint()
+            engine.run_until(engine.now_us + 100_000)
+        assert exactly_once_violations(engine.ledger.rows, records) == [], f"{point}, drain {drains}"
+    assert recovered_from_it >= 4
+
+
+def test_a_failure_behind_the_savepoint_ends_the_job_where_that_is_asked_for() -> None:
+    config: dict[str, object] = {"runtime.on-stop-failure": "fail", f"{_CP}interval": "1 h"}
+    engine = Engine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config=config))
+    engine.run_until(60_000)
+    stop = engine.request_stop()
+    engine.run_until(2_000_000)
+    assert (engine.status, stop.reason) == ("FAILED", FailureReason.TASK_FAILURE)
+    assert str(stop.checkpoint_id) in engine.exceptions[0].message
+    # Before it was complete, there is nothing to lose by starting again.
+    engine = Engine(small_job("aligned", plan=(FaultSpec("task.before-ack"),), config=config))
+    engine.run_until(60_000)
+    engine.request_stop()
+    engine.run_until(2_000_000)
+    assert engine.status == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (FaultSpec("rpc.ack", at_us=200_000, action="drop"), FailureReason.EXPIRED),
+        (FaultSpec("store.write", at_us=200_000, action="error"), FailureReason.ASYNC_FAILURE),
+        (FaultSpec("coordinator.metadata", at_us=200_000, action="error"), FailureReason.FINALIZE_FAILURE),
+    ],
+    ids=lambda value: value.value if isinstance(value, FailureReason) else "",
+)
+def test_a_stop_that_fails_fails_the_job_whatever_is_tolerable(fault: FaultSpec, reason: FailureReason) -> None:
+    engine = Engine(two_subtasks_job(store_ms=10, timeout="300 ms", interval="100 ms", plan=(fault,)), keeps_rows=True)
+    engine.run_until(200_000)
+    stop = engine.request_stop()
+    engine.run_until(1_500_000)
+    assert (stop.reason, engine.restart_count, engine.status) == (reason, 1, "RUNNING")
+    assert engine.exceptions[0].message.startswith("Stopping with a savepoint failed")
+    newest = engine.coordinator.newest
+    assert newest is not None
+    assert newest.record.triggered_at_us > engine.exceptions[0].at_us, "checkpoints go on"
+
+
+def test_a_stop_is_refused_while_a_task_restores_and_the_job_goes_on() -> None:
+    spec = two_subtasks_job(store_ms=1, plan=(FaultSpec("source.after-emit", at_us=300_000),), interval="20 ms")
+    engine = Engine(spec.with_config({"runtime.cost.recovery-bytes-per-s": 1_000}))
+    while engine.status != "RESTARTING":
+        engine.run_until(engine.now_us + 1_000)
+    while engine.status == "RESTARTING":
+        engine.run_until(engine.now_us + 1_000)
+    stop = engine.request_stop()
+    assert stop.reason is FailureReason.NOT_ALL_TASKS_RUNNING
+    completed = engine.coordinator.completed_count
+    engine.run_until(engine.now_us + 1_000_000)
+    assert (engine.status, engine.coordinator.stop) == ("RUNNING", None)
+    assert engine.coordinator.completed_count > completed + 10
+
+
+def test_while_a_job_stops_nothing_else_is_triggered_and_a_second_stop_is_the_same() -> None:
+    engine = Engine(two_subtasks_job(store_ms=400, interval="100 ms", max_concurrent_checkpoints=2))
+    engine.run_until(150_000)
+    before = engine.coordinator.in_progress_count
+    stop = engine.request_stop()
+    pending = engine.coordinator.in_progress_count
+    assert engine.request_stop(drains=True) is stop
+    waiting = engine.request_savepoint()
+    engine.run_until(2_000_000)
+    assert (engine.status, stop.reason, stop.kind) == ("FINISHED", None, SnapshotType.SAVEPOINT_SUSPEND)
+    assert waiting.reason is FailureReason.COORDINATOR_SHUTDOWN
+    assert pending == before + 1, "the savepoint is forced: it starts beside the checkpoint"
+    assert engine.coordinator.history[0].id == stop.checkpoint_id
+    # CO-8: it subsumes what was pending before it, or that completed first.
+    assert {r.state for r in engine.coordinator.history} <= {CheckpointState.COMPLETED, CheckpointState.FAILED}
+
+
+def test_a_stop_in_at_least_once_mode_is_at_least_once() -> None:
+    engine = _stopped(small_job("aligned", records=None, config={f"{_CP}mode": "AT_LEAST_ONCE"}))
+    assert engine.status == "FINISHED"
+    assert engine.coordinator.history[0].barrier.alignment is Alignment.AT_LEAST_ONCE
+    assert engine.ledger.committed_count == _read(engine)
+
+
+def test_a_job_file_asks_for_a_stop_at_a_time() -> None:
+    document = {
+        "name": "stops",
+        "vertex": [{"id": "s", "kind": "source", "rate": 10}],
+        "savepoint": [{"at": "1 s", "stop": "drain"}],
+    }
+    engine = Engine(load_job_document(document))
+    engine.run_until(3_000_000)
+    (asked,) = engine.coordinator.savepoint_requests.values()
+    assert (engine.status, asked.kind, asked.requested_at_us) == (
+        "FINISHED",
+        SnapshotType.SAVEPOINT_TERMINATE,
+        1_000_000,
+    )
+
+
+def test_whatever_fails_a_savepoint_that_stops_the_job_fails_the_job() -> None:
+    for kind in (SnapshotType.SAVEPOINT_SUSPEND, SnapshotType.SAVEPOINT_TERMINATE):
+        for reason in (FailureReason.EXPIRED, FailureReason.SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION):
+            assert FailurePolicy().failed(Failure(reason, kind, is_at_task=True), tolerable=-1)

@@ -80,7 +80,7 @@ def test_a_job_that_was_stopped_goes_on_from_its_savepoint(protocol: str) -> Non
 
 def test_with_drain_every_timer_fires_and_without_none_does() -> None:
     spec = small_job("aligned", records=None, keyed=_HELD)
-    drained, suspended = (_stopped(spec, at_us=200_000, drains=drains) for drains in (True, False))
+    drained, suspended = (_stopped(spec, drains=drains) for drains in (True, False))
     assert drained.ledger.committed_count == _read(drained)
     # What the timers hold back is in the savepoint instead.
     assert 0 < suspended.ledger.committed_count < _read(suspended)

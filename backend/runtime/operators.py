@@ -114,6 +114,7 @@ class Source:
     def stop(self) -> None:
         """No record follows those that were polled; the snapshot says how far it came, and a restore goes on there."""
         self.limit = self.offset
+        self._at_once = min(self._at_once, self.offset)
 
     @property
     def is_processing_backlog(self) -> bool:

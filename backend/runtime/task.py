@@ -262,7 +262,7 @@ class Task:
                 if self.account.usage is not _BUSY:
                     self.account.turn(_BUSY, now)
                 element = channel.elements.pop()
-                if type(element) is Record and not self.checkpointing.is_waiting_for_room:
+                if type(element) is Record and not self.checkpointing.is_watching:
                     self._take_record(element)
                 else:
                     self._take(channel, element)
@@ -373,8 +373,8 @@ class Task:
             self.event_time.on_status(channel, element)
         else:
             self._on_event(channel, element)
-        if self.checkpointing.is_waiting_for_room:
-            self.checkpointing.recheck(None)
+        if self.checkpointing.is_watching:
+            self.checkpointing.processed(channel, element)
 
     def _take_record(self, record: Record) -> None:
         self.records_in += 1

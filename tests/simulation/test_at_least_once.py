@@ -1,9 +1,9 @@
 """Goal: at least once, no record is lost, and those that come again are exactly those predicted (INV-6, ALO-5, INV-15).
 
-Method: an oracle reads every element that every task takes from its channels. A record that comes behind barrier k of
-its channel and before the task's snapshot k is in that state, and will come again after a restore from k. The committed
-ledger must hold each record once, and once more for every checkpoint that was restored and held it. What the runtime
-counts itself must be what the oracle saw. Seeds draw crashes, lost and late messages, records and task managers.
+Method: an oracle reads every element that a task takes while a checkpoint is counted there. A record that comes behind
+barrier k of its channel and before the task's snapshot k is in that state, and will come again after a restore from k.
+The committed ledger must hold each record once, and once more for every checkpoint that was restored and held it. What
+the runtime counts itself must be what the oracle saw. Seeds draw crashes, lost and late messages, records, machines.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointState
 from backend.runtime.prng import Stream
+from backend.runtime.task import Task
 from tests.support.runtime_jobs import late_triggers, points_of, run_to_the_end, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
@@ -36,15 +37,13 @@ class _Oracle:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.repeatable: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._behind: defaultdict[int, defaultdict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
-        next_element = InputGate.next_element
+        take = Task._take
 
-        def seen(gate: InputGate) -> tuple[InputChannel, Element | Event] | None:
-            found = next_element(gate)
-            if found is not None:
-                self._on_element(gate, *found)
-            return found
+        def taken(task: Task, channel: InputChannel, element: Element | Event) -> None:
+            self._on_element(task.gate, channel, element)
+            take(task, channel, element)
 
-        monkeypatch.setattr(InputGate, "next_element", seen)
+        monkeypatch.setattr(Task, "_take", taken)
 
     def attach(self, engine: Engine) -> None:
         """Hear of the engine's snapshots."""

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.ids import VertexId
 
+_Row = tuple[BarrierEventKind, VertexId, int, int, int, ChannelId | None, int | None, int | None, str | None]
+"""The fields of an event: one is made of them when somebody looks."""
+
 
 class BarrierLog:
     """Events by checkpoint, for as many checkpoints as the history holds."""
 
     def __init__(self, *, kept: int) -> None:
         self._kept = kept
-        self._events: dict[int, list[BarrierEvent]] = {}
+        self._events: dict[int, list[_Row]] = {}
         self._triggered_us: dict[int, int] = {}
         self.listener: Callable[[int, BarrierEvent], None] | None = None
 
@@ -45,12 +48,12 @@ class BarrierLog:
         if events is None:
             return
         at_us = now_us - self._triggered_us[checkpoint_id]
-        event = BarrierEvent(kind, VertexId(vertex), subtask, at_us, lamport, channel, size_bytes, records, reason)
-        events.append(event)
+        row = (kind, VertexId(vertex), subtask, at_us, lamport, channel, size_bytes, records, reason)
+        events.append(row)
         if self.listener is not None:
-            self.listener(checkpoint_id, event)
+            self.listener(checkpoint_id, BarrierEvent(*row))
 
     def events(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
         """The events of a checkpoint in order of time; None where it is not kept."""
         events = self._events.get(checkpoint_id)
-        return None if events is None else tuple(events)
+        return None if events is None else tuple(BarrierEvent(*row) for row in events)

@@ -40,6 +40,7 @@ _ONES = sum(1 << 128 * lane for lane in range(LANES))
 _ALL = _MASK * _ONES
 _GAMMAS = _GAMMA * _ONES
 _COUNTED = sum(lane << 128 * lane for lane in range(LANES))
+_FILL = (0,) * LANES
 _IN_LANES = struct.Struct("<" + "q8x" * LANES)
 _FROM_LANES = struct.Struct("<" + "Q8x" * LANES)
 
@@ -51,12 +52,14 @@ def mix64_run(value: int, first: int) -> tuple[int, ...]:
 
 def mix64_sum(pairs: Sequence[int]) -> int:
     """The sum of ``mix64_pair`` over (value, inner, value, inner, ...), signed numbers of 64 bits."""
-    total, last = 0, len(pairs) - len(pairs) % (2 * LANES)
-    for at in range(0, last, 2 * LANES):
+    total = 0
+    for at in range(0, len(pairs), 2 * LANES):
         part = pairs[at : at + 2 * LANES]
-        values, inners = (int.from_bytes(_IN_LANES.pack(*part[n::2]), "little") for n in (0, 1))
-        total += sum(_from_lanes(_mix_lanes(_mix_lanes(inners) ^ values)))
-    return (total + sum(mix64_pair(pairs[at], pairs[at + 1]) for at in range(last, len(pairs), 2))) & _MASK
+        count = len(part) // 2
+        # Lanes that nothing is left for are filled, and not counted.
+        values, inners = (int.from_bytes(_IN_LANES.pack(*part[n::2], *_FILL[count:]), "little") for n in (0, 1))
+        total += sum(_from_lanes(_mix_lanes(_mix_lanes(inners) ^ values))[:count])
+    return total & _MASK
 
 
 def _mix_lanes(z: int) -> int:

@@ -55,7 +55,9 @@ class _Part(Protocol):
 
     def keys(self) -> Container[int]: ...
 
-    def dump(self, key: int) -> list[int]: ...
+    def dump(self, keys: list[int]) -> Iterable[int]:
+        """Of each of its keys: the key, how many numbers, the numbers."""
+        ...
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None: ...
 
@@ -64,6 +66,13 @@ class _Part(Protocol):
 
 
 _P = TypeVar("_P", bound=_Part)
+
+
+def _rows(of_keys: Iterable[tuple[int, list[int]]]) -> Iterable[int]:
+    for key, numbers in of_keys:
+        yield key
+        yield len(numbers)
+        yield from numbers
 
 
 class ValueState:
@@ -84,9 +93,10 @@ class ValueState:
         """Keys with a value."""
         return self.held
 
-    def dump(self, key: int) -> list[int]:
-        """The value as numbers."""
-        return [self.held[key]]
+    def dump(self, keys: list[int]) -> Iterable[int]:
+        """The value as a number."""
+        held = self.held
+        return [number for key in keys for number in (key, 1, held[key])]
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Take the value up."""
@@ -124,9 +134,9 @@ class ListState:
         """Keys with a list."""
         return self.held
 
-    def dump(self, key: int) -> list[int]:
+    def dump(self, keys: list[int]) -> Iterable[int]:
         """The list."""
-        return self.held[key]
+        return _rows((key, self.held[key]) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Take the list up."""
@@ -172,9 +182,9 @@ class MapState:
         """Keys with at least one number."""
         return self.held
 
-    def dump(self, key: int) -> list[int]:
+    def dump(self, keys: list[int]) -> Iterable[int]:
         """Pairs of second key and number."""
-        return [number for pair in self.held[key].items() for number in pair]
+        return _rows((key, [number for pair in self.held[key].items() for number in pair]) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Take the pairs up."""
@@ -237,9 +247,9 @@ class Timers:
         """Keys with a timer."""
         return self._of_key
 
-    def dump(self, key: int) -> list[int]:
+    def dump(self, keys: list[int]) -> Iterable[int]:
         """The times, ascending."""
-        return sorted(self._of_key[key])
+        return _rows((key, sorted(self._of_key[key])) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
         """Take the times up."""
@@ -306,9 +316,7 @@ class KeyedStates:
                 keys = [key for key in self._keys[group] if key in kept]
                 is_kept = is_kept or bool(keys)
                 numbers.append(len(keys))
-                for key in keys:
-                    of_key = part.dump(key)
-                    numbers += (key, len(of_key), *of_key)
+                numbers += part.dump(keys)
             if is_kept:
                 result[group] = struct.pack(f"<{len(numbers)}q", *numbers)
             else:

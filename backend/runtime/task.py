@@ -108,6 +108,7 @@ class Task:
         self.account = TimeAccount(env.now, samples)
         self.rates = Rates(env.now, samples)
         self.mail_latency = MailLatency()
+        self._channel_ids: dict[ChannelKey, ChannelId] = {}
         self.records_in = 0
         self.is_at_end_of_data = False
         """Whether no record comes out of it any more (Q-2); it goes on running."""
@@ -201,8 +202,12 @@ class Task:
 
     def channel_id(self, key: ChannelKey) -> ChannelId:
         """The channel under the names the outside knows."""
-        edge = self.env.graph.edges[key.edge]
-        return ChannelId(VertexId(edge.source), VertexId(edge.target), key.source_subtask, key.target_subtask)
+        known = self._channel_ids.get(key)
+        if known is None:
+            edge = self.env.graph.edges[key.edge]
+            known = ChannelId(VertexId(edge.source), VertexId(edge.target), key.source_subtask, key.target_subtask)
+            self._channel_ids[key] = known
+        return known
 
     # --- the loop -------------------------------------------------------------------------------------------------
 

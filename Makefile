@@ -7,12 +7,13 @@
 #   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
 #   make sim SEEDS=10000 [ARGS="--protocol aligned"] so many runs of it under induced faults, every invariant checked
 #   make soak [RECORDS=1000000]                     a long run of it under faults, its memory bounded
+#   make model-check                                every interleaving of a small job, over the real input handlers
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-flink check bench sim soak wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-flink check bench sim soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -64,6 +65,9 @@ test-flink: install-dev
 
 bench: install-dev
 	@for case in benchmarks/*_bench.py; do echo "== $$case"; PYTHONPATH=. $(BIN)/python "$$case" $(ARGS) || exit 1; done
+
+model-check: install-dev
+	@exec $(BIN)/python -m tests.support.model_check $(ARGS)
 
 wheel: install-dev
 	@rm -rf $(WHEEL_DIR)

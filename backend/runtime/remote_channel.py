@@ -224,7 +224,9 @@ class RemoteChannel(InputChannel):
     def _on_event(self, event: Event) -> None:
         self._arrivals += 1
         if isinstance(event, Barrier):
-            self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
+            if event.checkpoint_id > self._barrier_arrivals[0]:
+                # An older one that this one overtook on its way moves no cut (UC-3, CAP-3).
+                self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
             self._barrier_came(event)
         if isinstance(event, Barrier) and event.is_priority:
             self._priority.append((self._arrivals, event))

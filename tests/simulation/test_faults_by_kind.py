@@ -16,8 +16,8 @@ from tests.support.runtime_jobs import points_of
 from tests.support.storms import case_of, main, outcome_of
 
 # What each of them found: a checkpoint that a cancelled one superseded was kept for ever; a deletion that a crash had
-# interrupted was left undone.
-_ONCE_FAILED = ("capped/messages/22", "aligned/storm/389")
+# interrupted was left undone; an older barrier that a newer one had overtaken moved the newer one's cut.
+_ONCE_FAILED = ("capped/messages/22", "aligned/storm/389", "capped/links/2007")
 _SEEDS = range(len(MODES) * len(KINDS))
 
 

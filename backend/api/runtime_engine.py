@@ -98,7 +98,7 @@ class RuntimeEngine:
         """What the runtime measured of a checkpoint beyond Flink's answers; None where it is not kept."""
         engine = self._engine
         record = next((r for r in engine.coordinator.history if r.id == checkpoint_id), None)
-        return None if record is None else measure_json.checkpoint(record, engine.env.graph, self._vertex_ids)
+        return None if record is None else measure_json.checkpoint(record, record.graph, self._vertex_ids)
 
     def restarts(self) -> list[Json]:
         """What the last restarts cost, newest first."""
@@ -185,7 +185,7 @@ class RuntimeEngine:
         return replace(event, vertex_id=VertexId(self._vertex_ids[event.vertex_id]), channel=shown)
 
     def _vertices(self) -> tuple[VertexView, ...]:
-        graph = self._engine.spec.graph
+        graph = self._engine.env.graph
         by_vertex = dict(self._engine.tasks_of())
         now_us = self._engine.now_us
         return tuple(
@@ -223,7 +223,7 @@ class RuntimeEngine:
 
     def _checkpoint(self, record: CheckpointRecord, job_id: str) -> CheckpointView:
         acks: dict[str, tuple[Ack | None, ...]] = {}
-        for v, spec in enumerate(self._engine.spec.graph.vertices):
+        for v, spec in enumerate(record.graph.vertices):
             acks[self._vertex_ids[spec.id]] = tuple(_ack(record, (v, i)) for i in range(spec.parallelism))
         return CheckpointView(
             id=record.id,

@@ -123,7 +123,6 @@ def _initialization(vertex_id: str, subtask: int, one: Initialization) -> Object
         "until_running_us": one.until_running_us,
         "state_bytes": one.state_bytes,
         "channel_bytes": one.channel_bytes,
-        # Records are filtered where a checkpoint is restored at another parallelism, which is not built.
-        "records_filtered": None,
+        "records_filtered": one.records_filtered,
         "status": "INITIALIZING" if one.running_at_us is None else "COMPLETED",
     }

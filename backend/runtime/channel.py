@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from backend.domain.errors import ProtocolViolationError
 from backend.runtime.buffers import Data, DataBuffer, Subpartition
-from backend.runtime.elements import HEADER, LENGTH, Barrier, Element, Event, Record, decode
+from backend.runtime.elements import HEADER, LENGTH, Barrier, Element, Event, Record, VirtualChannel, decode
 
 Write = Callable[[Data], None]
 _HEADER_BYTES, _PREFIX_BYTES = HEADER.size, LENGTH.size
@@ -123,7 +124,11 @@ class InputChannel:
         self.index = index
         self.subpartition = subpartition
         self.gate = gate
-        self.recovered: deque[Data] = deque()
+        self.recovered: deque[Data | VirtualChannel] = deque()
+        """Bytes restored from a checkpoint; at another parallelism each chunk behind the name of its old channel."""
+        self.virtual: VirtualChannel | None = None
+        """Whose bytes are decoded at the moment, while several old channels come through this one (RS-7)."""
+        self._decoders: dict[VirtualChannel, Decoder] = {}
         self.is_ready = False
         self.is_attached = False
         self.is_closed = False
@@ -164,8 +169,31 @@ class InputChannel:
         """Take up the next recovered bytes; False where none are left."""
         if not self.recovered:
             return False
-        self.elements = self._decoder.take(self.recovered.popleft(), self.elements)
+        item = self.recovered.popleft()
+        if isinstance(item, VirtualChannel):
+            self.turn_to(item)
+        else:
+            self.elements = self._decoder.take(item, self.elements)
         return True
+
+    def turn_to(self, virtual: VirtualChannel) -> None:
+        """What comes next is of this old channel, whose own decoder goes on where it was (RS-8)."""
+        if virtual not in self._decoders:
+            self._decoders[virtual] = type(self._decoder)()
+        self._decoder, self.virtual = self._decoders[virtual], virtual
+
+    def end_virtual(self) -> None:
+        """What comes next is new.
+
+        Raises:
+            ProtocolViolationError: an old channel ended within a record (RS-8).
+
+        """
+        partial = [name for name, decoder in self._decoders.items() if decoder.unconsumed_bytes([])]
+        if partial:
+            raise ProtocolViolationError(f"a part of a record is left of {partial} in {self.key}", rule="RS-8")
+        self._decoders.clear()
+        self._decoder, self.virtual = type(self._decoder)(), None
 
     @property
     def unconsumed(self) -> Data:

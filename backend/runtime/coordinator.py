@@ -306,7 +306,7 @@ class Coordinator:
         savepoint = request.savepoint
         kind = SnapshotType.CHECKPOINT if savepoint is None else savepoint.kind
         barrier = barrier_of(self._env.config, checkpoint_id, now, kind)
-        record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), savepoint=savepoint)
+        record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), self._env.graph, savepoint=savepoint)
         if savepoint is not None:
             savepoint.checkpoint_id = checkpoint_id
         self._open(record)

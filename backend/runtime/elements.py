@@ -226,7 +226,15 @@ class EndOfData:
     is_drained: bool = True
 
 
-Event = Barrier | CancelMarker | RecoveryCompletion | EndOfData | EndOfPartition
+@dataclass(frozen=True, slots=True)
+class VirtualChannel:
+    """What follows was in flight from this old sender to this old receiver, at another parallelism (RS-7)."""
+
+    source_subtask: int
+    target_subtask: int
+
+
+Event = Barrier | CancelMarker | RecoveryCompletion | VirtualChannel | EndOfData | EndOfPartition
 
 
 def blocks_upstream(event: Event) -> bool:

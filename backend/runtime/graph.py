@@ -103,6 +103,9 @@ class VertexSpec:
     ``backlog`` records are there from the start; a legacy one does not look for room before it emits (SRC-2). Of
     windows: their length; of timers: how long records are held, and what one timer costs. ``cost_of``, which job files
     cannot give, adds microseconds for single records (DET-7).
+
+    A source reads ``splits`` of a log (0: one a subtask), whose records are drawn by its ``number`` (None: its place in
+    the graph): neither changes with the parallelism, nor when a graph changes around it.
     """
 
     id: str
@@ -137,12 +140,19 @@ class VertexSpec:
     timer_cost_us: int = 5
     stores_watermark: bool = False
     sink: SinkKind = SinkKind.TRANSACTIONAL
+    splits: int = 0
+    number: int | None = None
     cost_of: Callable[[Record], int] | None = None
 
     @property
     def may_block_in_emission(self) -> bool:
         """SRC-2: a legacy source emits under its lock, unless it has the hook."""
         return self.is_legacy and not self.has_nonblocking_hook
+
+    @property
+    def split_count(self) -> int:
+        """Splits of the log that a source reads."""
+        return self.splits or self.parallelism
 
     @property
     def effective_max_parallelism(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from backend.runtime.graph import (
     VertexSpec,
 )
 from backend.runtime.requests import SavepointFormat
+from backend.runtime.rescales import RescaleSpec, rescaled_graph
 from backend.runtime.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
 
 _FILE_BYTES_MAX = 1 << 20
@@ -54,6 +55,7 @@ class JobSpec:
     store: StoreSpec = field(default_factory=StoreSpec)
     faults: tuple[FaultSpec, ...] = ()
     savepoints: tuple[SavepointSpec, ...] = ()
+    rescales: tuple[RescaleSpec, ...] = ()
 
     def with_config(self, changes: Mapping[str, object]) -> JobSpec:
         """The same job with some settings replaced.
@@ -106,7 +108,9 @@ def load_job_toml(text: str) -> JobSpec:
 def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     """Read a job from a parsed document; errors as ``load_job``."""
     reader = _Reader()
-    root = reader.table(document, "", {"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint"})
+    root = reader.table(
+        document, "", {"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint", "rescale"}
+    )
     name = root.text("name", "", most=200)
     seed = root.whole("seed", 0, 0, 2**63 - 1)
     vertices = [_vertex(reader, row, f"vertex[{i}]") for i, row in enumerate(root.rows("vertex"))]
@@ -114,6 +118,7 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     store = _store(reader.table(root.mapping("store"), "store", {"latency", "bytes_per_s", "upload_bytes_per_s"}))
     faults = tuple(_fault(reader, row, f"fault[{i}]") for i, row in enumerate(root.rows("fault")))
     savepoints = tuple(_savepoint(reader, row, f"savepoint[{i}]") for i, row in enumerate(root.rows("savepoint")))
+    rescales = _rescales(reader, root.rows("rescale"), {v.id for v in vertices})
     if not name:
         reader.problem("name", "is missing", "text")
     if not vertices:
@@ -124,7 +129,16 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     reader.raise_problems()
     graph = plans.ordered(vertices, edges)
     plans.validate(graph, config)
-    return JobSpec(name, seed, config, graph, store, faults, savepoints)
+    _check_rescales(graph, rescales, config)
+    return JobSpec(name, seed, config, graph, store, faults, savepoints, rescales)
+
+
+def _check_rescales(graph: Graph, rescales: Sequence[RescaleSpec], config: RuntimeConfig) -> None:
+    """Each must be able to run on top of those before it."""
+    for rescale in rescales:
+        graph = rescaled_graph(graph, rescale.parallelism, config)
+        if sum(v.parallelism for v in graph.vertices) > _SUBTASKS_MAX:
+            raise _problem("rescale", "too many subtasks in all", f"at most {_SUBTASKS_MAX}")
 
 
 def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
@@ -273,7 +287,7 @@ class _Table:
 _VERTEX_FIELDS = {
     "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys", "hot_key_ratio",
     "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "bundle", "watermark_interval_ms", "sync", "slow_subtasks",
-    "slow_uploads", "out_of_orderness", "idle_timeout", "burst_period", "burst_ratio", "backlog", "legacy",
+    "slow_uploads", "splits", "out_of_orderness", "idle_timeout", "burst_period", "burst_ratio", "backlog", "legacy",
     "nonblocking_hook", "window", "aggregate", "hold", "timer_cost_us", "store_watermark", "sink",
 }  # fmt: skip
 
@@ -317,6 +331,7 @@ def _vertex(reader: _Reader, value: object, where: str) -> VertexSpec:
         timer_cost_us=row.whole("timer_cost_us", 5, 0, 3_600_000_000),
         stores_watermark=row.flag("store_watermark", False),
         sink=SinkKind(row.word("sink", "transactional", tuple(SinkKind))),
+        splits=row.whole("splits", 0, 0, plans.PARALLELISM_MAX),
     )
 
 
@@ -362,3 +377,26 @@ def _savepoint(reader: _Reader, value: object, where: str) -> SavepointSpec:
         format=SavepointFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
         stop=row.word("stop", "suspend", ("suspend", "drain")) if row.has("stop") else None,
     )
+
+
+def _rescales(reader: _Reader, rows: Sequence[object], vertices: Collection[str]) -> tuple[RescaleSpec, ...]:
+    """Rows of one instant are one restart."""
+    asked: dict[tuple[int, bool], dict[str, int]] = {}
+    for i, value in enumerate(rows):
+        where = f"rescale[{i}]"
+        row = reader.table(value, where, {"at", "vertex", "parallelism", "from"})
+        for key, allowed in (("at", DURATION_WORDS), ("vertex", "the id of a [[vertex]]"), ("parallelism", "a number")):
+            if not row.has(key):
+                reader.problem(f"{where}.{key}", "is missing", allowed)
+        vertex = row.text("vertex", "")
+        if row.has("vertex") and vertex not in vertices:
+            reader.problem(f"{where}.vertex", f"{vertex!r} is no vertex", ", ".join(sorted(vertices)))
+        at_us = row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15)
+        from_savepoint = (
+            row.word("from", "checkpoint", ("checkpoint", "savepoint")) == "savepoint" if row.has("from") else False
+        )
+        together = asked.setdefault((at_us, from_savepoint), {})
+        if vertex in together:
+            reader.problem(where, f"{vertex!r} twice at one instant", "one parallelism")
+        together[vertex] = row.whole("parallelism", 1, 1, plans.PARALLELISM_MAX)
+    return tuple(RescaleSpec(at_us, wanted, saves) for (at_us, saves), wanted in sorted(asked.items()))

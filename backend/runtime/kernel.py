@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backend.domain.barriers import BarrierEvent
@@ -19,26 +19,20 @@ from backend.runtime.buffers import OutputPool
 from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.config import RuntimeConfig
-from backend.runtime.coordinator import Coordinator
+from backend.runtime.coordinator import Completed, Coordinator
 from backend.runtime.debloating import Debloating
 from backend.runtime.emission import Output
 from backend.runtime.environment import Environment
 from backend.runtime.faults import Faults, InducedFailure, corrupted
-from backend.runtime.graph import route
+from backend.runtime.graph import Graph, route
 from backend.runtime.jobfile import JobSpec, SavepointSpec
-from backend.runtime.measures import TaskKey
-from backend.runtime.metadata import (
-    ReadCheckpoint,
-    StoredCheckpoint,
-    read_checkpoint,
-    restored_graph,
-    restored_snapshots,
-    without_channel_state,
-)
+from backend.runtime.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
 from backend.runtime.provenance import Provenance
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.requests import Savepoint, SavepointFormat
-from backend.runtime.restarts import Restart
+from backend.runtime.rescales import Rescale, Rescaler
+from backend.runtime.restarts import OffsetsReached, Restart
+from backend.runtime.restoring import Assignment, assign, at_own_risk, restored_graph, without_channel_state
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.sizes import SizedSubpartition, SpanDecoder, sized
 from backend.runtime.storage import Ledger, SnapshotStore
@@ -68,17 +62,25 @@ class Engine:
         keeps_rows: bool = False,
         restore: StoredCheckpoint | None = None,
         is_size_only: bool = False,
+        allows_non_restored: bool = False,
     ) -> None:
-        """``restore`` is a checkpoint, of this run or another, that the job begins from.
+        """``restore`` is a checkpoint, of this run or another, that the job begins from, at whatever parallelism.
 
         ``is_size_only`` leaves the bytes of records out, and nothing else: times, sizes and events are the same.
 
         Raises:
-            PlanError: the checkpoint is of another graph, or of another maximum parallelism (PT-4).
+            PlanError: the job cannot take the checkpoint up: its graph changed where it must not (GR-1, GR-2), an edge
+                with data in flight cannot be rescaled (RS-11), or another maximum parallelism is asked for (PT-4).
 
         """
         self._start_from = None if restore is None else read_checkpoint(restore)
-        graph = spec.graph if self._start_from is None else restored_graph(self._start_from, spec.graph)
+        graph = spec.graph
+        self.at_own_risk: tuple[str, ...] = ()
+        """Vertices whose operators changed in front of data in flight (GR-2)."""
+        if self._start_from is not None:
+            graph = restored_graph(self._start_from, graph, allows_non_restored=allows_non_restored)
+            self._assign(self._start_from, graph, spec.config)
+            self.at_own_risk = at_own_risk(self._start_from, graph)
         self.spec = spec
         self.seed = spec.seed if seed is None else seed
         config = spec.config
@@ -116,12 +118,23 @@ class Engine:
         self.exceptions: list[JobFailure] = []
         self.restarts: deque[Restart] = deque(maxlen=_EXCEPTIONS_KEPT)
         """What each of the last restarts cost, oldest first (RC-11)."""
+        self._rescaler = Rescaler(
+            self.env,
+            self.coordinator,
+            newest=self._newest,
+            check=lambda read, graph: self._assign(read, graph, self.config),
+            restart=self._restart_as,
+            on_refused=lambda error: self._excepted("RescaleRefused", str(error), None),
+        )
+        self._reached = OffsetsReached()
         self._attempt = 0
         if self._start_from is not None:
             self.coordinator.continue_after(self._start_from.id)
         scheduler.at(0, EventClass.RPC, self._deploy)
         for savepoint in spec.savepoints:
             scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
+        for rescale in spec.rescales:
+            scheduler.at(rescale.at_us, EventClass.TIMER, self._rescaler.on_due, rescale)
         scheduler.at(config.metric_period_us, EventClass.TIMER, self._sample)
 
     # --- what callers do ------------------------------------------------------------------------------------------
@@ -179,7 +192,21 @@ class Engine:
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
         """What another job can begin from; None where there is no such savepoint."""
         kept = self.coordinator.savepoints.get(checkpoint_id)
-        return None if kept is None else kept.stored(self.env.graph)
+        return None if kept is None else kept.stored(kept.record.graph)
+
+    def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool = False) -> Rescale:
+        """Restart the job at another parallelism, by vertex: now from the newest checkpoint, or from a savepoint.
+
+        Raises:
+            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+
+        """
+        return self._rescaler.ask(parallelism, from_savepoint=from_savepoint)
+
+    @property
+    def rescales(self) -> list[Rescale]:
+        """Every change of parallelism that was asked for, oldest first."""
+        return self._rescaler.asked
 
     def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
         """Barrier events of a checkpoint; None where it is not kept."""
@@ -224,43 +251,40 @@ class Engine:
         tasks = {(task.spec.id, task.index): task for task in self.tasks}
         for edge in range(len(graph.edges)):
             self._connect(edge, tasks)
-        snapshots = restored_snapshots(restored, graph) if restored else {}
-        has_channel_state = restored is not None and restored.has_channel_state
-        lost_bytes = 0
-        if restored and restored.id == self.config.drops_channel_state_of:
-            snapshots, lost_bytes = without_channel_state(snapshots)
-            has_channel_state = False
+        assigned, has_channel_state, lost_bytes = self._assign(restored, graph, self.config)
         if self._attempt or restored:
             self.restored_id = restored.id if restored else None
             self.restored_at_us = self.now_us if restored else None
             self.coordinator.restored_count += restored is not None
         if self.env.is_size_only:
-            snapshots = sized(snapshots)
+            assigned = replace(assigned, snapshots=sized(assigned.snapshots))
         self.coordinator.begin(self.tasks)
         self.debloating.begin(self.tasks)
         for task in self.tasks:
             task.start(
-                snapshots.get(task.key),
+                assigned.snapshots.get(task.key),
                 checkpoint_id=restored.id if restored else 0,
                 has_channel_state=has_channel_state,
+                rescaled=assigned.rescaled,
             )
         if self.restarts and self.restarts[-1].deployed_at_us is None:
             restart = self.restarts[-1]
             restart.deployed_at_us = self.now_us
             restart.restored_id = restored.id if restored else None
             restart.lost_channel_bytes = lost_bytes
-            newest = self.coordinator.newest
+            newest = self._newest_completed()
             restart.repeated_records = newest.record.repeatable_records if newest else 0
             restart.subtasks = {task.key: task.initialization for task in self.tasks}
+            restart.source_offsets = self._reached.of(self.tasks, assigned.snapshots)
             for task in self.tasks:
                 task.restart = restart if task.source is not None else None
 
     def _read_newest(self) -> ReadCheckpoint | None:
         """A restart reads what lies in the store and nothing else (CK-3)."""
-        newest = self.coordinator.newest
+        newest = self._newest_completed()
         if newest is None:
             return self._start_from
-        stored = newest.stored(self.env.graph)
+        stored = newest.stored(newest.record.graph)
         fault = self.env.faults.message("store.read")
         if fault is not None and fault.action == "error":
             raise InducedFailure("store.read", None)
@@ -268,6 +292,26 @@ class Engine:
             draw = newest.record.id ^ self.seed
             stored = StoredCheckpoint(*corrupted(stored.metadata, stored.files, draw=draw))
         return read_checkpoint(stored)
+
+    def _newest_completed(self) -> Completed | None:
+        """The newest checkpoint of this run; None where the one that it was started or rescaled from is newer."""
+        newest = self.coordinator.newest
+        is_older = newest is not None and self._start_from is not None and newest.record.id < self._start_from.id
+        return None if is_older else newest
+
+    def _newest(self) -> ReadCheckpoint | None:
+        """What a restart would restore; asking is not reading it."""
+        newest = self._newest_completed()
+        return self._start_from if newest is None else read_checkpoint(newest.stored(newest.record.graph))
+
+    def _assign(self, read: ReadCheckpoint | None, graph: Graph, config: RuntimeConfig) -> tuple[Assignment, bool, int]:
+        """(what every subtask begins with, whether data was in flight, bytes of it that are left out on demand)."""
+        if read is None:
+            return Assignment({}, {}), False, 0
+        lost_bytes = 0
+        if read.id == config.drops_channel_state_of:
+            read, lost_bytes = without_channel_state(read)
+        return assign(read, graph), read.has_channel_state, lost_bytes
 
     def _connect(self, edge: int, tasks: dict[tuple[str, int], Task]) -> None:
         graph, config = self.env.graph, self.config
@@ -345,10 +389,17 @@ class Engine:
 
     def _fail(self, name: str, message: str, task: str | None) -> None:
         """Everything volatile is lost; the job starts again from its newest checkpoint (CO-13)."""
+        self._excepted(name, message, task)
+        self._stop(f"{name}: {message}")
+
+    def _excepted(self, name: str, message: str, task: str | None) -> None:
         self.exceptions.insert(0, JobFailure(self.now_us, name, message, task))
         del self.exceptions[_EXCEPTIONS_KEPT:]
-        offsets = {task.key: task.source.offset for task in self.tasks if task.source is not None}
-        self.restarts.append(Restart(self.now_us, f"{name}: {message}", self._offsets_reached(offsets)))
+
+    def _stop(self, cause: str) -> None:
+        """End this attempt, and start the next after the delay."""
+        self._reached.note(self.tasks)
+        self.restarts.append(Restart(self.now_us, cause, self._reached.of(self.tasks, {})))
         for each in self.tasks:
             each.kill()
             for channel in each.gate.channels:
@@ -367,16 +418,15 @@ class Engine:
 
     def _end(self, name: str, message: str) -> None:
         """What cannot be restored is not run: an older checkpoint would show what was committed since once more."""
-        self.exceptions.insert(0, JobFailure(self.now_us, name, message, None))
+        self._excepted(name, message, None)
         self.status = "FAILED"
         self.ended_at_us = self.now_us
 
-    def _offsets_reached(self, offsets: dict[TaskKey, int]) -> dict[TaskKey, int]:
-        """A job that fails again before it was back has still to come to where it was the first time."""
-        if not self.restarts:
-            return offsets
-        before = self.restarts[-1].source_offsets
-        return {key: max(offset, before.get(key, 0)) for key, offset in offsets.items()}
+    def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> None:
+        """Go on with another graph, from ``read`` unless something newer is complete."""
+        self._start_from = read
+        self._stop(cause)
+        self.env.graph = graph
 
     def _redeploy(self, attempt: int) -> None:
         if attempt == self._attempt:

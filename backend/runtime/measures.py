@@ -12,6 +12,7 @@ from backend.domain.failure import FailureReason
 from backend.runtime.buffers import Data
 from backend.runtime.channel import ChannelKey
 from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.graph import Graph
 from backend.runtime.protocols.capped import CapDecision
 from backend.runtime.requests import Savepoint
 from backend.runtime.state import OperatorSnapshot
@@ -135,6 +136,8 @@ class CheckpointRecord:
     triggered_at_us: int
     barrier: Barrier
     total: int
+    graph: Graph
+    """What it is a checkpoint of: a job may be rescaled."""
     state: CheckpointState = CheckpointState.IN_PROGRESS
     acks: dict[TaskKey, Ack] = field(default_factory=dict)
     failed_at_us: int | None = None

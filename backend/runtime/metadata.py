@@ -11,17 +11,16 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from backend.domain.errors import CorruptCheckpointError, PlanError
+from backend.domain.errors import CorruptCheckpointError
 from backend.runtime.buffers import Data
 from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import Graph, VertexSpec
 from backend.runtime.hashing import groups_of
 from backend.runtime.measures import ChannelState, CheckpointRecord, FileCounts, SubtaskSnapshot, TaskKey
-from backend.runtime.operators import SPLIT_ID, held_splits
-from backend.runtime.redistribution import restored_max_parallelism, restored_operator
+from backend.runtime.operators import SPLIT_ID
 from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
 
 INLINE_BELOW_BYTES = 20 << 10
@@ -48,6 +47,8 @@ class VertexState:
     subtasks: tuple[SubtaskSnapshot, ...]
     splits: tuple[int, ...] | None = None
     """What the coordinator of a source had dealt out; None of other vertices."""
+    number: int = 0
+    """What its data are drawn by, if it is a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,12 @@ class ReadCheckpoint:
     @property
     def has_channel_state(self) -> bool:
         """Whether in-flight data is part of it."""
-        return any(s.persisted_bytes for v in self.vertices.values() for s in v.subtasks)
+        return self.persisted_bytes > 0
+
+    @property
+    def persisted_bytes(self) -> int:
+        """In-flight data in it."""
+        return sum(s.persisted_bytes for v in self.vertices.values() for s in v.subtasks)
 
 
 def fingerprint(graph: Graph) -> dict[str, Any]:
@@ -131,6 +137,7 @@ def write_checkpoint(
                 "id": vertex.id,
                 "parallelism": vertex.parallelism,
                 "max_parallelism": vertex.effective_max_parallelism,
+                "number": index if vertex.number is None else vertex.number,
                 # No operator finishes yet (section 6).
                 "is_fully_finished": False,
                 "coordinator": _coordinator_state(writer, vertex),
@@ -154,7 +161,7 @@ def _coordinator_state(writer: _Writer, vertex: VertexSpec) -> dict[str, Any] | 
     """What the coordinator of an operator keeps: of a source, which splits it dealt out; others have none (CK-1)."""
     if not vertex.kind.is_source:
         return None
-    return writer.handle(f"{vertex.id}-coordinator", [SPLIT_ID.pack(split) for split in range(vertex.parallelism)])
+    return writer.handle(f"{vertex.id}-coordinator", [SPLIT_ID.pack(split) for split in range(vertex.split_count)])
 
 
 def files_of(snapshot: SubtaskSnapshot, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> FileCounts:
@@ -226,6 +233,7 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
             keyed[row["id"]],
             tuple(_read_subtask(stored, subtask) for subtask in row["subtasks"]),
             _read_splits(stored, row["coordinator"]),
+            row["number"],
         )
         for row in document["vertices"]
     }
@@ -277,74 +285,3 @@ def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> dict[
         ChannelKey(edge, source, target): [next(chunks) for _ in range(count)]
         for edge, source, target, count in handle["channels"]
     }
-
-
-# --- restoring --------------------------------------------------------------------------------------------------------
-
-
-def restored_graph(read: ReadCheckpoint, graph: Graph) -> Graph:
-    """The graph to run with: the recorded maximum parallelism is kept where none is given (PT-4).
-
-    Raises:
-        PlanError: keyed state under another explicit maximum, or the checkpoint is of another graph, or its sources do
-            not read what their coordinators dealt out (CK-1).
-
-    """
-    if fingerprint(graph) != read.graph:
-        raise PlanError(
-            "the checkpoint is of another graph",
-            rule="CK-1",
-            vertex=None,
-            fix="restore with the vertices, parallelism and edges that it was taken with",
-        )
-    vertices = []
-    for vertex in graph.vertices:
-        state = read.vertices[vertex.id]
-        _check_splits(vertex.id, state)
-        if state.is_keyed:
-            recorded = restored_max_parallelism(state.max_parallelism, vertex.max_parallelism, vertex=vertex.id)
-            vertices.append(replace(vertex, max_parallelism=recorded))
-        else:
-            vertices.append(vertex)
-    return Graph(tuple(vertices), graph.edges)
-
-
-def _check_splits(vertex: str, state: VertexState) -> None:
-    if state.splits is None:
-        return
-    held = sorted(split for snapshot in state.subtasks for split in held_splits(snapshot.operators[0]))
-    if held != sorted(state.splits):
-        raise PlanError(
-            f"its subtasks read the splits {held}, and {sorted(state.splits)} were dealt out",
-            rule="CK-1",
-            vertex=vertex,
-            fix="restore another checkpoint: this one would lose or double records",
-        )
-
-
-def restored_snapshots(read: ReadCheckpoint, graph: Graph) -> dict[TaskKey, SubtaskSnapshot]:
-    """What every subtask of a graph restores from: its own keyed and channel state, operator state by mode (ST-2)."""
-    result: dict[TaskKey, SubtaskSnapshot] = {}
-    for index, vertex in enumerate(graph.vertices):
-        old = read.vertices[vertex.id].subtasks
-        for subtask in range(vertex.parallelism):
-            operators = tuple(
-                restored_operator(
-                    [snapshot.operators[n] for snapshot in old],
-                    subtask,
-                    parallelism=vertex.parallelism,
-                    max_parallelism=vertex.effective_max_parallelism,
-                )
-                for n in range(len(old[subtask].operators))
-            )
-            result[index, subtask] = replace(old[subtask], operators=operators)
-    return result
-
-
-def without_channel_state(
-    snapshots: Mapping[TaskKey, SubtaskSnapshot],
-) -> tuple[dict[TaskKey, SubtaskSnapshot], int]:
-    """The same state without what was in flight, and how many bytes are lost by that (RC-8)."""
-    lost_bytes = sum(s.persisted_bytes for s in snapshots.values())
-    bare = {key: replace(s, channels=ChannelState(), persisted_bytes=0) for key, s in snapshots.items()}
-    return bare, lost_bytes

@@ -8,13 +8,15 @@ are in ``sinks.py``, what lives by event time in ``timed_operators.py``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from backend.runtime.elements import Record, origin_of
 from backend.runtime.graph import VertexKind, VertexSpec
 from backend.runtime.prng import LANES, mix64, mix64_run
 from backend.runtime.provenance import Provenance
+from backend.runtime.redistribution import redistribute
 from backend.runtime.sinks import sink_of
 from backend.runtime.state import NO_STATE, KeyedStates, OperatorSnapshot, OperatorState, StateMode
 from backend.runtime.storage import Ledger
@@ -64,19 +66,19 @@ class Operator(Protocol):
         ...
 
 
-class Source:
-    """One subtask's split: record n is the same in every run (SRC-1, SRC-3), and is there from its due time on.
+class Split:
+    """One split of a log: record n is the same in every run (SRC-1, SRC-3), and is there from its due time on.
 
     That is how a log behaves: after a restore what came meanwhile is waiting. Record n happens at n / rate. It is
     dated up to ``out_of_orderness`` earlier, and comes when it happens, with its burst, or as a backlog at once.
     """
 
-    def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
+    def __init__(self, spec: VertexSpec, number: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
+        self.number = number
         self.offset = 0
         self.newest_us = -1
         """The latest event time so far, of this attempt."""
-        self._first_origin = origin_of(subtask, 0, vertex)
-        self._subtask = subtask
+        self._first_origin = origin_of(number, 0, vertex)
         self._seed = seed
         self._drawn: tuple[int, ...] = ()
         self._drawn_from = -1
@@ -85,14 +87,14 @@ class Source:
         self._hot_limit = int(spec.hot_key_ratio * (1 << 32))
         self._size = spec.record_bytes
         self._started_us = started_us
-        rate = spec.rate / spec.parallelism
+        rate = spec.rate / spec.split_count
         self._period_us = 1e6 / rate if rate > 0 else 0.0
         self._step_us = self._period_us or _STEP_US
         self._spread_us = spec.out_of_orderness_us
         self._burst_period_us = spec.burst_period_us
         self._burst_ratio = spec.burst_ratio
-        self._backlog = _share(spec.backlog, subtask, spec.parallelism)
-        self.limit = None if spec.limit is None else _share(spec.limit, subtask, spec.parallelism)
+        self._backlog = _share(spec.backlog, number, spec.split_count)
+        self.limit = None if spec.limit is None else _share(spec.limit, number, spec.split_count)
         everything = 1 << 62 if self.limit is None else self.limit
         is_paced = self._period_us > 0 or self._burst_period_us > 0
         self._at_once = min(self._backlog, everything) if is_paced else everything
@@ -132,7 +134,7 @@ class Source:
         at = offset % LANES
         if offset - at != self._drawn_from:
             self._drawn_from = offset - at
-            self._drawn = mix64_run(self._seed, self._subtask << 44 | self._drawn_from)
+            self._drawn = mix64_run(self._seed, self.number << 44 | self._drawn_from)
         draw = self._drawn[at]
         is_hot = (draw >> 32) < self._hot_limit
         key = 0 if is_hot else (draw & 0xFFFFFFFF) % self._keys
@@ -144,6 +146,66 @@ class Source:
         self.offset = offset + 1
         return Record(key, self._first_origin | offset, dated_us, 0, self._size)
 
+
+def _share(total: int, subtask: int, parallelism: int) -> int:
+    share, more = divmod(total, parallelism)
+    return share + (subtask < more)
+
+
+class Source:
+    """One subtask of a source: the splits dealt out to it, the record that is due first of all of them (SRC-1)."""
+
+    due_us: Callable[[], int | None]
+    """When the next record is there; None after the last."""
+    poll: Callable[[], Record]
+    """The next record; its split's offset moves with it."""
+
+    def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
+        self._of = partial(Split, spec, seed=seed, started_us=started_us, vertex=vertex)
+        self.splits: list[Split] = []
+        dealt = redistribute(StateMode.SPLIT, [[n] for n in range(spec.split_count)], spec.parallelism)
+        self._take(list(dealt[subtask]))
+
+    def _take(self, numbers: list[int]) -> None:
+        self.splits = [self._of(number) for number in numbers]
+        if len(self.splits) == 1:
+            # Asked for every record: nothing is to be chosen.
+            (split,) = self.splits
+            self.due_us, self.poll = split.due_us, split.poll
+        else:
+            self.due_us, self.poll = self._first_due_us, self._poll_first
+
+    def _first(self) -> tuple[int, int, int] | None:
+        """(when, offset, place) of the record that is next: of those that are due at once, the split that is behind."""
+        return min(
+            ((due, s.offset, n) for n, s in enumerate(self.splits) if (due := s.due_us()) is not None), default=None
+        )
+
+    def _first_due_us(self) -> int | None:
+        first = self._first()
+        return None if first is None else first[0]
+
+    def _poll_first(self) -> Record:
+        first = self._first()
+        assert first is not None
+        return self.splits[first[2]].poll()
+
+    @property
+    def offset(self) -> int:
+        """Records emitted, over all its splits."""
+        return sum(split.offset for split in self.splits)
+
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Whether what comes next was there before the job (SRC-5)."""
+        return any(split.is_processing_backlog for split in self.splits)
+
+    @property
+    def watermark_us(self) -> int:
+        """No later record is of this time or before it; a split that has ended holds nobody up."""
+        going = [s for s in self.splits if s.due_us() is not None] or self.splits
+        return min((split.watermark_us for split in going), default=-1)
+
     def process(self, record: Record) -> list[Record]:
         """A source has no input."""
         raise AssertionError("a source has no input")
@@ -153,29 +215,26 @@ class Source:
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Its split with the next offset."""
-        entry = _SPLIT.pack(self._subtask, self.offset)
-        return OperatorSnapshot(states=(OperatorState(_SPLITS, StateMode.SPLIT, (entry,)),))
+        """Its splits with their next offsets."""
+        entries = tuple(_SPLIT.pack(split.number, split.offset) for split in self.splits)
+        return OperatorSnapshot(states=(OperatorState(_SPLITS, StateMode.SPLIT, entries),))
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Seek to the stored offset (RC-7)."""
-        for entry in snapshot.entries(_SPLITS):
-            split, offset = _SPLIT.unpack(entry)
-            if split == self._subtask:
-                self.offset = offset
+        """Read the splits that were dealt out to it now, from the stored offsets on (RC-7)."""
+        if not snapshot.states:
+            return
+        offsets = dict(_SPLIT.unpack(entry) for entry in snapshot.entries(_SPLITS))
+        self._take(list(offsets))
+        for split in self.splits:
+            split.offset = offsets[split.number]
 
     def complete(self, checkpoint_id: int) -> None:
         """Nothing to commit."""
 
     @property
     def state_bytes(self) -> int:
-        """One split and offset."""
-        return _SPLIT.size
-
-
-def _share(total: int, subtask: int, parallelism: int) -> int:
-    share, more = divmod(total, parallelism)
-    return share + (subtask < more)
+        """The splits and their offsets."""
+        return _SPLIT.size * len(self.splits)
 
 
 class Map:

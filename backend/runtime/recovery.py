@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 from backend.runtime.buffers import Data, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
-from backend.runtime.elements import RecoveryCompletion
+from backend.runtime.demultiplexing import Demultiplexer, Keeps
+from backend.runtime.elements import Record, RecoveryCompletion, VirtualChannel, WatermarkStatus
+from backend.runtime.graph import route
 from backend.runtime.measures import SubtaskSnapshot
+from backend.runtime.rescaling import EdgeRescale
 from backend.runtime.sinks import TransactionalSink
 from backend.runtime.state import NO_STATE
 
@@ -28,10 +31,19 @@ class Recovery:
         self._task = task
         self._env = task.env
         self._seen: set[int] | None = None
+        self._rescaled: Mapping[int, EdgeRescale] = {}
 
-    def restore(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> None:
-        """Take up a snapshot. ``has_channel_state`` is of the whole checkpoint."""
+    def restore(
+        self,
+        snapshot: SubtaskSnapshot | None,
+        *,
+        checkpoint_id: int,
+        has_channel_state: bool,
+        rescaled: Mapping[int, EdgeRescale],
+    ) -> None:
+        """Take up a snapshot. ``has_channel_state`` is of the whole checkpoint, ``rescaled`` as of ``Task.start``."""
         task, faults = self._task, self._env.faults
+        self._rescaled = rescaled
         if snapshot is None:
             # Nothing to restore; what an attempt before left open is aborted all the same (SNK-3).
             for operator in task.operators:
@@ -54,6 +66,7 @@ class Recovery:
         for operator, data in zip(reversed(task.operators), reversed(snapshot.operators), strict=True):
             operator.restore(data, checkpoint_id)
             self._env.faults.passed("recovery.in-operator", task.name)
+        self._demultiplex()
         self._restore_input(snapshot.channels.inputs)
         if has_channel_state:
             self._seen = set()
@@ -74,21 +87,34 @@ class Recovery:
         if self._seen is None:
             return
         self._seen.add(channel.index)
+        if channel.is_idle:
+            # The sender begins anew, and not idle: what was said of it before holds for it no more.
+            self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False))
         if len(self._seen) == len(self._task.gate.channels):
             self._seen = None
+            self._task.read = self._task.gate.next_element
             for each in self._task.gate.channels:
                 each.resume()
             self._task.become_running()
+
+    # --- channel state --------------------------------------------------------------------------------------------
 
     def _restore_output(self, outputs: Mapping[ChannelKey, list[Data]]) -> None:
         by_edge = {output.edge: output for output in self._task.outputs}
         for key, chunks in outputs.items():
             output = by_edge[key.edge]
-            subpartition = output.pool.subpartitions[output.targets.index(key.target_subtask)]
-            for chunk in chunks:
-                self._task.emission.write(partial(self._load, subpartition, chunk), len(chunk))
+            rescale = self._rescaled.get(key.edge)
+            virtual = VirtualChannel(key.source_subtask, key.target_subtask) if rescale else None
+            receivers = rescale.new_receivers(key.target_subtask) if rescale else (key.target_subtask,)
+            for receiver in receivers:
+                subpartition = output.pool.subpartitions[output.targets.index(receiver)]
+                for chunk in chunks:
+                    self._task.emission.write(partial(self._load, subpartition, virtual, chunk), len(chunk))
 
-    def _load(self, subpartition: Subpartition, chunk: Data, at: int) -> int:
+    def _load(self, subpartition: Subpartition, virtual: VirtualChannel | None, chunk: Data, at: int) -> int:
+        if at == 0 and virtual is not None:
+            # RS-7. Named once more where no segment was free: that turns the reader to where it is.
+            subpartition.add_event(virtual)
         at = subpartition.append_recovered(chunk, at)
         if at == len(chunk):
             self._env.faults.passed("recovery.mid-output", self._task.name)
@@ -97,5 +123,44 @@ class Recovery:
     def _restore_input(self, inputs: Mapping[ChannelKey, list[Data]]) -> None:
         by_key = {channel.key: channel for channel in self._task.gate.channels}
         for key, chunks in inputs.items():
-            by_key[key].recovered.extend(chunks)
+            rescale = self._rescaled.get(key.edge)
+            if rescale is None:
+                by_key[key].recovered.extend(chunks)
+            else:
+                sender = rescale.new_sender(key.source_subtask)
+                virtual = VirtualChannel(key.source_subtask, key.target_subtask)
+                recovered = by_key[ChannelKey(key.edge, sender, self._task.index)].recovered
+                for chunk in chunks:
+                    recovered += (virtual, chunk)
             self._env.faults.passed("recovery.mid-input", self._task.name)
+
+    def _demultiplex(self) -> None:
+        """Read old channels out of new ones, where an input edge was rescaled with data in flight (RS-7, RS-12)."""
+        task = self._task
+        own = {channel.key.edge for channel in task.gate.channels}
+        edges = {edge: (rescale, self._keeps(edge)) for edge, rescale in self._rescaled.items() if edge in own}
+        if edges:
+            task.read = Demultiplexer(task.gate, edges, self._on_filtered).next_element
+
+    def _on_filtered(self) -> None:
+        self._task.initialization.records_filtered += 1
+
+    def _keeps(self, edge: int) -> Keeps:
+        """RS-9: whether the edge's partitioner, at the new parallelism, would choose this subtask."""
+        graph, index = self._env.graph, self._task.index
+        spec = graph.edges[edge]
+        target = graph.vertex(spec.target)
+        chosen = route(
+            spec,
+            index=edge,
+            subtask=0,
+            targets=list(range(target.parallelism)),
+            max_parallelism=target.effective_max_parallelism,
+            parallelism=target.parallelism,
+            seed=self._env.seed,
+        )
+
+        def keeps(record: Record) -> bool:
+            return index in chosen(record)
+
+        return keeps

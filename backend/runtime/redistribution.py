@@ -6,13 +6,16 @@ Invariant: an entry in SPLIT mode goes to exactly one subtask; in UNION mode to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from backend.domain.errors import PlanError
 from backend.runtime.hashing import groups_of
 from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
 
+_T = TypeVar("_T")
 
-def redistribute(mode: StateMode, entries: Sequence[Sequence[bytes]], parallelism: int) -> list[tuple[bytes, ...]]:
+
+def redistribute(mode: StateMode, entries: Sequence[Sequence[_T]], parallelism: int) -> list[tuple[_T, ...]]:
     """The entries of each new subtask, given those of each old one, by index (ST-2).
 
     SPLIT: with the parallelism unchanged everyone keeps its own; otherwise all entries, in order, are dealt out in even

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from backend.runtime.measures import SubtaskSnapshot, TaskKey
+from backend.runtime.operators import held_splits
+
+if TYPE_CHECKING:
+    from backend.runtime.task import Task
 
 
 @dataclass(slots=True)
@@ -24,6 +29,8 @@ class Initialization:
     running_at_us: int | None = None
     state_bytes: int = 0
     channel_bytes: int = 0
+    records_filtered: int = 0
+    """Recovered records that were another subtask's at the new parallelism (RS-9)."""
 
     @property
     def mailbox_start_us(self) -> int:
@@ -139,3 +146,27 @@ class Restart:
 def _last(instants: Sequence[int | None]) -> int | None:
     known = [at for at in instants if at is not None]
     return max(known) if known and len(known) == len(instants) else None
+
+
+class OffsetsReached:
+    """How far each split of each source had come in any attempt, whichever subtask reads it."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[int, int], int] = {}
+
+    def note(self, tasks: Sequence[Task]) -> None:
+        """These end now."""
+        for task in tasks:
+            for split in task.source.splits if task.source is not None else ():
+                name = task.key[0], split.number
+                self._offsets[name] = max(self._offsets.get(name, 0), split.offset)
+
+    def of(self, tasks: Sequence[Task], snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, int]:
+        """The sums over the splits of each source, of those that it is about to restore where a snapshot says so."""
+        sums: dict[TaskKey, int] = {}
+        for task in tasks:
+            if task.source is not None:
+                snapshot = snapshots.get(task.key)
+                own = held_splits(snapshot.operators[0]) if snapshot else [s.number for s in task.source.splits]
+                sums[task.key] = sum(self._offsets.get((task.key[0], split), 0) for split in own)
+        return sums

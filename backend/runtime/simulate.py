@@ -10,6 +10,7 @@ from backend.runtime import config as settings
 from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointRecord
+from backend.runtime.rescales import Rescale
 
 _SLICE_US = 250_000
 _MESSAGE = "microseconds are virtual time; null is not known"
@@ -71,11 +72,24 @@ def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any
             "in_progress": coordinator.in_progress_count,
             "restored": coordinator.restored_count,
         },
+        "rescales": [_rescale(rescale) for rescale in engine.rescales],
         "summary": _summary(terminal),
         "checkpoints": [_checkpoint(engine, record) for record in terminal],
         "vertices": [_vertex(engine, name) for name, _ in engine.tasks_of()],
         "failures": [{"at_us": f.at_us, "name": f.name, "message": f.message} for f in engine.exceptions],
         "note": _MESSAGE,
+    }
+
+
+def _rescale(rescale: Rescale) -> dict[str, Any]:
+    return {
+        "requested_at_us": rescale.requested_at_us,
+        "stopped_at_us": rescale.stopped_at_us,
+        "parallelism": {v: {"before": rescale.before[v], "after": p} for v, p in sorted(rescale.parallelism.items())},
+        "from": "savepoint" if rescale.from_savepoint else "checkpoint",
+        "restored_id": rescale.restored_id,
+        "persisted_bytes": rescale.persisted_bytes,
+        "refusal": None if rescale.refusal is None else str(rescale.refusal),
     }
 
 

@@ -7,7 +7,7 @@ finds no output buffer is hard-blocked, and until it is written on no mail runs 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -39,6 +39,7 @@ from backend.runtime.operators import Operator, Source, chain_of, factor_of
 from backend.runtime.rates import MailLatency, Rates, Totals
 from backend.runtime.recovery import Recovery
 from backend.runtime.remote_channel import FloatingPool
+from backend.runtime.rescaling import EdgeRescale
 from backend.runtime.restarts import Initialization, Restart, initialization
 from backend.runtime.scheduler import EventClass
 from backend.runtime.stopping import Stopping
@@ -91,11 +92,12 @@ class Task:
         self.emission = SizedEmission() if env.is_size_only else Emission()
         self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
         self.floating: dict[int, FloatingPool] = {}
+        number = key[0] if spec.number is None else spec.number
         self.operators: tuple[Operator, ...] = chain_of(
             spec,
             key[1],
-            vertex=key[0],
-            seed=env.seed ^ key[0],
+            vertex=number,
+            seed=env.seed ^ number,
             attempt=attempt,
             started_us=0,
             ledger=env.ledger,
@@ -137,11 +139,23 @@ class Task:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def start(self, snapshot: SubtaskSnapshot | None, *, checkpoint_id: int, has_channel_state: bool) -> None:
-        """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask."""
+    def start(
+        self,
+        snapshot: SubtaskSnapshot | None,
+        *,
+        checkpoint_id: int,
+        has_channel_state: bool,
+        rescaled: Mapping[int, EdgeRescale],
+    ) -> None:
+        """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask.
+
+        ``rescaled``: edges whose channel state names the channels of another parallelism (4.4).
+        """
         self.checkpointing.last_id = checkpoint_id
         self._pools = () if self._may_block else tuple(output.pool for output in self.outputs)
-        self._recovery.restore(snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state)
+        self._recovery.restore(
+            snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state, rescaled=rescaled
+        )
         self.gate.is_recovering = True
         bytes_per_s = self.env.config.recovery_bytes_per_s
         self.initialization = initialization(snapshot, now_us=self.env.now, bytes_per_s=bytes_per_s)

@@ -15,11 +15,10 @@ from backend.runtime.metadata import (
     StoredCheckpoint,
     files_of,
     read_checkpoint,
-    restored_graph,
-    restored_snapshots,
 )
 from backend.runtime.redistribution import redistribute, restored_operator
 from backend.runtime.requests import SavepointFormat
+from backend.runtime.restoring import restored_graph, restored_snapshots
 from backend.runtime.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
 from tests.support.runtime_jobs import exactly_once_violations, small_job, two_subtasks_job
 
@@ -300,5 +299,3 @@ def test_keyed_state_is_not_restored_under_another_explicit_maximum_parallelism(
     assert restored_graph(read, with_maximum("keyed", 128)).vertex("keyed").max_parallelism == 128
     assert restored_graph(read, with_maximum("map", 64)).vertex("map").max_parallelism == 64
     assert restored_graph(read, graph).vertex("keyed").max_parallelism == 128
-    with pytest.raises(PlanError, match="another graph"):
-        restored_graph(read, Graph(graph.vertices, graph.edges[:1]))

@@ -1,0 +1,170 @@
+"""Restarting a running job at another parallelism: what was asked, from what it was restored, what became of it.
+
+A rescale stops the job, as a failure does, and starts it again from its newest checkpoint or from a savepoint taken for
+it. What cannot run, or cannot be restored so, is refused before anything stops, and the job goes on as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from backend.domain.errors import PlanError
+from backend.runtime.config import RuntimeConfig
+from backend.runtime.coordinator import Coordinator
+from backend.runtime.environment import Environment
+from backend.runtime.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpec, validate
+from backend.runtime.metadata import ReadCheckpoint, read_checkpoint
+from backend.runtime.requests import Savepoint, SavepointFormat
+from backend.runtime.scheduler import EventClass
+
+SAVEPOINT_POLL_US = 5_000
+"""How often whoever waits for a savepoint to rescale from asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleSpec:
+    """A change of parallelism that the job file asks for at a virtual time; by vertex."""
+
+    at_us: int
+    parallelism: Mapping[str, int]
+    from_savepoint: bool = False
+
+
+@dataclass(slots=True)
+class Rescale:
+    """One request. Instants are virtual microseconds; None: not reached (yet)."""
+
+    requested_at_us: int
+    parallelism: Mapping[str, int]
+    from_savepoint: bool
+    before: Mapping[str, int]
+    stopped_at_us: int | None = None
+    """When the job was stopped for it; of a savepoint's, when that was complete."""
+    restored_id: int | None = None
+    """The checkpoint or savepoint that the job went on from; None: none was complete, it began anew."""
+    persisted_bytes: int = 0
+    """In-flight data of that checkpoint."""
+    refusal: PlanError | None = None
+
+
+def rescaled_graph(graph: Graph, parallelism: Mapping[str, int], config: RuntimeConfig) -> Graph:
+    """The graph with other parallelisms, and the key groups and splits that it had.
+
+    Raises:
+        PlanError: there is no such vertex, or the job cannot run like that (G-6).
+
+    """
+    for vertex_id, wanted in parallelism.items():
+        if all(v.id != vertex_id for v in graph.vertices):
+            known = ", ".join(v.id for v in graph.vertices)
+            raise PlanError("there is no such vertex to rescale", rule="G-6", vertex=vertex_id, fix=f"one of {known}")
+        if not 1 <= wanted <= PARALLELISM_MAX:
+            raise PlanError(f"parallelism {wanted}", rule="G-6", vertex=vertex_id, fix=f"from 1 to {PARALLELISM_MAX}")
+    hashed = {e.target for e in graph.edges if e.partitioner is Partitioner.HASH}
+    vertices = [_rescaled(v, parallelism.get(v.id, v.parallelism), is_hashed=v.id in hashed) for v in graph.vertices]
+    changed = Graph(tuple(vertices), graph.edges)
+    validate(changed, config)
+    return changed
+
+
+def _rescaled(vertex: VertexSpec, parallelism: int, *, is_hashed: bool) -> VertexSpec:
+    if parallelism == vertex.parallelism:
+        return vertex
+    keeps_groups = vertex.kind.is_keyed or is_hashed
+    return replace(
+        vertex,
+        parallelism=parallelism,
+        max_parallelism=vertex.effective_max_parallelism if keeps_groups else vertex.max_parallelism,
+        splits=vertex.split_count if vertex.kind.is_source else 0,
+    )
+
+
+class Rescaler:
+    """The requests of one job. ``newest`` is what a restart would restore; ``check`` refuses what cannot be restored;
+    ``restart`` stops the job and starts it as another graph, from a checkpoint; ``on_refused`` hears what nobody waits
+    for."""
+
+    def __init__(
+        self,
+        env: Environment,
+        coordinator: Coordinator,
+        *,
+        newest: Callable[[], ReadCheckpoint | None],
+        check: Callable[[ReadCheckpoint, Graph], object],
+        restart: Callable[[Graph, ReadCheckpoint | None, str], None],
+        on_refused: Callable[[PlanError], None],
+    ) -> None:
+        self.asked: list[Rescale] = []
+        self._env = env
+        self._coordinator = coordinator
+        self._newest = newest
+        self._check = check
+        self._restart = restart
+        self._on_refused = on_refused
+
+    def ask(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
+        """See ``Engine.rescale``."""
+        graph = rescaled_graph(self._env.graph, parallelism, self._env.config)
+        newest = self._newest()
+        if newest is not None and not from_savepoint:
+            self._check(newest, graph)
+        self._env.scheduler.fold(f"rescale {sorted(parallelism.items())} {from_savepoint}")
+        rescale = self._request(parallelism, from_savepoint=from_savepoint)
+        if from_savepoint:
+            self._await((rescale, self._coordinator.request_savepoint(SavepointFormat.CANONICAL)))
+        else:
+            self._begin(rescale, graph, newest)
+        return rescale
+
+    def on_due(self, spec: RescaleSpec) -> None:
+        """The job file asks for one now."""
+        try:
+            self.ask(spec.parallelism, from_savepoint=spec.from_savepoint)
+        except PlanError as error:
+            self._refuse(self._request(spec.parallelism, from_savepoint=spec.from_savepoint), error)
+
+    def _request(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
+        before = {v.id: v.parallelism for v in self._env.graph.vertices}
+        self.asked.append(Rescale(self._env.now, dict(parallelism), from_savepoint, before))
+        return self.asked[-1]
+
+    def _refuse(self, rescale: Rescale, error: PlanError) -> None:
+        rescale.refusal = error
+        self._on_refused(error)
+
+    def _await(self, waiting: tuple[Rescale, Savepoint]) -> None:
+        rescale, savepoint = waiting
+        if savepoint.ended_at_us is None:
+            self._env.scheduler.after(SAVEPOINT_POLL_US, EventClass.TIMER, self._await, waiting)
+            return
+        try:
+            read = self._saved(savepoint)
+            graph = rescaled_graph(self._env.graph, rescale.parallelism, self._env.config)
+            self._check(read, graph)
+        except PlanError as error:
+            self._refuse(rescale, error)
+        else:
+            self._begin(rescale, graph, read)
+
+    def _saved(self, savepoint: Savepoint) -> ReadCheckpoint:
+        kept = self._coordinator.savepoints.get(savepoint.checkpoint_id or 0)
+        if kept is None:
+            raise PlanError(
+                f"the savepoint to rescale from failed: {savepoint.message}",
+                rule="SV-1",
+                vertex=None,
+                fix="rescale from the newest checkpoint, or ask again",
+            )
+        newest = self._newest()
+        if newest is not None and newest.id > kept.record.id:
+            # What it holds is committed already: going back behind it would commit it twice.
+            return newest
+        return read_checkpoint(kept.stored(kept.record.graph))
+
+    def _begin(self, rescale: Rescale, graph: Graph, read: ReadCheckpoint | None) -> None:
+        rescale.stopped_at_us = self._env.now
+        if read is not None:
+            rescale.restored_id, rescale.persisted_bytes = read.id, read.persisted_bytes
+        changes = ", ".join(f"{v} {rescale.before[v]} -> {p}" for v, p in sorted(rescale.parallelism.items()))
+        self._restart(graph, read, f"rescaled: {changes}")

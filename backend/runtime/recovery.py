@@ -90,6 +90,9 @@ class Recovery:
         if channel.is_idle:
             # The sender begins anew, and not idle: what was said of it before holds for it no more.
             self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False))
+        if channel.key.edge in self._rescaled:
+            # Its sender may read other splits than those that this was told of: nothing counts before it speaks.
+            channel.watermark_us = -1
         if len(self._seen) == len(self._task.gate.channels):
             self._seen = None
             self._task.read = self._task.gate.next_element

@@ -7,6 +7,7 @@ several only where its records can be told apart by key (RS-9).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -67,9 +68,7 @@ def old_subtasks(mapper: StateMapper, new: int, *, old_count: int, new_count: in
 
 
 def mapped(mapper: StateMapper, *, old_count: int, new_count: int, maximum: int) -> Mapped:
-    """The mapping of one side; subtasks that stay as many keep what they had, whatever the mapper."""
-    if old_count == new_count:
-        return tuple((n,) for n in range(new_count))
+    """The mapping of one side, by new subtask."""
     return tuple(
         old_subtasks(mapper, new, old_count=old_count, new_count=new_count, maximum=maximum) for new in range(new_count)
     )
@@ -85,8 +84,8 @@ class EdgeRescale:
     @property
     def ambiguous(self) -> frozenset[int]:
         """Old receivers whose records several new ones get to see (RS-9)."""
-        seen = [old for olds in self.receivers for old in olds]
-        return frozenset(old for old in seen if seen.count(old) > 1)
+        seen = Counter(old for olds in self.receivers for old in olds)
+        return frozenset(old for old, count in seen.items() if count > 1)
 
     def new_receivers(self, old: int) -> tuple[int, ...]:
         """Who takes up what was on its way to an old receiver."""

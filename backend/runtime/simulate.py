@@ -38,6 +38,10 @@ def simulate(
     """Run ``spec`` from time 0 to ``duration_us``; ``progress`` is told the virtual time now and then.
 
     ``is_size_only`` makes it faster and changes no figure: records go without their bytes.
+
+    Raises:
+        PlanError: the job file asks for a parallelism that the job cannot be restored at (RS-11).
+
     """
     engine = Engine(spec, seed=seed, is_size_only=is_size_only)
     terminal: list[CheckpointRecord] = []
@@ -46,6 +50,9 @@ def simulate(
     while at_us < duration_us:
         at_us = min(duration_us, at_us + _SLICE_US)
         engine.run_until(at_us)
+        for rescale in engine.rescales:
+            if rescale.refusal is not None:
+                raise rescale.refusal
         if progress is not None:
             progress(at_us)
     return SimulationResult(_document(engine, terminal))
@@ -89,7 +96,6 @@ def _rescale(rescale: Rescale) -> dict[str, Any]:
         "from": "savepoint" if rescale.from_savepoint else "checkpoint",
         "restored_id": rescale.restored_id,
         "persisted_bytes": rescale.persisted_bytes,
-        "refusal": None if rescale.refusal is None else str(rescale.refusal),
     }
 
 

@@ -34,6 +34,7 @@ def rescaled_job(
     plan: tuple[FaultSpec, ...] = (),
     config: dict[str, object] | None = None,
     keyed: dict[str, object] | None = None,
+    watermark_interval_ms: int = 20,
     record_bytes: int | None = None,
 ) -> JobSpec:
     """Sources, a map behind the partitioner, and a slow keyed stage with the sink: both edges fill up."""
@@ -51,13 +52,15 @@ def rescaled_job(
     if mode == "aligned-timeout":
         settings["execution.checkpointing.aligned-checkpoint-timeout"] = "10 ms"
     source, mapped, last = parallelism
+    # All together as fast, whoever of them gets the records.
+    map_us = 900 if partitioner == "global" else 900 * mapped
     document: dict[str, Any] = {
         "name": f"rescaled-{mode}",
         "seed": seed,
         "config": settings | (config or {}),
         "vertex": [
             {"id": "source", "kind": "source", "parallelism": source, "keys": 16, "limit": RECORDS, "cost_us": 50},
-            {"id": "map", "kind": "map", "parallelism": mapped, "cost_us": 900 * mapped},
+            {"id": "map", "kind": "map", "parallelism": mapped, "cost_us": map_us},
             {"id": "keyed", "kind": "keyed+sink", "parallelism": last, "cost_us": 1300 * last} | (keyed or {}),
         ],
         "edge": [
@@ -66,6 +69,7 @@ def rescaled_job(
         ],
         "store": {"latency": "3 ms", "bytes_per_s": "20 mb"},
     }
+    document["vertex"][0]["watermark_interval_ms"] = watermark_interval_ms
     document["vertex"][0]["record_bytes"] = record_bytes or (60, 240, 1300)[seed % 3]
     return load_job_document(document).with_faults(plan)
 

@@ -1,0 +1,103 @@
+"""Who takes up whose state at another parallelism (4.3, 4.4) is decided as Flink's own classes decide it.
+
+As in ``test_flinks_own_formulas.py``: some answers are recorded, ``make test-flink`` asks for many more, and
+``python -m tests.conformance.test_flinks_own_rescaling JARS`` records anew. Flink computes RANGE with the largest
+number of key groups there may be, ours with the job's own (RS-4), so that here both are asked with the former.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.runtime.graph import Partitioner
+from backend.runtime.redistribution import redistribute
+from backend.runtime.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped
+from backend.runtime.state import StateMode
+from tests.support.flink_code import HARNESSES, VERSIONS, drive
+
+_RECORDED = HARNESSES / "rescale.txt"
+_HARNESS = "RescaleHarness"
+_RECORDED_COUNT = 150
+_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
+_GROUPS_MAX = 32768
+# Flink's senders say that any way will do, and what is done is a round robin; no partitioner here broadcasts state.
+_NAMES = {
+    StateMapper.ROUND_ROBIN: ("ROUND_ROBIN", "ARBITRARY"),
+    StateMapper.RANGE: ("RANGE",),
+    StateMapper.FIRST: ("FIRST",),
+    StateMapper.UNSUPPORTED: ("UNSUPPORTED",),
+}
+
+
+def _question(seed: int) -> str:
+    if seed < len(Partitioner):
+        return f"partitioner {list(Partitioner)[seed].value}"
+    rng = random.Random(seed)
+    most = rng.choice([4, 12, 130])
+    old, new = rng.randint(1, most), rng.randint(1, most)
+    if seed % 3:
+        return f"mapper {rng.choice([name for names in _NAMES.values() for name in names])} {old} {new}"
+    copies = rng.randint(0, 3)
+    old, new = rng.randint(1, 8), rng.randint(1, 8)
+    counts = [*(rng.randint(0, 4) for _ in range(2 * old)), *([copies] * old)]
+    return " ".join(map(str, ["operator", old, new, *counts]))
+
+
+def _ours(question: str) -> str:
+    kind, *words = question.split()
+    if kind == "partitioner":
+        receivers, senders = MAPPERS[Partitioner(words[0])]
+        return f"{_NAMES[receivers][0]} {_NAMES[senders][-1]}"
+    if kind == "mapper":
+        return _our_mapping(words[0], int(words[1]), int(words[2]))
+    old, new, *counts = map(int, words)
+    modes = [
+        redistribute(mode, [[f"{n}.{entry}" for entry in range(counts[at * old + n])] for n in range(old)], new)
+        for at, mode in enumerate((StateMode.SPLIT, StateMode.UNION, StateMode.BROADCAST))
+    ]
+    # Of broadcast state one copy counts, whosever it is.
+    return " ".join(",".join(sorted(entries[n])) or "-" for n in range(new) for entries in modes)
+
+
+def _our_mapping(name: str, old: int, new: int) -> str:
+    mapper = next(mapper for mapper, names in _NAMES.items() if name in names)
+    if mapper is StateMapper.UNSUPPORTED:
+        return "unsupported"
+    olds = mapped(mapper, old_count=old, new_count=new, maximum=_GROUPS_MAX)
+    lists = [*olds, tuple(sorted(EdgeRescale(olds, ()).ambiguous))]
+    return " ".join(",".join(map(str, numbers)) or "-" for numbers in lists)
+
+
+def _differing(questions: list[str], answers: list[str]) -> list[str]:
+    assert len(answers) == len(questions)
+    pairs = zip(questions, answers, strict=True)
+    return [f"{q}\nours  {_ours(q)}\nFlink {a}" for q, a in pairs if _ours(q) != a]
+
+
+def test_who_takes_up_whose_state_is_who_took_it_up_in_flink():
+    lines = _RECORDED.read_text().split("\n")
+
+    assert len(lines) == 2 * _RECORDED_COUNT
+    assert _differing(lines[::2], lines[1::2]) == []
+
+
+@pytest.mark.flink
+@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_takes_up_whose_state_is_who_takes_it_up_in_flinks_code(version):
+    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+
+    differing = _differing(questions, drive(Path(_JARS) / version, _HARNESS, questions))
+
+    assert differing == [], f"{len(differing)} of {len(questions)}"
+
+
+if __name__ == "__main__":
+    wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
+    told = drive(Path(sys.argv[1]), _HARNESS, wanted)
+    _RECORDED.write_text("\n".join(line for pair in zip(wanted, told, strict=True) for line in pair))

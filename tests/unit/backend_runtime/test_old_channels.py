@@ -1,0 +1,227 @@
+"""Old channels inside new ones, one at a time: mappings, partial records, watermarks, the filter (RS-4 to RS-10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from backend.domain.errors import PlanError, ProtocolViolationError
+from backend.runtime.buffers import OutputPool, Subpartition
+from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
+from backend.runtime.demultiplexing import Demultiplexer
+from backend.runtime.elements import (
+    EndOfData,
+    Event,
+    Record,
+    RecoveryCompletion,
+    VirtualChannel,
+    Watermark,
+    WatermarkStatus,
+)
+from backend.runtime.gate import InputGate
+from backend.runtime.graph import EdgeSpec, Graph, Partitioner, VertexKind, VertexSpec
+from backend.runtime.hashing import groups_of, owner_of_group
+from backend.runtime.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped, old_subtasks, rescale_of
+from backend.runtime.scheduler import Scheduler
+
+_PAIRS = [(old, new) for old in range(1, 14) for new in range(1, 14)]
+
+
+def test_the_examples_of_the_specification() -> None:
+    """RS-4, RS-5."""
+    assert mapped(StateMapper.RANGE, old_count=3, new_count=2, maximum=128) == ((0, 1), (1, 2))
+    in_turn = mapped(StateMapper.ROUND_ROBIN, old_count=10, new_count=4, maximum=128)
+    assert in_turn == ((0, 4, 8), (1, 5, 9), (2, 6), (3, 7))
+    assert mapped(StateMapper.ROUND_ROBIN, old_count=2, new_count=4, maximum=128) == ((0,), (1,), (), ())
+    assert mapped(StateMapper.FIRST, old_count=3, new_count=2, maximum=128) == ((0, 1, 2), ())
+
+
+@pytest.mark.parametrize("maximum", [13, 128, 1000])
+def test_a_new_subtask_sees_every_old_one_that_had_a_key_group_of_its_own(maximum: int) -> None:
+    """RS-1, RS-4 with the job's own maximum: what the range leaves out, no key of this subtask was in."""
+    for old, new in _PAIRS:
+        olds = mapped(StateMapper.RANGE, old_count=old, new_count=new, maximum=maximum)
+        for subtask in range(new):
+            owners = {owner_of_group(group, old, maximum) for group in groups_of(subtask, new, maximum)}
+            assert set(olds[subtask]) == owners, (old, new, subtask)
+
+
+@pytest.mark.parametrize("partitioner", [p for p in Partitioner if StateMapper.UNSUPPORTED not in MAPPERS[p]])
+def test_every_old_channel_has_its_places_and_no_sender_two(partitioner: Partitioner) -> None:
+    """RS-6, RS-7: over all new channels an old one is there once for each new receiver."""
+    for old, new in _PAIRS:
+        vertices = (
+            VertexSpec("a", VertexKind.SOURCE, "a", parallelism=new),
+            VertexSpec("b", VertexKind.MAP, "b", parallelism=old + 1, max_parallelism=128),
+        )
+        edge = EdgeSpec("a", "b", partitioner)
+        rescale = rescale_of(edge, Graph(vertices, (edge,)), old_source=old, old_target=new)
+        if rescale is None:
+            assert (old, new) == (new, old + 1)
+            continue
+        seen = Counter(
+            channel
+            for sender in range(new)
+            for receiver in range(old + 1)
+            for channel in rescale.channels(sender, receiver)
+        )
+        for i in range(old):
+            assert 0 <= rescale.new_sender(i) < new
+            for j in range(new):
+                assert seen[i, j] == len(rescale.new_receivers(j)) > 0, (partitioner, old, new, i, j)
+                assert (len(rescale.new_receivers(j)) > 1) == (j in rescale.ambiguous)
+        if partitioner is not Partitioner.HASH:
+            assert not rescale.ambiguous
+
+
+def test_an_edge_that_cannot_be_dealt_out_is_one_error_with_rule_place_and_cure() -> None:
+    vertices = tuple(VertexSpec(n, VertexKind.MAP, n, parallelism=2) for n in "ab")
+    for partitioner in (Partitioner.FORWARD, Partitioner.RESCALE, Partitioner.BROADCAST):
+        edge = EdgeSpec("a", "b", partitioner)
+        graph = Graph(vertices, (edge,))
+        assert rescale_of(edge, graph, old_source=2, old_target=2) is None
+        with pytest.raises(
+            PlanError, match=rf"RS-11 at 'a -> b': from parallelism 2 -> 3 to 2 -> 2 over a {partitioner}"
+        ):
+            rescale_of(edge, graph, old_source=2, old_target=3)
+    with pytest.raises(ProtocolViolationError, match="RS-11"):
+        old_subtasks(StateMapper.UNSUPPORTED, 0, old_count=2, new_count=3, maximum=128)
+
+
+# --- one gate with one channel ----------------------------------------------------------------------------------------
+
+
+def _record(n: int, size_bytes: int = 60) -> bytes:
+    return Record(n, n, 0, 0, size_bytes).encode()
+
+
+class _Receiver:
+    """A channel from new sender 0 to new receiver 1 that carries two old senders towards two old receivers."""
+
+    rescale = EdgeRescale(receivers=((0,), (0, 1)), senders=((0, 1),))
+
+    def __init__(self) -> None:
+        self.gate = InputGate(on_data=lambda: None, on_priority=lambda: None)
+        pool = OutputPool(
+            Scheduler(0),
+            channels=1,
+            segment_bytes=64,
+            size=1000,
+            max_per_channel=1000,
+            max_overdraft=0,
+            flush_timeout_us=1000,
+            on_change=lambda: None,
+        )
+        self.sender: Subpartition = pool.subpartitions[0]
+        self.channel = LocalChannel(ChannelKey(0, 0, 1), 0, self.sender, self.gate)
+        self.gate.channels.append(self.channel)
+        self.filtered = 0
+        keeps = {0: (self.rescale, lambda record: record.key % 2 == 0)}
+        self.read = Demultiplexer(self.gate, keeps, self._on_filtered).next_element
+        self.gate.is_recovering = True
+
+    def _on_filtered(self) -> None:
+        self.filtered += 1
+
+    def recovered(self, *items: bytes | VirtualChannel) -> list[object]:
+        self.channel.recovered.extend(items)
+        self.gate.is_recovering = True
+        found = self._all()
+        self.gate.is_recovering = False
+        self.channel.attach()
+        return found
+
+    def sent(self, *items: bytes | Event) -> list[object]:
+        for item in items:
+            if isinstance(item, bytes):
+                self.sender.append_recovered(item, 0)
+            else:
+                self.sender.add_event(item)
+        return self._all()
+
+    def _all(self) -> list[object]:
+        found: list[object] = []
+        while (one := self.read()) is not None:
+            assert isinstance(one[0], InputChannel)
+            found.append(one[1])
+        return found
+
+
+_OLD = {(i, j): VirtualChannel(i, j) for i in (0, 1) for j in (0, 1)}
+
+
+def _keys(found: Iterable[object]) -> list[int]:
+    return [element.key for element in found if isinstance(element, Record)]
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_a_record_cut_between_receiver_and_sender_is_whole_again_whatever_comes_between(cut: int) -> None:
+    """RS-8, T-10: each old channel goes on where it was, byte for byte."""
+    receiver = _Receiver()
+    one, other = _record(11), _record(12, 200)
+    found = receiver.recovered(_OLD[0, 1], one[:cut], _OLD[1, 1], other[: 3 * cut], _OLD[0, 1], one[cut : cut + 1])
+    assert _keys(found) == ([11] if cut == 59 else [])
+    found = receiver.sent(_OLD[1, 1], other[3 * cut :], _OLD[0, 1], one[cut + 1 :] + _record(13), RecoveryCompletion())
+    assert _keys(found) == ([12, 13] if cut == 59 else [12, 11, 13])
+    assert found[-1] == RecoveryCompletion()
+    # What comes behind is new, and of nobody in particular.
+    assert receiver.channel.virtual is None
+    assert _keys(receiver.sent(_record(15))) == []
+    receiver.sender.resume()
+    assert _keys(receiver.sent(_record(16))) == [15, 16]
+    assert receiver.filtered == 0
+
+
+def test_records_of_an_ambiguous_old_channel_are_kept_by_the_edges_choice_and_others_all() -> None:
+    """RS-9: old receiver 0 has two new ones, old receiver 1 has one."""
+    receiver = _Receiver()
+    many = b"".join(_record(n) for n in range(6))
+    assert _keys(receiver.recovered(_OLD[0, 0], many, _OLD[0, 1], many)) == [0, 2, 4, 0, 1, 2, 3, 4, 5]
+    assert receiver.filtered == 3
+    assert _keys(receiver.sent(_OLD[1, 0], many, RecoveryCompletion())) == [0, 2, 4]
+    assert receiver.filtered == 6
+
+
+def test_a_part_of_a_record_that_is_left_is_a_fault() -> None:
+    receiver = _Receiver()
+    receiver.recovered(_OLD[0, 1], _record(1)[:20], _OLD[1, 1], _record(2))
+    with pytest.raises(ProtocolViolationError, match=r"RS-8: a part of a record is left of .*source_subtask=0"):
+        receiver.sent(RecoveryCompletion())
+
+
+def test_bytes_of_a_channel_that_is_not_carried_here_are_a_fault() -> None:
+    receiver = _Receiver()
+    with pytest.raises(ProtocolViolationError, match=r"RS-6: .* in .*, which does not carry it"):
+        receiver.recovered(VirtualChannel(2, 0), _record(1))
+
+
+def test_the_watermark_is_the_lowest_of_all_old_channels_and_none_before_each_has_one() -> None:
+    """RS-10."""
+    receiver = _Receiver()
+    marks = {pair: Watermark(100 + 10 * n) for n, pair in enumerate(_OLD)}
+    for pair in list(_OLD)[:3]:
+        assert receiver.recovered(_OLD[pair], marks[pair].encode()) == []
+    assert receiver.sent(_OLD[1, 1], Watermark(500).encode()) == [Watermark(100)]
+    assert receiver.sent(_OLD[0, 0], Watermark(90).encode()) == [Watermark(100)], "no channel goes back"
+    assert receiver.sent(_OLD[0, 0], Watermark(300).encode()) == [Watermark(110)]
+    assert receiver.sent(RecoveryCompletion(), EndOfData()) == [RecoveryCompletion()]
+
+
+def test_a_channel_is_idle_when_all_old_ones_are() -> None:
+    """RS-10."""
+    receiver = _Receiver()
+    idle, active = WatermarkStatus(is_idle=True).encode(), WatermarkStatus(is_idle=False)
+    told = [receiver.recovered(_OLD[pair], idle)[0] for pair in _OLD]
+    assert told == [active, active, active, WatermarkStatus(is_idle=True)]
+    assert receiver.sent(_OLD[0, 0], active.encode()) == [active]
+
+
+def test_segments_go_back_to_their_owner_whatever_is_filtered() -> None:
+    """INV-8: a buffer is given back when its bytes are decoded, also where no record of them is kept."""
+    receiver = _Receiver()
+    receiver.recovered()
+    receiver.sent(_OLD[0, 0], b"".join(_record(n) for n in (1, 3, 5, 7)), RecoveryCompletion())
+    assert receiver.filtered == 4
+    assert receiver.sender.in_use == 0

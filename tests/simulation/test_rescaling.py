@@ -331,6 +331,21 @@ def test_a_simulation_prints_what_became_of_a_rescale_and_ends_with_a_refusal() 
         simulate(replace(spec, rescales=(RescaleSpec(200_000, {"map": 300}),)), duration_us=250_000)
 
 
+@pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout"])
+def test_a_run_by_sizes_is_rescaled_as_one_with_bytes(mode: str) -> None:
+    for seed, (before, after) in enumerate(((2, 3), (3, 2))):
+        spec = rescaled_job(mode, "hash", (2, before, before), seed=seed)
+        spec = replace(spec, rescales=(RescaleSpec(200_000, {"map": after, "keyed": after}),))
+        engines = [Engine(spec, keeps_rows=True, is_size_only=is_size_only) for is_size_only in (False, True)]
+        for engine in engines:
+            finish(engine)
+            assert violations(engine) == [], f"{mode}, seed {seed}"
+        one, other = engines
+        assert one.trace_hash == other.trace_hash, f"{mode}, seed {seed}"
+        assert one.rescales[0].persisted_bytes == other.rescales[0].persisted_bytes > 0
+        assert filtered(one) == filtered(other) > 0
+
+
 def test_a_savepoint_that_fails_rescales_nothing() -> None:
     spec = rescaled_job(
         "aligned", "hash", (2, 2, 2), seed=1, plan=(FaultSpec("coordinator.metadata", at_us=200_000, action="error"),)

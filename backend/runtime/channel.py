@@ -128,6 +128,8 @@ class InputChannel:
         """Bytes restored from a checkpoint; at another parallelism each chunk behind the name of its old channel."""
         self.virtual: VirtualChannel | None = None
         """Whose bytes are decoded at the moment, while several old channels come through this one (RS-7)."""
+        self.decoder_of: Callable[[VirtualChannel, Decoder], Decoder] | None = None
+        """What decodes an old channel, given a decoder that has decoded nothing; None: there are no old channels."""
         self._decoders: dict[VirtualChannel, Decoder] = {}
         self.is_ready = False
         self.is_attached = False
@@ -141,7 +143,7 @@ class InputChannel:
         """Whether its watermark holds nobody up for now (WM-1)."""
         self.elements: list[Element] = []
         """Of the buffer in work what is to be processed yet, the next one last."""
-        self._decoder = decoder or ByteDecoder()
+        self._decoder = self._own_decoder = decoder or ByteDecoder()
         self._owner: DataBuffer | None = None
         self._write: Write | None = None
         self._persisting_id = 0
@@ -179,7 +181,8 @@ class InputChannel:
     def turn_to(self, virtual: VirtualChannel) -> None:
         """What comes next is of this old channel, whose own decoder goes on where it was (RS-8)."""
         if virtual not in self._decoders:
-            self._decoders[virtual] = type(self._decoder)()
+            assert self.decoder_of is not None
+            self._decoders[virtual] = self.decoder_of(virtual, type(self._own_decoder)())
         self._decoder, self.virtual = self._decoders[virtual], virtual
 
     def end_virtual(self) -> None:
@@ -193,7 +196,7 @@ class InputChannel:
         if partial:
             raise ProtocolViolationError(f"a part of a record is left of {partial} in {self.key}", rule="RS-8")
         self._decoders.clear()
-        self._decoder, self.virtual = type(self._decoder)(), None
+        self._decoder, self.virtual = self._own_decoder, None
 
     @property
     def unconsumed(self) -> Data:

@@ -1,28 +1,20 @@
-"""What a subtask reads while it recovers at another parallelism: several old channels in each of its new ones (4.4).
+"""What a subtask decodes while it recovers at another parallelism: several old channels in each of its new ones (4.4).
 
 Every restored chunk follows a descriptor that names its old channel (RS-7). Each old channel is decoded for itself, its
 watermark and its idleness count for themselves (RS-8, RS-10), and where its records may belong to someone else they are
-kept only if the edge would send them here now (RS-9). Invariant: when a channel's recovered data ends, no old channel
-in it holds a part of a record.
+kept only if the edge would send them here now (RS-9). Invariant: whatever is not kept never reaches the task, and takes
+none of its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.channel import InputChannel
-from backend.runtime.elements import (
-    Element,
-    Event,
-    Record,
-    RecoveryCompletion,
-    VirtualChannel,
-    Watermark,
-    WatermarkStatus,
-)
-from backend.runtime.gate import InputGate
+from backend.runtime.buffers import Data
+from backend.runtime.channel import ChannelKey, Decoder
+from backend.runtime.elements import Element, Record, VirtualChannel, Watermark
 from backend.runtime.rescaling import EdgeRescale
 
 Keeps = Callable[[Record], bool]
@@ -31,78 +23,71 @@ Keeps = Callable[[Record], bool]
 
 @dataclass(slots=True)
 class _Old:
-    """One old channel: what its own watermark and status are, and which of its records are kept (None: all)."""
+    """One old channel: which of its records are kept (None: all), and what its own watermark and status are."""
 
     keeps: Keeps | None
     watermark_us: int | None = None
     is_idle: bool = False
 
 
-class Demultiplexer:
-    """Reads a gate whose channels carry old channels; ``on_filtered`` is told of each record that is not kept."""
+class OldChannels:
+    """The old channels that one new channel carries; ``on_filtered`` is told of each record that is not kept."""
 
-    def __init__(
-        self,
-        gate: InputGate,
-        edges: Mapping[int, tuple[EdgeRescale, Keeps]],
-        on_filtered: Callable[[], None],
-    ) -> None:
-        self._gate = gate
+    def __init__(self, key: ChannelKey, rescale: EdgeRescale, keeps: Keeps, on_filtered: Callable[[], None]) -> None:
+        ambiguous = rescale.ambiguous
+        pairs = rescale.channels(key.source_subtask, key.target_subtask)
+        self._key = key
         self._on_filtered = on_filtered
-        self._old: dict[int, dict[VirtualChannel, _Old]] = {}
-        for channel in gate.channels:
-            if channel.key.edge in edges:
-                rescale, keeps = edges[channel.key.edge]
-                self._old[channel.index] = _old_channels(channel, rescale, keeps)
+        self._old = {VirtualChannel(i, j): _Old(keeps if j in ambiguous else None) for i, j in pairs}
 
-    def next_element(self) -> tuple[InputChannel, Element | Event] | None:
-        """The next element that is this subtask's to process; None where there is none."""
-        while True:
-            found = self._gate.next_element()
-            if found is None:
-                return None
-            channel, element = found
-            if isinstance(element, VirtualChannel):
-                channel.turn_to(element)
-                continue
-            if channel.virtual is None:
-                return found
-            old = self._of(channel)
-            if isinstance(element, Record):
-                if old.keeps is None or old.keeps(element):
-                    return found
-                self._on_filtered()
-            elif isinstance(element, Watermark | WatermarkStatus):
-                combined = self._combined(channel, old, element)
-                if combined is not None:
-                    return channel, combined
-            else:
-                if isinstance(element, RecoveryCompletion):
-                    channel.end_virtual()
-                return found
+    def decoder(self, virtual: VirtualChannel, plain: Decoder) -> Decoder:
+        """What decodes one of them, by way of a decoder that has decoded nothing yet.
 
-    def _of(self, channel: InputChannel) -> _Old:
-        virtual = channel.virtual
-        assert virtual is not None
-        old = self._old.get(channel.index, {}).get(virtual)
+        Raises:
+            ProtocolViolationError: it is not one of them: the two sides were restored by different mappings (RS-6).
+
+        """
+        old = self._old.get(virtual)
         if old is None:
-            raise ProtocolViolationError(f"{virtual} in {channel.key}, which does not carry it", rule="RS-6")
-        return old
+            raise ProtocolViolationError(f"{virtual} in {self._key}, which does not carry it", rule="RS-6")
+        return _OldDecoder(plain, lambda element: self._seen(old, element))
 
-    def _combined(
-        self, channel: InputChannel, old: _Old, element: Watermark | WatermarkStatus
-    ) -> Watermark | WatermarkStatus | None:
-        """What the whole channel has reached; None where that is nothing new (RS-10)."""
-        every = self._old[channel.index].values()
-        if isinstance(element, WatermarkStatus):
-            old.is_idle = element.is_idle
-            return WatermarkStatus(is_idle=all(each.is_idle for each in every))
-        old.watermark_us = max(element.at_us, -1 if old.watermark_us is None else old.watermark_us)
-        known = [each.watermark_us for each in every if each.watermark_us is not None]
-        return Watermark(min(known)) if len(known) == len(every) else None
+    def _seen(self, old: _Old, element: Element) -> Element | None:
+        """What the task gets to see of an element; None: nothing."""
+        if isinstance(element, Record):
+            if old.keeps is None or old.keeps(element):
+                return element
+            self._on_filtered()
+            return None
+        every = self._old.values()
+        if isinstance(element, Watermark):
+            # RS-10: of the channel as a whole, and nothing before each has one.
+            old.watermark_us = max(element.at_us, -1 if old.watermark_us is None else old.watermark_us)
+            known = [each.watermark_us for each in every if each.watermark_us is not None]
+            return Watermark(min(known)) if len(known) == len(every) else None
+        old.is_idle = element.is_idle
+        return type(element)(is_idle=all(each.is_idle for each in every))
 
 
-def _old_channels(channel: InputChannel, rescale: EdgeRescale, keeps: Keeps) -> dict[VirtualChannel, _Old]:
-    ambiguous = rescale.ambiguous
-    pairs = rescale.channels(channel.key.source_subtask, channel.key.target_subtask)
-    return {VirtualChannel(i, j): _Old(keeps if j in ambiguous else None) for i, j in pairs}
+class _OldDecoder:
+    """Decodes one old channel, and lets through what is to be seen of it."""
+
+    __slots__ = ("_plain", "_seen")
+
+    def __init__(self, plain: Decoder, seen: Callable[[Element], Element | None]) -> None:
+        self._plain = plain
+        self._seen = seen
+
+    def take(self, data: Data, left: list[Element]) -> list[Element]:
+        """Go on; nothing whole is left of what came before."""
+        assert not left
+        found = [self._seen(element) for element in reversed(self._plain.take(data, []))]
+        return [element for element in reversed(found) if element is not None]
+
+    def unconsumed(self, left: list[Element]) -> Data:
+        """The bytes of an element that is not whole."""
+        return self._plain.unconsumed([])
+
+    def unconsumed_bytes(self, left: list[Element]) -> int:
+        """How many they are."""
+        return self._plain.unconsumed_bytes([])

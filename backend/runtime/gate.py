@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from backend.runtime.buffers import DataBuffer
 from backend.runtime.channel import InputChannel
-from backend.runtime.elements import Barrier, Element, Event
+from backend.runtime.elements import Barrier, Element, Event, VirtualChannel
 
 
 class InputGate:
@@ -77,6 +77,9 @@ class InputGate:
                 return None
             channel, item = found
             if not isinstance(item, DataBuffer):
+                if isinstance(item, VirtualChannel):
+                    channel.turn_to(item)
+                    continue
                 return channel, item
             self.polled_bytes += len(item.data)
             channel.feed(item)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from backend.runtime.buffers import Data, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
-from backend.runtime.demultiplexing import Demultiplexer, Keeps
+from backend.runtime.demultiplexing import Keeps, OldChannels
 from backend.runtime.elements import Record, RecoveryCompletion, VirtualChannel, WatermarkStatus
 from backend.runtime.graph import route
 from backend.runtime.measures import SubtaskSnapshot
@@ -87,6 +87,7 @@ class Recovery:
         if self._seen is None:
             return
         self._seen.add(channel.index)
+        channel.end_virtual()
         if channel.is_idle:
             # The sender begins anew, and not idle: what was said of it before holds for it no more.
             self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False))
@@ -95,7 +96,6 @@ class Recovery:
             channel.watermark_us = -1
         if len(self._seen) == len(self._task.gate.channels):
             self._seen = None
-            self._task.read = self._task.gate.next_element
             for each in self._task.gate.channels:
                 each.resume()
             self._task.become_running()
@@ -139,11 +139,12 @@ class Recovery:
 
     def _demultiplex(self) -> None:
         """Read old channels out of new ones, where an input edge was rescaled with data in flight (RS-7, RS-12)."""
-        task = self._task
-        own = {channel.key.edge for channel in task.gate.channels}
-        edges = {edge: (rescale, self._keeps(edge)) for edge, rescale in self._rescaled.items() if edge in own}
-        if edges:
-            task.read = Demultiplexer(task.gate, edges, self._on_filtered).next_element
+        keeps = {edge: self._keeps(edge) for edge in self._rescaled}
+        for channel in self._task.gate.channels:
+            rescale = self._rescaled.get(channel.key.edge)
+            if rescale is not None:
+                old = OldChannels(channel.key, rescale, keeps[channel.key.edge], self._on_filtered)
+                channel.decoder_of = old.decoder
 
     def _on_filtered(self) -> None:
         self._task.initialization.records_filtered += 1

@@ -9,8 +9,8 @@ import pytest
 
 from backend.domain.errors import PlanError, ProtocolViolationError
 from backend.runtime.buffers import OutputPool, Subpartition
-from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
-from backend.runtime.demultiplexing import Demultiplexer
+from backend.runtime.channel import ChannelKey, LocalChannel
+from backend.runtime.demultiplexing import OldChannels
 from backend.runtime.elements import (
     EndOfData,
     Event,
@@ -118,8 +118,8 @@ class _Receiver:
         self.channel = LocalChannel(ChannelKey(0, 0, 1), 0, self.sender, self.gate)
         self.gate.channels.append(self.channel)
         self.filtered = 0
-        keeps = {0: (self.rescale, lambda record: record.key % 2 == 0)}
-        self.read = Demultiplexer(self.gate, keeps, self._on_filtered).next_element
+        old = OldChannels(self.channel.key, self.rescale, lambda record: record.key % 2 == 0, self._on_filtered)
+        self.channel.decoder_of = old.decoder
         self.gate.is_recovering = True
 
     def _on_filtered(self) -> None:
@@ -143,9 +143,10 @@ class _Receiver:
 
     def _all(self) -> list[object]:
         found: list[object] = []
-        while (one := self.read()) is not None:
-            assert isinstance(one[0], InputChannel)
+        while (one := self.gate.next_element()) is not None:
             found.append(one[1])
+            if isinstance(one[1], RecoveryCompletion):
+                self.channel.end_virtual()
         return found
 
 

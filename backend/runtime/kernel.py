@@ -124,6 +124,7 @@ class Engine:
             newest=self._newest,
             check=lambda read, graph: self._assign(read, graph, self.config),
             restart=self._restart_as,
+            is_over=lambda: self.ended_at_us is not None,
             on_refused=lambda error: self._excepted("RescaleRefused", str(error), None),
         )
         self._reached = OffsetsReached()

@@ -190,6 +190,11 @@ class Source:
         assert first is not None
         return self.splits[first[2]].poll()
 
+    def stop(self) -> None:
+        """No record follows those that were polled; the snapshot says how far each split came."""
+        for split in self.splits:
+            split.stop()
+
     @property
     def offset(self) -> int:
         """Records emitted, over all its splits."""

@@ -93,6 +93,7 @@ class Rescaler:
         newest: Callable[[], ReadCheckpoint | None],
         check: Callable[[ReadCheckpoint, Graph], object],
         restart: Callable[[Graph, ReadCheckpoint | None, str], None],
+        is_over: Callable[[], bool],
         on_refused: Callable[[PlanError], None],
     ) -> None:
         self.asked: list[Rescale] = []
@@ -101,11 +102,13 @@ class Rescaler:
         self._newest = newest
         self._check = check
         self._restart = restart
+        self._is_over = is_over
         self._on_refused = on_refused
 
     def ask(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
         """See ``Engine.rescale``."""
         graph = rescaled_graph(self._env.graph, parallelism, self._env.config)
+        self._check_goes_on()
         newest = self._newest()
         if newest is not None and not from_savepoint:
             self._check(newest, graph)
@@ -116,6 +119,15 @@ class Rescaler:
         else:
             self._begin(rescale, graph, newest)
         return rescale
+
+    def _check_goes_on(self) -> None:
+        if self._is_over() or self._coordinator.stop is not None:
+            raise PlanError(
+                "the job has ended, or is about to stop with a savepoint",
+                rule="SV-3",
+                vertex=None,
+                fix="begin another job from the savepoint, at the parallelism that is wanted",
+            )
 
     def on_due(self, spec: RescaleSpec) -> None:
         """The job file asks for one now."""
@@ -139,6 +151,7 @@ class Rescaler:
             self._env.scheduler.after(SAVEPOINT_POLL_US, EventClass.TIMER, self._await, waiting)
             return
         try:
+            self._check_goes_on()
             read = self._saved(savepoint)
             graph = rescaled_graph(self._env.graph, rescale.parallelism, self._env.config)
             self._check(read, graph)

@@ -331,6 +331,20 @@ def test_a_simulation_prints_what_became_of_a_rescale_and_ends_with_a_refusal() 
         simulate(replace(spec, rescales=(RescaleSpec(200_000, {"map": 300}),)), duration_us=250_000)
 
 
+def test_a_job_that_stops_is_not_rescaled() -> None:
+    engine = Engine(rescaled_job("aligned", "hash", (2, 2, 2), seed=1), keeps_rows=True)
+    engine.run_until(100_000)
+    asked = engine.rescale({"map": 3}, from_savepoint=True)
+    engine.request_stop()
+    with pytest.raises(PlanError, match="SV-3: the job has ended, or is about to stop"):
+        engine.rescale({"map": 4})
+    engine.run_until(5_000_000)
+    assert engine.status == "FINISHED"
+    assert asked.refusal is not None
+    with pytest.raises(PlanError, match="SV-3"):
+        engine.rescale({"map": 4})
+
+
 @pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout"])
 def test_a_run_by_sizes_is_rescaled_as_one_with_bytes(mode: str) -> None:
     for seed, (before, after) in enumerate(((2, 3), (3, 2))):

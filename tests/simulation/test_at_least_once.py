@@ -22,6 +22,8 @@ from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointState
 from backend.runtime.prng import Stream
+from backend.runtime.protocols.at_least_once import AtLeastOnce
+from backend.runtime.protocols.base import Began, Ended, Forget, Snapshot
 from backend.runtime.task import Task
 from tests.support.runtime_jobs import late_triggers, points_of, run_to_the_end, small_job, two_subtasks_job
 
@@ -176,3 +178,15 @@ def test_what_is_given_up_at_a_task_leaves_no_checkpoint_in_work_there() -> None
     assert engine.coordinator.completed_count > 5
     # No news of an abort came: what is left at a task is what a newer checkpoint has not completed yet (ALO-2).
     assert max(len(task.checkpointing.pending_ids) for task in engine.tasks) <= 4
+
+
+def test_fifty_checkpoints_are_tracked_and_the_oldest_falls_out() -> None:
+    def barrier(k: int) -> Barrier:
+        return Barrier(k, 0, Alignment.AT_LEAST_ONCE)
+
+    keeper = AtLeastOnce(2)
+    for k in range(1, 51):
+        assert keeper.barrier(0, barrier(k), 0) == [Began(barrier(k))]
+    assert keeper.barrier(0, barrier(51), 0) == [Began(barrier(51)), Forget(1)]
+    assert keeper.barrier(1, barrier(1), 0) == []
+    assert keeper.barrier(1, barrier(2), 0) == [Ended(2), Snapshot(barrier(2), input_is_aligned=True)]

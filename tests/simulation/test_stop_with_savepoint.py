@@ -180,6 +180,21 @@ def test_a_failure_behind_the_savepoint_ends_the_job_where_that_is_asked_for() -
     assert engine.status == "RUNNING"
 
 
+def test_a_savepoint_that_the_job_recovered_from_stays_the_users() -> None:
+    engine = Engine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config={f"{_CP}interval": "1 h"}))
+    engine.run_until(60_000)
+    stop = engine.request_stop()
+    engine.run_until(1_000_000)
+    engine.coordinator.request_checkpoint()
+    engine.run_until(1_500_000)
+    newest = engine.coordinator.newest
+    assert newest is not None
+    assert newest.record.id > (stop.checkpoint_id or 0), "a newer checkpoint has taken its place (CO-12)"
+    record = next(r for r in engine.coordinator.history if r.id == stop.checkpoint_id)
+    assert not record.is_discarded
+    assert engine.savepoint(record.id) is not None
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [

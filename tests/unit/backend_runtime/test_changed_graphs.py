@@ -82,6 +82,7 @@ def test_a_job_that_grew_goes_on_from_what_it_had_and_its_sources_read_the_same_
     second = Engine(_grown(_spec(kind, (3, 1, 3))), keeps_rows=True, restore=stored)
     second.ledger.take_over(first.ledger)
     finish(second)
+    assert len({row.origin for row in second.ledger.rows}) == len(second.ledger.rows), "a new source has its own log"
     rows = [row for row in second.ledger.rows if row.value > 0]
     assert 0 < committed < RECORDS == len(rows)
     second.ledger.rows = rows

@@ -2,8 +2,8 @@
 
 Method: one seed fixes the job's data, the places of the crashes, one or two task managers, the sizes of records and the
 schedule. After the faults stop the job must commit everything, each record once and each key's counts 1..n. Over the
-seeds each failpoint of a protocol must have struck at least twice; ``make sim SEEDS=10000`` goes through far more. To
-replay one run: ``drawn_run("unaligned", 17)`` of ``tests/support/runtime_jobs.py``.
+seeds each failpoint of a protocol must have struck at least five times (with a cap: two); ``make sim SEEDS=10000`` goes
+through far more. To replay one run: ``drawn_run("unaligned", 17)`` of ``tests/support/runtime_jobs.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.runtime_jobs import (
 )
 
 # (seeds, hits of each point at least); a capped checkpoint is an unaligned one that may begin later.
-_RUNS = {"aligned": (120, 2), "unaligned": (120, 2), "aligned-timeout": (120, 2), "capped": (100, 2)}
+_RUNS = {"aligned": (200, 5), "unaligned": (200, 5), "aligned-timeout": (200, 5), "capped": (100, 2)}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -207,7 +207,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
     else:
         most = 2 if point == "coordinator.on-expiry" else 3 if point.startswith(_RARE) else 12
         plan.append(FaultSpec(point, hit=1 + draws.below(most)))
-    plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(draws.below(3))]
+    plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(1 + draws.below(2))]
     if draws.below(2):
         plan += late_triggers()
     # Timers hold every record back and number it as it leaves: the same oracle, with state that comes and goes.

@@ -220,7 +220,7 @@ def test_one_upload_has_a_limit_of_its_own_and_leaves_the_rest_to_others() -> No
     scheduler = Scheduler()
     store = SnapshotStore(scheduler, latency_us=0, bytes_per_s=1_000_000, upload_bytes_per_s=250_000)
     for name in ("first", "second"):
-        store.write(100_000, lambda _, name=name: done.setdefault(name, scheduler.now))  # type: ignore[misc]
+        store.write(100_000, lambda _, name=name: done.update({name: scheduler.now}))  # type: ignore[misc]
     scheduler.run_until(10_000_000)
     # 100 ms of the shared bandwidth each, in turn, and 400 ms of their own.
     assert done == {"first": 400_000, "second": 500_000}

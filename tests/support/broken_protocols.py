@@ -161,10 +161,11 @@ def forget_resume_on_an_obsolete_barrier(patch: pytest.MonkeyPatch) -> None:
 
 def swap_the_replay_order(patch: pytest.MonkeyPatch) -> None:
     """What the receiver had of a channel is replayed behind what the sender had (RC-3)."""
-    restored = kernel.restored_snapshots
+    assign = kernel.assign
 
     def swapped(*given: Any) -> Any:
-        snapshots = restored(*given)
+        assigned = assign(*given)
+        snapshots = assigned.snapshots
         inputs = {k: c for s in snapshots.values() for k, c in s.channels.inputs.items()}
         outputs = {k: c for s in snapshots.values() for k, c in s.channels.outputs.items()}
         vertices = given[1].vertices
@@ -175,9 +176,9 @@ def swap_the_replay_order(patch: pytest.MonkeyPatch) -> None:
             by_task[index[edges[key.edge].target], key.target_subtask].inputs[key] = chunks
         for key, chunks in inputs.items():
             by_task[index[edges[key.edge].source], key.source_subtask].outputs[key] = chunks
-        return {task: replace(s, channels=by_task[task]) for task, s in snapshots.items()}
+        return replace(assigned, snapshots={task: replace(s, channels=by_task[task]) for task, s in snapshots.items()})
 
-    patch.setattr(kernel, "restored_snapshots", swapped)
+    patch.setattr(kernel, "assign", swapped)
 
 
 def read_new_input_first(patch: pytest.MonkeyPatch) -> None:
@@ -243,9 +244,12 @@ def store_the_offset_before_the_last_record(patch: pytest.MonkeyPatch) -> None:
     snapshot = Source.snapshot
 
     def behind(self: Source, checkpoint_id: int) -> Any:
-        offset, self.offset = self.offset, max(0, self.offset - 1)
+        offsets = [split.offset for split in self.splits]
+        for split in self.splits:
+            split.offset = max(0, split.offset - 1)
         taken = snapshot(self, checkpoint_id)
-        self.offset = offset
+        for split, offset in zip(self.splits, offsets, strict=True):
+            split.offset = offset
         return taken
 
     patch.setattr(Source, "snapshot", behind)

@@ -1,7 +1,8 @@
 # The verbs. Each calls the tools; what they need is installed on first use into .venv, and again when a lock changes.
 #
 #   make up [ARGS="--port 8051 --data-dir DIR"]     everything on this machine, then open http://127.0.0.1:8050
-#   make test                                       checks, then every test
+#   make test                                       checks, then every test but the long ones
+#   make test-long                                  those: more seeds, longer runs; a minute or two
 #   make check                                      format, lint, types, import floors
 #   make bench                                      ratios to a peer or a floor measured in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
@@ -13,7 +14,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-flink check bench sim soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-long test-flink check bench sim soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -53,7 +54,10 @@ check: install-dev
 
 # Which tests stay together in one of the processes says tests/conftest.py.
 test: check
-	$(BIN)/python -m pytest -ra -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -ra -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-long: install-dev
+	$(BIN)/python -m pytest -ra -m slow -n 2 $(ARGS)
 
 FLINK_JARS := build/flink
 SEQUENCES ?= 100000

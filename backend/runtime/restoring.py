@@ -63,11 +63,6 @@ def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
     return Assignment(snapshots, rescaled)
 
 
-def restored_snapshots(read: ReadCheckpoint, graph: Graph) -> Mapping[TaskKey, SubtaskSnapshot]:
-    """What every subtask of a graph restores from; errors as ``assign``."""
-    return assign(read, graph).snapshots
-
-
 def without_channel_state(read: ReadCheckpoint) -> tuple[ReadCheckpoint, int]:
     """The same checkpoint without what was in flight, and how many bytes are lost by that (RC-8)."""
     lost_bytes = sum(s.persisted_bytes for v in read.vertices.values() for s in v.subtasks)

@@ -34,6 +34,7 @@ _COUNTS = (
 )
 
 
+@pytest.mark.slow
 def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(
     database, spark_session, tmp_path, monkeypatch
 ):

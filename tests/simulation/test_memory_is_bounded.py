@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from tests.support.soak import soak_job
 
 
+@pytest.mark.slow
 def test_what_a_run_keeps_does_not_grow_with_its_length() -> None:
     engine = soak_job("aligned-timeout", records=30_000, seed=1)
     counts = []

@@ -18,7 +18,7 @@ from backend.runtime.metadata import (
 )
 from backend.runtime.redistribution import redistribute, restored_operator
 from backend.runtime.requests import SavepointFormat
-from backend.runtime.restoring import restored_graph, restored_snapshots
+from backend.runtime.restoring import assign, restored_graph
 from backend.runtime.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
 from tests.support.runtime_jobs import exactly_once_violations, small_job, two_subtasks_job
 
@@ -277,7 +277,7 @@ def test_reading_back_gives_what_was_written() -> None:
     assert again == dict(newest.snapshots)
     assert read.has_channel_state is newest.has_channel_state is True
     # Restored at the same parallelism only the union state differs: everyone reads all of it.
-    restored = restored_snapshots(read, graph)
+    restored = assign(read, graph).snapshots
     assert restored[0, 1] == newest.snapshots[0, 1]
     assert restored[2, 0].operators[0] == newest.snapshots[2, 0].operators[0]
     assert len(restored[2, 0].operators[1].entries("transactions")) == 2

@@ -21,6 +21,7 @@ from typing import TextIO
 from backend.domain.errors import HostError
 
 _OTHER_FOLDER = "pass another folder with --data-dir"
+_NO_COMMAND_MAX_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,19 @@ def _mark_from_proc(name: str, pid: int, stat: Path) -> ProcessMark | None:
     try:
         # The second field is the name in parentheses and may hold anything; the rest is split after the last one.
         fields = stat.read_text().rpartition(")")[2].split()
-        command = stat.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        if fields[0] in {"Z", "X"}:
+            return None
+        return ProcessMark(name, pid, fields[19], _command_line(stat.with_name("cmdline")))
     except OSError:
         return None
-    if fields[0] in {"Z", "X"}:
-        return None
-    return ProcessMark(name, pid, fields[19], command)
+
+
+def _command_line(path: Path) -> str:
+    """Of a process that was started this very moment it is empty until the kernel has put it there."""
+    deadline = time.monotonic() + _NO_COMMAND_MAX_S
+    while not (words := path.read_bytes()) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return words.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
 def is_running(mark: ProcessMark) -> bool:

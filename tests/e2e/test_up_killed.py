@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 
+import pytest
+
 from backend.cli.instance import ProcessMark, is_running
 from tests.support.running_up import STOP_MAX_S, free_port, processes_of
 from tests.support.waiting import until
@@ -22,6 +24,7 @@ _ROLES = 5
 _SHORT = {"BARRIERSCOPE_RUNTIME_WARM_UP_S": "1"}
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_while_it_starts_the_next_start_works(start, folder):
     port = free_port()
     for moment, options in _MOMENTS:

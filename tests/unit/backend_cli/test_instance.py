@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from backend.cli.instance import Instance, ProcessMark, end_processes, is_running, mark_process
+from backend.cli.instance import Instance, ProcessMark, _command_line, end_processes, is_running, mark_process
 from backend.domain.errors import HostError
 
 
@@ -139,3 +139,10 @@ def test_an_ended_process_has_no_mark(sleeper):
     sleeper.wait()
 
     assert mark_process("sleeper", sleeper.pid) is None
+
+
+def test_a_process_that_was_started_this_very_moment_is_marked_with_its_command_line():
+    # As the kernel shows it between two steps of exec: nothing, and then all.
+    answers = iter([b"", b"", b"/bin/sleep\x00600\x00"])
+
+    assert _command_line(SimpleNamespace(read_bytes=answers.__next__)) == "/bin/sleep 600"

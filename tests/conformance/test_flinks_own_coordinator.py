@@ -19,7 +19,7 @@ from backend.domain.failure import reason_of_message
 from backend.runtime.elements import SnapshotType
 from backend.runtime.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
 from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat, Slots, Start, TooEarly
-from tests.support.flink_code import HARNESSES, VERSIONS, drive
+from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
 
 _RECORDED = HARNESSES / "coordinator.txt"
 _HARNESS = "CoordinatorHarness"
@@ -135,12 +135,6 @@ def _ours(question: str) -> str:
     return ";".join(",".join(_failed(policy, tolerable, *event)) for event in _events(words[1:]))
 
 
-def _differing(questions: list[str], answers: list[str]) -> list[str]:
-    assert len(answers) == len(questions)
-    pairs = zip(questions, answers, strict=True)
-    return [f"{q}\nours  {ours}\nFlink {a}" for q, a in pairs if (ours := _ours(q)) != a]
-
-
 def _differing_reasons(answer: str) -> list[str]:
     """Where what we call and say of Flink's reasons is not what Flink does."""
     flink = {name: message for name, _, message in (each.split("|") for each in answer.split("\t"))}
@@ -156,7 +150,7 @@ def test_requests_and_failures_are_decided_as_flink_decided():
 
     assert len(lines) == 2 * (_RECORDED_COUNT + 1)
     assert _differing_reasons(lines[1]) == []
-    assert _differing(lines[2::2], lines[3::2]) == []
+    assert differing(_ours, lines[2::2], lines[3::2]) == []
 
 
 def test_what_is_recorded_holds_every_decision():
@@ -178,11 +172,10 @@ def test_requests_and_failures_are_decided_as_flinks_code_decides(version):
     reasons, *answers = drive(Path(_JARS) / version, _HARNESS, ["reasons", *questions])
 
     assert _differing_reasons(reasons) == []
-    differing = _differing(questions, answers)
-    assert differing == [], f"{len(differing)} of {len(questions)}"
+    wrong = differing(_ours, questions, answers)
+    assert wrong == [], f"{len(wrong)} of {len(questions)}"
 
 
 if __name__ == "__main__":
     wanted = ["reasons", *(_question(seed) for seed in range(_RECORDED_COUNT))]
-    told = drive(Path(sys.argv[1]), _HARNESS, wanted)
-    _RECORDED.write_text("\n".join(line for pair in zip(wanted, told, strict=True) for line in pair))
+    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))

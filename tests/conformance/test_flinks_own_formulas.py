@@ -16,7 +16,7 @@ import pytest
 
 from backend.runtime.debloating import Estimator, Limits
 from backend.runtime.hashing import default_max_parallelism, groups_of, owner_of_group
-from tests.support.flink_code import HARNESSES, VERSIONS, drive
+from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
 
 _RECORDED = HARNESSES / "formulas.txt"
 _HARNESS = "FormulasHarness"
@@ -61,17 +61,11 @@ def _ours(question: str) -> str:
     return " ".join(map(str, told))
 
 
-def _differing(questions: list[str], answers: list[str]) -> list[str]:
-    assert len(answers) == len(questions)
-    pairs = zip(questions, answers, strict=True)
-    return [f"{q}\nours  {_ours(q)}\nFlink {a}" for q, a in pairs if _ours(q) != a]
-
-
 def test_what_we_compute_is_what_flink_computed():
     lines = _RECORDED.read_text().split("\n")
 
     assert len(lines) == 2 * _RECORDED_COUNT
-    assert _differing(lines[::2], lines[1::2]) == []
+    assert differing(_ours, lines[::2], lines[1::2]) == []
 
 
 @pytest.mark.flink
@@ -82,12 +76,11 @@ def test_what_we_compute_is_what_flinks_code_computes(version):
     if version != VERSIONS[0]:
         questions = [question for question in questions if not question.startswith("debloat")]
 
-    differing = _differing(questions, drive(Path(_JARS) / version, _HARNESS, questions))
+    wrong = differing(_ours, questions, drive(Path(_JARS) / version, _HARNESS, questions))
 
-    assert differing == [], f"{len(differing)} of {len(questions)}"
+    assert wrong == [], f"{len(wrong)} of {len(questions)}"
 
 
 if __name__ == "__main__":
     wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
-    told = drive(Path(sys.argv[1]), _HARNESS, wanted)
-    _RECORDED.write_text("\n".join(line for pair in zip(wanted, told, strict=True) for line in pair))
+    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))

@@ -18,7 +18,7 @@ from backend.runtime.graph import Partitioner
 from backend.runtime.redistribution import redistribute
 from backend.runtime.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped
 from backend.runtime.state import StateMode
-from tests.support.flink_code import HARNESSES, VERSIONS, drive
+from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
 
 _RECORDED = HARNESSES / "rescale.txt"
 _HARNESS = "RescaleHarness"
@@ -73,17 +73,11 @@ def _our_mapping(name: str, old: int, new: int) -> str:
     return " ".join(",".join(map(str, numbers)) or "-" for numbers in lists)
 
 
-def _differing(questions: list[str], answers: list[str]) -> list[str]:
-    assert len(answers) == len(questions)
-    pairs = zip(questions, answers, strict=True)
-    return [f"{q}\nours  {_ours(q)}\nFlink {a}" for q, a in pairs if _ours(q) != a]
-
-
 def test_who_takes_up_whose_state_is_who_took_it_up_in_flink():
     lines = _RECORDED.read_text().split("\n")
 
     assert len(lines) == 2 * _RECORDED_COUNT
-    assert _differing(lines[::2], lines[1::2]) == []
+    assert differing(_ours, lines[::2], lines[1::2]) == []
 
 
 @pytest.mark.flink
@@ -92,12 +86,11 @@ def test_who_takes_up_whose_state_is_who_took_it_up_in_flink():
 def test_who_takes_up_whose_state_is_who_takes_it_up_in_flinks_code(version):
     questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
 
-    differing = _differing(questions, drive(Path(_JARS) / version, _HARNESS, questions))
+    wrong = differing(_ours, questions, drive(Path(_JARS) / version, _HARNESS, questions))
 
-    assert differing == [], f"{len(differing)} of {len(questions)}"
+    assert wrong == [], f"{len(wrong)} of {len(questions)}"
 
 
 if __name__ == "__main__":
     wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
-    told = drive(Path(sys.argv[1]), _HARNESS, wanted)
-    _RECORDED.write_text("\n".join(line for pair in zip(wanted, told, strict=True) for line in pair))
+    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))

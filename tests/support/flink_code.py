@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 HARNESSES = Path(__file__).parents[1] / "conformance" / "flink_code"
@@ -55,6 +55,18 @@ def drive(jars: Path, harness: str, lines: Iterable[str]) -> list[str]:
             check=True,
         )
     return done.stdout.splitlines()
+
+
+def differing(ours: Callable[[str], str], questions: Sequence[str], answers: Sequence[str]) -> list[str]:
+    """Every question that we answer otherwise than Flink, with both answers."""
+    assert len(answers) == len(questions)
+    pairs = zip(questions, answers, strict=True)
+    return [f"{q}\nours  {o}\nFlink {a}" for q, a in pairs if (o := ours(q)) != a]
+
+
+def record(file: Path, questions: Sequence[str], answers: Sequence[str]) -> None:
+    """Keep them for tests without Flink: a line a question, the next one its answer."""
+    file.write_text("\n".join(line for pair in zip(questions, answers, strict=True) for line in pair))
 
 
 if __name__ == "__main__":

@@ -187,11 +187,12 @@ def _subtask(view: JobView, trigger_ms: int, index: int, ack: Ack | None) -> Obj
 def _restored(view: JobView) -> Json:
     if view.restored_id is None or view.restored_at_us is None:
         return None
+    kind = "savepoint" if view.restored_is_savepoint else "chk"
     return {
         "id": view.restored_id,
         "restore_timestamp": view.epoch_ms(view.restored_at_us),
-        "is_savepoint": False,
-        "external_path": f"runtime:/{view.id}/chk-{view.restored_id}",
+        "is_savepoint": view.restored_is_savepoint,
+        "external_path": f"runtime:/{view.id}/{kind}-{view.restored_id}",
     }
 
 

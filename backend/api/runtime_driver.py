@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backend.api.runtime_view import JobView, SavepointView
+from backend.api.runtime_view import JobView, RequestedCheckpointView, SavepointView
 from backend.api.runtime_wire import Json, Object
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import UnknownEntityError
@@ -28,7 +28,7 @@ _SLICE_MAX_US = 250_000
 _REST_S = 0.025
 # A view older than this is made anew; many requests of one poll share one.
 _VIEW_AGE_MAX_S = 0.2
-_SAVEPOINTS_KEPT = 1000
+_REQUESTS_KEPT = 1000
 
 
 class LiveEngine(Protocol):
@@ -89,6 +89,27 @@ class LiveEngine(Protocol):
         """How far a requested savepoint has come, or None where it is not (or no longer) known."""
         ...
 
+    def trigger_checkpoint(self) -> int:
+        """Ask for a checkpoint at the present virtual time; returns the number of the request."""
+        ...
+
+    def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
+        """How far a requested checkpoint has come, or None where it is not (or no longer) known."""
+        ...
+
+    def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
+        """Restart the job at another parallelism, by vertex, at the present virtual time or from a savepoint.
+
+        Raises:
+            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+
+        """
+        ...
+
+    def rescales(self) -> list[Json]:
+        """The last changes of parallelism that were asked for, newest first."""
+        ...
+
 
 @dataclass(slots=True)
 class LiveJob:
@@ -104,6 +125,8 @@ class LiveJob:
     viewed_s: float = 0.0
     savepoints: dict[str, int] = field(default_factory=dict)
     """Numbers of requested savepoints by the id that who asked was given."""
+    checkpoints: dict[str, int] = field(default_factory=dict)
+    """The same of requested checkpoints."""
 
 
 class RuntimeDriver:
@@ -184,23 +207,43 @@ class RuntimeDriver:
     def trigger_savepoint(self, job_id: str, form: str, trigger_id: str | None) -> str:
         """Ask for a savepoint; returns the id to ask after it with. One id triggers once."""
         job = self.job(job_id)
-        return self._asked(job, trigger_id, lambda: job.engine.trigger_savepoint(form))
+        return _asked(job, "savepoint", job.savepoints, trigger_id, lambda: job.engine.trigger_savepoint(form))
 
     def stop(self, job_id: str, form: str, trigger_id: str | None, *, drains: bool) -> str:
         """Stop a job with a savepoint; returns the id to ask after it with."""
         job = self.job(job_id)
-        return self._asked(job, trigger_id, lambda: job.engine.stop(form, drains=drains))
+        return _asked(job, "savepoint", job.savepoints, trigger_id, lambda: job.engine.stop(form, drains=drains))
 
-    def _asked(self, job: LiveJob, trigger_id: str | None, ask: Callable[[], int]) -> str:
-        if trigger_id is not None and trigger_id in job.savepoints:
-            return trigger_id
-        number = ask()
-        job.view = None
-        given = trigger_id or hashlib.blake2b(f"{job.id}/savepoint/{number}".encode(), digest_size=16).hexdigest()
-        job.savepoints[given] = number
-        while len(job.savepoints) > _SAVEPOINTS_KEPT:
-            del job.savepoints[next(iter(job.savepoints))]
-        return given
+    def trigger_checkpoint(self, job_id: str, trigger_id: str | None) -> str:
+        """Ask for a checkpoint; returns the id to ask after it with. One id triggers once."""
+        job = self.job(job_id)
+        return _asked(job, "checkpoint", job.checkpoints, trigger_id, job.engine.trigger_checkpoint)
+
+    def requested_checkpoint(self, job_id: str, trigger_id: str) -> RequestedCheckpointView:
+        """How far a requested checkpoint has come.
+
+        Raises:
+            UnknownEntityError: there is no such job or request.
+
+        """
+        job = self.job(job_id)
+        number = job.checkpoints.get(trigger_id)
+        found = None if number is None else job.engine.requested_checkpoint(number)
+        if found is None:
+            raise UnknownEntityError(kind="checkpoint request", id=trigger_id)
+        return found
+
+    def rescale(self, job_id: str, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
+        """Restart a job at another parallelism, by vertex; nothing happens where none changes.
+
+        Raises:
+            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+
+        """
+        job = self.job(job_id)
+        if parallelism:
+            job.engine.rescale(parallelism, from_savepoint=from_savepoint)
+            job.view = None
 
     def savepoint(self, job_id: str, trigger_id: str) -> SavepointView:
         """How far a requested savepoint has come.
@@ -225,3 +268,16 @@ class RuntimeDriver:
 
     def _due_us(self, job: LiveJob) -> int:
         return int((self._monotonic_s() - job.origin_s) * 1e6)
+
+
+def _asked(job: LiveJob, kind: str, given: dict[str, int], trigger_id: str | None, ask: Callable[[], int]) -> str:
+    """Ask once for each id; without one it is given one. ``given`` remembers the newest."""
+    if trigger_id is not None and trigger_id in given:
+        return trigger_id
+    number = ask()
+    job.view = None
+    answer = trigger_id or hashlib.blake2b(f"{job.id}/{kind}/{number}".encode(), digest_size=16).hexdigest()
+    given[answer] = number
+    while len(given) > _REQUESTS_KEPT:
+        del given[next(iter(given))]
+    return answer

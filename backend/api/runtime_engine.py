@@ -24,6 +24,7 @@ from backend.api.runtime_view import (
     InputView,
     JobView,
     RatesView,
+    RequestedCheckpointView,
     SavepointView,
     SubtaskView,
     VertexView,
@@ -126,6 +127,31 @@ class RuntimeEngine:
         """Stop the job with a savepoint; returns the number of the request."""
         return self._engine.request_stop(SavepointFormat(form), drains=drains).number
 
+    def trigger_checkpoint(self) -> int:
+        """Ask for a checkpoint now; returns the number of the request."""
+        return self._engine.request_checkpoint().number
+
+    def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
+        """How far a requested checkpoint has come; None where it is not (or no longer) known."""
+        asked = self._engine.coordinator.checkpoint_requests.get(number)
+        if asked is None:
+            return None
+        return RequestedCheckpointView(asked.requested_at_us, asked.ended_at_us, asked.checkpoint_id, asked.message)
+
+    def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
+        """Restart the job at another parallelism, by the vertex ids that the REST shows.
+
+        Raises:
+            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+
+        """
+        own = {shown: vertex for vertex, shown in self._vertex_ids.items()}
+        self._engine.rescale({own[v]: p for v, p in parallelism.items()}, from_savepoint=from_savepoint)
+
+    def rescales(self) -> list[Json]:
+        """The last changes of parallelism that were asked for, newest first."""
+        return measure_json.rescales(self._engine.rescales, self._vertex_ids)
+
     def savepoint(self, number: int, job_id: str) -> SavepointView | None:
         """How far a requested savepoint has come; None where it is not (or no longer) known."""
         asked = self._engine.coordinator.savepoint_requests.get(number)
@@ -167,6 +193,7 @@ class RuntimeEngine:
             latest_savepoint=None if savepoint is None else self._checkpoint(savepoint, job_id),
             restored_id=engine.restored_id,
             restored_at_us=engine.restored_at_us,
+            restored_is_savepoint=engine.restored_id in coordinator.savepoints,
             completed=tuple(_figures(r, origin_epoch_ms) for r in coordinator.all_completed),
             exceptions=tuple(ExceptionView(f.at_us, f.name, f.message, f.task) for f in engine.exceptions),
             lag_ms=lag_ms,

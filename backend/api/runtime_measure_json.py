@@ -16,6 +16,7 @@ from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import Graph
 from backend.runtime.measures import CheckpointRecord, Persisted, SubtaskCheckpoint
 from backend.runtime.protocols.capped import CapDecision
+from backend.runtime.rescales import Rescale
 from backend.runtime.restarts import Initialization, Restart
 from backend.runtime.summaries import vertex_summary
 
@@ -42,6 +43,31 @@ def checkpoint(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -
 def restarts(every: Sequence[Restart], graph: Graph, ids: Mapping[str, str]) -> list[Json]:
     """``/jobs/:id/restarts``, newest first; instants are microseconds since the job began."""
     return [_restart(one, graph, ids) for one in reversed(every)]
+
+
+def rescales(every: Sequence[Rescale], ids: Mapping[str, str]) -> list[Json]:
+    """``/jobs/:id/rescales``, newest first; instants are microseconds since the job began."""
+    return [_rescale(one, ids) for one in reversed(every)]
+
+
+def _rescale(rescale: Rescale, ids: Mapping[str, str]) -> Object:
+    restart = rescale.restart
+    return {
+        "status": rescale.status,
+        "requested_at_us": rescale.requested_at_us,
+        "stopped_at_us": rescale.stopped_at_us,
+        "running_at_us": None if restart is None else restart.running_at_us,
+        "from": "savepoint" if rescale.from_savepoint else "checkpoint",
+        "restored_id": rescale.restored_id,
+        "persisted_bytes": rescale.persisted_bytes,
+        "refusal": None if rescale.refusal is None else str(rescale.refusal),
+        "vertices": [
+            {"vertex": ids[v], "name": v, "before": rescale.before[v], "after": parallelism}
+            for v, parallelism in sorted(rescale.parallelism.items())
+            # A job file may name one that there is not; then it was refused.
+            if v in rescale.before
+        ],
+    }
 
 
 def _subtask(m: SubtaskCheckpoint, graph: Graph, ids: Mapping[str, str]) -> Object:

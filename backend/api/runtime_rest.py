@@ -6,9 +6,11 @@ It decides nothing itself: the driver holds the jobs, ``runtime_job_json``, ``ru
 * GET  ``/jobs/:id/checkpoints/:cid/barriers``   what a real Flink does not tell: each barrier on each channel
 * GET  ``/jobs/:id/checkpoints/:cid/measurements``   quantiles, and what each subtask did (``runtime_measure_json``)
 * GET  ``/jobs/:id/restarts``                          what each restart cost
+* GET  ``/jobs/:id/rescales``                          what became of each change of parallelism
 * GET, PATCH ``/jobs/:id/settings``              the settings that may change while the job runs
 
-Three things may be asked for: other settings, and, as at Flink, a savepoint and a stop with one.
+What may be asked for: other settings, and, as at Flink, a checkpoint, a savepoint, a stop with one, and another
+parallelism (``PUT /jobs/:id/resource-requirements``).
 
 Listening is on loopback; a foreign ``Host`` or ``Origin`` is refused (DNS rebinding, cross-site requests).
 """
@@ -29,6 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from backend.api import runtime_checkpoint_json as checkpoint_json
 from backend.api import runtime_job_json as job_json
 from backend.api import runtime_metrics as metrics
+from backend.api import runtime_request_json as request_json
 from backend.api import runtime_savepoint_json as savepoint_json
 from backend.api.runtime_driver import RuntimeDriver
 from backend.api.runtime_view import CheckpointView, JobView, VertexView
@@ -99,13 +102,18 @@ class _Rest:
             Route(job + "/savepoints", self.trigger_savepoint, methods=["POST"]),
             Route(job + "/stop", self.stop, methods=["POST"]),
             Route(job + "/savepoints/{trigger}", self.savepoint),
+            Route(job + "/resource-requirements", self.resource_requirements, methods=["GET", "PUT"]),
             Route(checkpoint, self._of_job(checkpoint_json.checkpoints)),
+            Route(checkpoint, self.trigger_checkpoint, methods=["POST"]),
             Route(checkpoint + "/config", self._of_job(checkpoint_json.checkpoint_config)),
             Route(detail, self.checkpoint_details),
             Route(detail + "/subtasks/{vertex}", self.checkpoint_subtasks),
             Route(checkpoint + "/{checkpoint}/barriers", self.barriers),
             Route(checkpoint + "/{checkpoint}/measurements", self.measurements),
+            # Behind the paths that it would swallow.
+            Route(checkpoint + "/{trigger}", self.requested_checkpoint),
             Route(job + "/restarts", self.restarts),
+            Route(job + "/rescales", self.rescales),
             Route(vertex, self.vertex),
             Route(vertex + "/backpressure", self.backpressure),
             Route(vertex + "/metrics", self.vertex_metrics),
@@ -174,6 +182,32 @@ class _Rest:
     async def restarts(self, request: Request) -> Response:
         """``/jobs/:id/restarts``."""
         return _json(self._driver.job(self._job(request).id).engine.restarts())
+
+    async def rescales(self, request: Request) -> Response:
+        """``/jobs/:id/rescales``."""
+        return _json(self._driver.job(self._job(request).id).engine.rescales())
+
+    async def resource_requirements(self, request: Request) -> Response:
+        """``/jobs/:id/resource-requirements``: GET each vertex's parallelism; PUT another, of every vertex."""
+        job = self._job(request)
+        if request.method != "PUT":
+            return _json(request_json.resource_requirements(job))
+        source = request.query_params.get("from")
+        wanted = request_json.wanted_rescale(await _body(request), job, source)
+        self._driver.rescale(job.id, wanted.parallelism, from_savepoint=wanted.from_savepoint)
+        return _json({})
+
+    async def trigger_checkpoint(self, request: Request) -> Response:
+        """POST ``/jobs/:id/checkpoints``: ask for a checkpoint."""
+        job = self._job(request)
+        trigger_id = request_json.wanted_checkpoint(await _body(request))
+        return _json({"request-id": self._driver.trigger_checkpoint(job.id, trigger_id)}, 202)
+
+    async def requested_checkpoint(self, request: Request) -> Response:
+        """``/jobs/:id/checkpoints/:triggerid``: how far it has come."""
+        job = self._job(request)
+        asked = self._driver.requested_checkpoint(job.id, _hexadecimal(request, "trigger"))
+        return _json(request_json.checkpoint_status(asked))
 
     async def settings(self, request: Request) -> Response:
         """``/jobs/:id/settings``: GET those that may change now; PATCH some of them, all or none."""

@@ -61,6 +61,16 @@ class SavepointView:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestedCheckpointView:
+    """A checkpoint that a user asked for: under way while ``ended_at_us`` is None, complete without a message."""
+
+    requested_at_us: int
+    ended_at_us: int | None
+    checkpoint_id: int | None
+    failure_message: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """The coordinator's counters since the job began."""
 
@@ -212,6 +222,7 @@ class JobView:
     latest_savepoint: CheckpointView | None
     restored_id: int | None
     restored_at_us: int | None
+    restored_is_savepoint: bool
     completed: tuple[CompletedFigures, ...]
     exceptions: tuple[ExceptionView, ...]
     lag_ms: int

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.failure import FailureReason
@@ -23,12 +24,21 @@ from backend.runtime.graph import Graph
 from backend.runtime.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
 from backend.runtime.metadata import INLINE_BELOW_BYTES, StoredCheckpoint, write_checkpoint
 from backend.runtime.prng import Stream
-from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat, Slots, Start, TooEarly
+from backend.runtime.requests import (
+    Request,
+    RequestQueue,
+    Savepoint,
+    SavepointFormat,
+    Slots,
+    Start,
+    TooEarly,
+    UserCheckpoint,
+)
 from backend.runtime.scheduler import EventClass
 from backend.runtime.stopping import FinishedMessage
 from backend.runtime.task import Task, TaskStatus
 
-_SAVEPOINT_REQUESTS_KEPT = 1000
+_REQUESTS_KEPT = 1000
 _NEVER_US = 1 << 62
 _NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
 _STOP_FAILED = "Stopping with a savepoint failed, and the job is started again: {}"
@@ -49,6 +59,7 @@ class _Pending:
     waiting: set[TaskKey]
     snapshots: dict[TaskKey, SubtaskSnapshot]
     barrier: Barrier
+    asked: UserCheckpoint | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +107,7 @@ class Coordinator:
         self.savepoints: dict[int, Completed] = {}
         """By checkpoint id; the runtime drops none (SV-2)."""
         self.savepoint_requests: dict[int, Savepoint] = {}
+        self.checkpoint_requests: dict[int, UserCheckpoint] = {}
         self.latest_savepoint: CheckpointRecord | None = None
         self.ack_outcomes: Counter[AckOutcome] = Counter()
         self.history: deque[CheckpointRecord] = deque()
@@ -204,20 +216,16 @@ class Coordinator:
         return self._request(self.stop)
 
     def _request(self, savepoint: Savepoint) -> Savepoint:
-        kept = self.savepoint_requests
-        kept[savepoint.number] = savepoint
-        while len(kept) > _SAVEPOINT_REQUESTS_KEPT:
-            # The oldest that is over; as many as the queue takes may be under way, and one more of each kind.
-            over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
-            if over is None:
-                break
-            del kept[over]
+        _keep(self.savepoint_requests, savepoint)
         self._ask(Request(not self._env.config.is_unaligned, savepoint.number, savepoint))
         return savepoint
 
-    def request_checkpoint(self) -> None:
+    def request_checkpoint(self) -> UserCheckpoint:
         """Ask for a checkpoint now: before the periodic ones, without the pause, and not before a slot is free."""
-        self._ask(Request(False, self._next_number()))
+        asked = UserCheckpoint(self._next_number(), self._env.now)
+        _keep(self.checkpoint_requests, asked)
+        self._ask(Request(False, asked.number, checkpoint=asked))
+        return asked
 
     def reconfigured(self) -> None:
         """Other settings hold: what the timer asked for under the old ones is asked for once."""
@@ -237,6 +245,8 @@ class Coordinator:
 
     def _refused(self, request: Request, reason: FailureReason) -> None:
         """A request that never became a checkpoint: no statistics know of it, who asked does."""
+        if request.checkpoint is not None:
+            self._ended(request.checkpoint, reason)
         if request.savepoint is None:
             return
         self._ended(request.savepoint, reason)
@@ -245,10 +255,10 @@ class Coordinator:
             self.stop = None
             self._schedule_tick(self._env.config.effective_interval_us)
 
-    def _ended(self, savepoint: Savepoint, reason: FailureReason | None = None) -> None:
-        savepoint.ended_at_us = self._env.now
+    def _ended(self, asked: Savepoint | UserCheckpoint, reason: FailureReason | None = None) -> None:
+        asked.ended_at_us = self._env.now
         if reason is not None:
-            savepoint.reason, savepoint.message = reason, MESSAGES[reason]
+            asked.reason, asked.message = reason, MESSAGES[reason]
 
     def _start_queued(self, epoch: int) -> None:
         while epoch == self._epoch and (request := self._next_request()) is not None:
@@ -309,7 +319,9 @@ class Coordinator:
         record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), self._env.graph, savepoint=savepoint)
         if savepoint is not None:
             savepoint.checkpoint_id = checkpoint_id
-        self._open(record)
+        if request.checkpoint is not None:
+            request.checkpoint.checkpoint_id = checkpoint_id
+        self._open(record, request.checkpoint)
         self._starting = None
         faults.passed("coordinator.before-location")
         if self._is_failing("coordinator.location"):
@@ -322,8 +334,8 @@ class Coordinator:
                 faults.passed("coordinator.between-rpcs")
         faults.passed("coordinator.after-last-rpc")
 
-    def _open(self, record: CheckpointRecord) -> None:
-        self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier)
+    def _open(self, record: CheckpointRecord, asked: UserCheckpoint | None) -> None:
+        self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier, asked)
         self.total_count += 1
         self.history.appendleft(record)
         while len(self.history) > self._env.config.history_size:
@@ -382,6 +394,8 @@ class Coordinator:
         record.state = CheckpointState.COMPLETED
         del self._pending[record.id]
         self._count_completed(record)
+        if pending.asked is not None:
+            self._ended(pending.asked)
         if record.savepoint is not None:
             self.savepoints[record.id] = completed
             self.latest_savepoint = record
@@ -460,6 +474,8 @@ class Coordinator:
         record.message = MESSAGES[reason]
         self.failed_count += 1
         self.latest_failed = record
+        if pending.asked is not None:
+            self._ended(pending.asked, reason)
         if record.savepoint is not None:
             self._ended(record.savepoint, reason)
         self._terminal(record)
@@ -479,6 +495,19 @@ class Coordinator:
     def _terminal(self, record: CheckpointRecord) -> None:
         if self.on_terminal is not None:
             self.on_terminal(record)
+
+
+_Asked = TypeVar("_Asked", Savepoint, UserCheckpoint)
+
+
+def _keep(kept: dict[int, _Asked], asked: _Asked) -> None:
+    kept[asked.number] = asked
+    while len(kept) > _REQUESTS_KEPT:
+        # The oldest that is over; as many as the queue takes may be under way, and one more of each kind.
+        over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
+        if over is None:
+            break
+        del kept[over]
 
 
 def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:

@@ -29,7 +29,7 @@ from backend.runtime.jobfile import JobSpec, SavepointSpec
 from backend.runtime.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
 from backend.runtime.provenance import Provenance
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
-from backend.runtime.requests import Savepoint, SavepointFormat
+from backend.runtime.requests import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.rescales import Rescale, Rescaler
 from backend.runtime.restarts import OffsetsReached, Restart
 from backend.runtime.restoring import Assignment, assign, at_own_risk, restored_graph, without_channel_state
@@ -180,6 +180,11 @@ class Engine:
         self.coordinator.reconfigured()
         self.debloating.reconfigured()
 
+    def request_checkpoint(self) -> UserCheckpoint:
+        """Ask for a checkpoint now; the answer changes as it goes on."""
+        self.scheduler.fold("checkpoint")
+        return self.coordinator.request_checkpoint()
+
     def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
         """Ask for a savepoint now; the answer changes as it goes on."""
         self.scheduler.fold(f"savepoint {form}")
@@ -206,7 +211,7 @@ class Engine:
 
     @property
     def rescales(self) -> list[Rescale]:
-        """Every change of parallelism that was asked for, oldest first."""
+        """The last changes of parallelism that were asked for, oldest first."""
         return self._rescaler.asked
 
     def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
@@ -400,6 +405,8 @@ class Engine:
     def _stop(self, cause: str) -> None:
         """End this attempt, and start the next after the delay."""
         self._reached.note(self.tasks)
+        if self.restarts and self.restarts[-1].running_at_us is None:
+            self.restarts[-1].is_interrupted = True
         self.restarts.append(Restart(self.now_us, cause, self._reached.of(self.tasks, {})))
         for each in self.tasks:
             each.kill()
@@ -423,11 +430,12 @@ class Engine:
         self.status = "FAILED"
         self.ended_at_us = self.now_us
 
-    def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> None:
+    def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> Restart:
         """Go on with another graph, from ``read`` unless something newer is complete."""
         self._start_from = read
         self._stop(cause)
         self.env.graph = graph
+        return self.restarts[-1]
 
     def _redeploy(self, attempt: int) -> None:
         if attempt == self._attempt:

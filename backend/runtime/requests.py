@@ -25,6 +25,18 @@ class SavepointFormat(StrEnum):
 
 
 @dataclass(slots=True)
+class UserCheckpoint:
+    """One checkpoint that a user asked for and how far it has come; instants are virtual microseconds."""
+
+    number: int
+    requested_at_us: int
+    checkpoint_id: int | None = None
+    ended_at_us: int | None = None
+    reason: FailureReason | None = None
+    message: str | None = None
+
+
+@dataclass(slots=True)
 class Savepoint:
     """One requested savepoint and how far it has come; instants are virtual microseconds."""
 
@@ -55,6 +67,7 @@ class Request:
     savepoint: Savepoint | None = field(default=None, compare=False)
     is_periodic: bool = field(default=False, compare=False)
     """Whether the timer asked for it."""
+    checkpoint: UserCheckpoint | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self._turn = (self.savepoint is None, not self.is_forced, self.is_periodic, self.number)

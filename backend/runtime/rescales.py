@@ -16,8 +16,10 @@ from backend.runtime.environment import Environment
 from backend.runtime.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpec, validate
 from backend.runtime.metadata import ReadCheckpoint, read_checkpoint
 from backend.runtime.requests import Savepoint, SavepointFormat
+from backend.runtime.restarts import Restart
 from backend.runtime.scheduler import EventClass
 
+_KEPT = 1000
 SAVEPOINT_POLL_US = 5_000
 """How often whoever waits for a savepoint to rescale from asks for it."""
 
@@ -46,6 +48,19 @@ class Rescale:
     persisted_bytes: int = 0
     """In-flight data of that checkpoint."""
     refusal: PlanError | None = None
+    restart: Restart | None = None
+    """What the stop and the new start cost; None: the job was not stopped (yet)."""
+
+    @property
+    def status(self) -> str:
+        """How far it has come; interrupted: the job failed before it ran, and started once more."""
+        if self.refusal is not None:
+            return "REFUSED"
+        if self.restart is None:
+            return "IN_PROGRESS"
+        if self.restart.running_at_us is not None:
+            return "COMPLETED"
+        return "INTERRUPTED" if self.restart.is_interrupted else "IN_PROGRESS"
 
 
 def rescaled_graph(graph: Graph, parallelism: Mapping[str, int], config: RuntimeConfig) -> Graph:
@@ -92,7 +107,7 @@ class Rescaler:
         *,
         newest: Callable[[], ReadCheckpoint | None],
         check: Callable[[ReadCheckpoint, Graph], object],
-        restart: Callable[[Graph, ReadCheckpoint | None, str], None],
+        restart: Callable[[Graph, ReadCheckpoint | None, str], Restart],
         is_over: Callable[[], bool],
         on_refused: Callable[[PlanError], None],
     ) -> None:
@@ -139,6 +154,7 @@ class Rescaler:
     def _request(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
         before = {v.id: v.parallelism for v in self._env.graph.vertices}
         self.asked.append(Rescale(self._env.now, dict(parallelism), from_savepoint, before))
+        del self.asked[:-_KEPT]
         return self.asked[-1]
 
     def _refuse(self, rescale: Rescale, error: PlanError) -> None:
@@ -180,4 +196,4 @@ class Rescaler:
         if read is not None:
             rescale.restored_id, rescale.persisted_bytes = read.id, read.persisted_bytes
         changes = ", ".join(f"{v} {rescale.before[v]} -> {p}" for v, p in sorted(rescale.parallelism.items()))
-        self._restart(graph, read, f"rescaled: {changes}")
+        rescale.restart = self._restart(graph, read, f"rescaled: {changes}")

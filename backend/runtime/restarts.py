@@ -83,6 +83,8 @@ class Restart:
     """In-flight data of the checkpoint that was left out on demand (RC-8)."""
     repeated_records: int = 0
     """At least once: records that the restored state holds already and that come again (ALO-5)."""
+    is_interrupted: bool = False
+    """Whether the job failed again before every subtask ran."""
     replayed: dict[TaskKey, int] = field(default_factory=dict)
     caught_up: dict[TaskKey, int] = field(default_factory=dict)
 

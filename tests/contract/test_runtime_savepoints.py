@@ -2,57 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import httpx
 import pytest
 
-from backend.api.runtime_driver import LiveJob, RuntimeDriver
-from backend.api.runtime_engine import build_live_engine, job_run_id
-from backend.api.runtime_rest import PREFIX, create_runtime_app
 from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec
+from tests.support.live_runtime import ORIGIN_MS, LiveRuntime
 from tests.support.runtime_jobs import small_job
-
-_ORIGIN_MS = 1_760_000_000_000
-
-
-class _Runtime:
-    """One live job on a clock of the test's, and its REST."""
-
-    def __init__(self, spec: JobSpec) -> None:
-        self.now_s = 0.0
-        self.job = LiveJob(job_run_id(spec.name, _ORIGIN_MS), build_live_engine(spec), _ORIGIN_MS, 0.0)
-        self._driver = RuntimeDriver([self.job], lambda: self.now_s)
-        app = create_runtime_app(self._driver, version="0.1.0")
-        self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:8081{PREFIX}", timeout=10
-        )
-        self.root = f"/jobs/{self.job.id}"
-
-    def advance_to(self, at_s: float) -> None:
-        self.now_s = at_s
-        while self._driver.advance(self.job):
-            pass
-        self.job.view = None
-
-    async def get(self, path: str) -> Any:
-        answer = await self.client.get(self.root + path)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    async def trigger(self, **body: object) -> str:
-        answer = await self.client.post(f"{self.root}/savepoints", json=body)
-        assert answer.status_code == 202, answer.text
-        assert list(answer.json()) == ["request-id"]
-        return str(answer.json()["request-id"])
 
 
 @pytest.mark.anyio
 async def test_a_savepoint_is_triggered_asked_after_and_listed_as_one() -> None:
-    runtime = _Runtime(small_job("unaligned", records=None, config={"web.checkpoints.history": 100}))
+    runtime = LiveRuntime(small_job("unaligned", records=None, config={"web.checkpoints.history": 100}))
     runtime.advance_to(0.5)
-    request_id = await runtime.trigger(formatType="NATIVE")
+    request_id = await runtime.trigger("/savepoints", formatType="NATIVE")
     assert await runtime.get(f"/savepoints/{request_id}") == {"status": {"id": "IN_PROGRESS"}, "operation": None}
     runtime.advance_to(2.5)
     answer = await runtime.get(f"/savepoints/{request_id}")
@@ -75,15 +36,15 @@ async def test_a_savepoint_is_triggered_asked_after_and_listed_as_one() -> None:
 
 @pytest.mark.anyio
 async def test_one_trigger_id_triggers_once_and_an_empty_body_will_do() -> None:
-    runtime = _Runtime(small_job("aligned", records=None))
+    runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.5)
     own = "0123456789abcdef" * 2
-    assert await runtime.trigger(triggerId=own) == own
-    assert await runtime.trigger(triggerId=own) == own
+    assert await runtime.trigger("/savepoints", triggerId=own) == own
+    assert await runtime.trigger("/savepoints", triggerId=own) == own
     bare = await runtime.client.post(f"{runtime.root}/savepoints")
     assert bare.status_code == 202
     runtime.advance_to(3.0)
-    view = runtime.job.engine.view(job_id=runtime.job.id, origin_epoch_ms=_ORIGIN_MS, lag_ms=0)
+    view = runtime.job.engine.view(job_id=runtime.job.id, origin_epoch_ms=ORIGIN_MS, lag_ms=0)
     assert view.latest_savepoint is not None
     assert view.latest_savepoint.savepoint_format == "CANONICAL"
     assert len(runtime.job.savepoints) == 2
@@ -94,11 +55,11 @@ async def test_one_trigger_id_triggers_once_and_an_empty_body_will_do() -> None:
 @pytest.mark.anyio
 async def test_a_failed_savepoint_says_why_and_shows_no_stack() -> None:
     plan = (FaultSpec("coordinator.metadata", at_us=500_000, action="error"),)
-    runtime = _Runtime(small_job("aligned", records=None, plan=plan).with_config({
+    runtime = LiveRuntime(small_job("aligned", records=None, plan=plan).with_config({
         "execution.checkpointing.interval": "1 h",
     }))  # fmt: skip
     runtime.advance_to(0.6)
-    request_id = await runtime.trigger()
+    request_id = await runtime.trigger("/savepoints")
     runtime.advance_to(3.0)
     answer = await runtime.get(f"/savepoints/{request_id}")
     cause = answer["operation"]["failure-cause"]
@@ -123,7 +84,7 @@ async def test_a_failed_savepoint_says_why_and_shows_no_stack() -> None:
     ],
 )
 async def test_what_cannot_be_done_is_refused_and_nothing_is_triggered(body: bytes, field: str) -> None:
-    runtime = _Runtime(small_job("aligned", records=None))
+    runtime = LiveRuntime(small_job("aligned", records=None))
     answer = await runtime.client.post(f"{runtime.root}/savepoints", content=body)
     assert answer.status_code == 400, answer.text
     assert [p["field"] for p in answer.json()["problems"]] == [field]
@@ -132,7 +93,7 @@ async def test_what_cannot_be_done_is_refused_and_nothing_is_triggered(body: byt
 
 @pytest.mark.anyio
 async def test_unknown_requests_are_not_found_and_other_sites_may_trigger_nothing() -> None:
-    runtime = _Runtime(small_job("aligned", records=None))
+    runtime = LiveRuntime(small_job("aligned", records=None))
     assert (await runtime.client.get(f"{runtime.root}/savepoints/{'0' * 32}")).status_code == 404
     assert (await runtime.client.get(f"{runtime.root}/savepoints/xyz")).status_code == 400
     assert (await runtime.client.post(f"/jobs/{'0' * 32}/savepoints")).status_code == 404
@@ -146,7 +107,7 @@ async def test_unknown_requests_are_not_found_and_other_sites_may_trigger_nothin
 
 @pytest.mark.anyio
 async def test_a_job_is_stopped_with_a_savepoint_and_finishes() -> None:
-    runtime = _Runtime(small_job("unaligned", records=None))
+    runtime = LiveRuntime(small_job("unaligned", records=None))
     runtime.advance_to(0.5)
     answer = await runtime.client.post(f"{runtime.root}/stop", json={"drain": True, "formatType": "NATIVE"})
     assert (answer.status_code, list(answer.json())) == (202, ["request-id"])
@@ -167,7 +128,7 @@ async def test_a_job_is_stopped_with_a_savepoint_and_finishes() -> None:
 
 @pytest.mark.anyio
 async def test_a_stop_that_is_not_understood_is_refused_and_stops_nothing() -> None:
-    runtime = _Runtime(small_job("aligned", records=None))
+    runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.5)
     wrong: list[dict[str, object]] = [{"drain": "yes"}, {"drain": 1}, {"targetDirectory": "/x"}, {"formatType": "ZIP"}]
     for body in [*wrong, {"mode": "x"}]:

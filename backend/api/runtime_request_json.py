@@ -1,0 +1,117 @@
+"""What a user may ask of a job of the live runtime besides savepoints: a checkpoint now, another parallelism. Pure.
+
+Both in Flink's shapes: ``POST /jobs/:id/checkpoints`` and ``GET, PUT /jobs/:id/resource-requirements``. The runtime has
+a slot for every subtask, so that a job always goes to the upper bound; it writes every checkpoint in full, so that an
+incremental one is refused and not made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backend.api.runtime_body import read_object, read_trigger_id
+from backend.api.runtime_savepoint_json import FAILURE
+from backend.api.runtime_view import JobView, RequestedCheckpointView, VertexView
+from backend.api.runtime_wire import Object
+from backend.domain.errors import FieldProblem, InvalidInputError
+
+_CHECKPOINT_TYPES = ("CONFIGURED", "FULL")
+_BOUNDS = ("lowerBound", "upperBound")
+_EXAMPLE = '{"<vertex id>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}}'
+
+
+def wanted_checkpoint(body: bytes) -> str | None:
+    """Read the body of a trigger of a checkpoint; returns the caller's own id for it, if it gave one.
+
+    Raises:
+        InvalidInputError: it is no JSON object, or asks for what is not to be had.
+
+    """
+    fields, problems = read_object(body, ("checkpointType", "triggerId"), '{"checkpointType": "CONFIGURED"}')
+    kind = fields.get("checkpointType")
+    if kind == "INCREMENTAL":
+        problem = "every checkpoint of this runtime is written in full"
+        problems.append(FieldProblem("checkpointType", problem, ", ".join(_CHECKPOINT_TYPES)))
+    elif kind is not None and kind not in _CHECKPOINT_TYPES:
+        problems.append(FieldProblem("checkpointType", "is no type of checkpoints", ", ".join(_CHECKPOINT_TYPES)))
+    return read_trigger_id(fields, problems)
+
+
+def checkpoint_status(asked: RequestedCheckpointView) -> Object:
+    """``/jobs/:id/checkpoints/:triggerid``: Flink's fields, and the time from the request to the end."""
+    if asked.ended_at_us is None:
+        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    operation: Object = {"checkpointId": asked.checkpoint_id}
+    if asked.failure_message is not None:
+        operation = {"failureCause": {"class": FAILURE, "stack-trace": f"{FAILURE}: {asked.failure_message}"}}
+    took_ms = (asked.ended_at_us - asked.requested_at_us) // 1000
+    return {"status": {"id": "COMPLETED"}, "operation": operation, "request-to-end-ms": took_ms}
+
+
+def resource_requirements(view: JobView) -> Object:
+    """``GET /jobs/:id/resource-requirements``: what each vertex runs at."""
+    return {v.id: {"parallelism": {"lowerBound": 1, "upperBound": v.parallelism}} for v in view.vertices}
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRescale:
+    """Parallelism by vertex id of the REST, of those vertices that change; ``from_savepoint`` takes one first."""
+
+    parallelism: Mapping[str, int]
+    from_savepoint: bool
+
+
+def wanted_rescale(body: bytes, view: JobView, source: str | None) -> WantedRescale:
+    """Read ``PUT /jobs/:id/resource-requirements``, which names every vertex, as at Flink.
+
+    ``source`` is the query's ``from``: ``checkpoint``, the default, or ``savepoint``.
+
+    Raises:
+        InvalidInputError: what is wrong with it, vertex by vertex.
+
+    """
+    fields, problems = read_object(body, None, _EXAMPLE)
+    vertices = {v.id: v for v in view.vertices}
+    wanted: dict[str, int] = {}
+    for vertex_id, requirement in fields.items():
+        vertex = vertices.get(vertex_id)
+        if vertex is None:
+            known = ", ".join(f"{v.id} ({v.name})" for v in view.vertices)
+            problems.append(FieldProblem(vertex_id, "is no vertex of this job", known))
+            continue
+        upper = _upper_bound(vertex, requirement, problems)
+        if upper is not None and upper != vertex.parallelism:
+            wanted[vertex_id] = upper
+    problems += [
+        FieldProblem(v.id, f"the request is incomplete, vertex {v.name} is missing", _EXAMPLE)
+        for v in view.vertices
+        if v.id not in fields
+    ]
+    if source not in (None, "checkpoint", "savepoint"):
+        problems.append(FieldProblem("from", "is nothing to go on from", "checkpoint, savepoint"))
+    if problems:
+        raise InvalidInputError(problems, what="body")
+    return WantedRescale(wanted, source == "savepoint")
+
+
+def _upper_bound(vertex: VertexView, requirement: object, problems: list[FieldProblem]) -> int | None:
+    """The parallelism that is wanted of a vertex; None where a problem was added."""
+    where = f"{vertex.id} ({vertex.name})"
+    bounds = requirement.get("parallelism") if isinstance(requirement, dict) else None
+    if not isinstance(bounds, dict) or set(bounds) != set(_BOUNDS):
+        problems.append(FieldProblem(where, "has no parallelism with both bounds", _EXAMPLE))
+        return None
+    lower, upper = (bounds[name] for name in _BOUNDS)
+    if not _is_count(lower) or not _is_count(upper) or lower > upper:
+        problems.append(FieldProblem(where, f"bounds {lower} and {upper}", "whole numbers, 1 <= lower <= upper"))
+        return None
+    if upper > vertex.max_parallelism:
+        problem = f"parallelism {upper} exceeds the maximum parallelism of the vertex"
+        problems.append(FieldProblem(where, problem, f"at most {vertex.max_parallelism}"))
+        return None
+    return int(upper)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

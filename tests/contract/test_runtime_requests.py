@@ -1,0 +1,257 @@
+"""What a user may ask of a live job as of Flink: a checkpoint now, and another parallelism; in Flink's shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.runtime.graph import FaultSpec
+from tests.support.live_runtime import LiveRuntime
+from tests.support.runtime_jobs import small_job
+
+_RARE = {"execution.checkpointing.interval": "1 h"}
+_OFTEN = {"web.checkpoints.history": 200}
+
+
+def _body(runtime: LiveRuntime, **parallelism: int) -> dict[str, Any]:
+    """A body as ``GET`` answers it, with other upper bounds by the vertices' names."""
+    vertices = runtime.job.engine.view(job_id=runtime.job.id, origin_epoch_ms=0, lag_ms=0).vertices
+    return {
+        v.id: {"parallelism": {"lowerBound": 1, "upperBound": parallelism.get(v.name, v.parallelism)}} for v in vertices
+    }
+
+
+async def _put(runtime: LiveRuntime, body: object, query: str = "") -> Any:
+    return await runtime.client.put(f"{runtime.root}/resource-requirements{query}", json=body)
+
+
+@pytest.mark.anyio
+async def test_a_checkpoint_is_triggered_by_the_user_and_asked_after() -> None:
+    runtime = LiveRuntime(small_job("unaligned", records=None, config=_RARE))
+    runtime.advance_to(0.5)
+    traced = runtime.job.engine.view(job_id="", origin_epoch_ms=0, lag_ms=0).counts.total
+    assert traced == 0
+    request_id = await runtime.trigger("/checkpoints", checkpointType="FULL")
+    # As Flink's AsynchronousOperationResult has them.
+    assert await runtime.get(f"/checkpoints/{request_id}") == {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    runtime.advance_to(2.5)
+    answer = await runtime.get(f"/checkpoints/{request_id}")
+    assert answer["status"] == {"id": "COMPLETED"}
+    assert answer["operation"] == {"checkpointId": 1}
+    assert answer["request-to-end-ms"] > 0
+    checkpoints = await runtime.get("/checkpoints")
+    assert [(c["id"], c["status"], c["is_savepoint"]) for c in checkpoints["history"]] == [(1, "COMPLETED", False)]
+    # It is an ordinary one: a restart goes on from it.
+    assert checkpoints["latest"]["completed"]["id"] == 1
+
+
+@pytest.mark.anyio
+async def test_one_trigger_id_triggers_one_checkpoint_and_an_empty_body_will_do() -> None:
+    runtime = LiveRuntime(small_job("aligned", records=None, config=_RARE))
+    runtime.advance_to(0.5)
+    own = "0123456789abcdef" * 2
+    assert await runtime.trigger("/checkpoints", triggerId=own) == own
+    assert await runtime.trigger("/checkpoints", triggerId=own) == own
+    bare = await runtime.client.post(f"{runtime.root}/checkpoints")
+    assert bare.status_code == 202
+    # An id of a checkpoint is none of a savepoint.
+    assert (await runtime.client.get(f"{runtime.root}/savepoints/{own}")).status_code == 404
+    runtime.advance_to(3.0)
+    ids = [(await runtime.get(f"/checkpoints/{r}"))["operation"] for r in (own, bare.json()["request-id"])]
+    assert ids == [{"checkpointId": 1}, {"checkpointId": 2}]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [("coordinator.metadata", "Failure to finalize checkpoint."), ("coordinator.location", "IO")],
+)
+async def test_a_requested_checkpoint_that_fails_says_why_and_shows_no_stack(point: str, words: str) -> None:
+    plan = (FaultSpec(point, at_us=500_000, action="error"),)
+    runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
+    runtime.advance_to(0.6)
+    request_id = await runtime.trigger("/checkpoints")
+    runtime.advance_to(3.0)
+    answer = await runtime.get(f"/checkpoints/{request_id}")
+    assert answer["status"] == {"id": "COMPLETED"}
+    cause = answer["operation"]["failureCause"]
+    assert cause["class"].endswith("CheckpointException")
+    assert words in cause["stack-trace"]
+    assert "Traceback" not in str(answer)
+
+
+@pytest.mark.anyio
+async def test_a_request_that_a_failure_of_the_job_ends_says_so() -> None:
+    plan = (FaultSpec("coordinator.on-ack", hit=1, action="crash"),)
+    runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
+    runtime.advance_to(0.5)
+    request_id = await runtime.trigger("/checkpoints")
+    runtime.advance_to(1.5)
+    operation = (await runtime.get(f"/checkpoints/{request_id}"))["operation"]
+    assert "Coordinator is suspending" in operation["failureCause"]["stack-trace"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"{", "body"),
+        (b"[]", "body"),
+        (b'{"checkpointType": "INCREMENTAL"}', "checkpointType"),
+        (b'{"checkpointType": "full"}', "checkpointType"),
+        (b'{"checkpointType": 1}', "checkpointType"),
+        (b'{"triggerId": "../x"}', "triggerId"),
+        (b'{"formatType": "NATIVE"}', "formatType"),
+    ],
+)
+async def test_a_trigger_that_is_not_understood_is_refused_and_triggers_nothing(body: bytes, field: str) -> None:
+    runtime = LiveRuntime(small_job("aligned", records=None, config=_RARE))
+    runtime.advance_to(0.5)
+    answer = await runtime.client.post(f"{runtime.root}/checkpoints", content=body)
+    assert answer.status_code == 400, answer.text
+    assert [p["field"] for p in answer.json()["problems"]] == [field]
+    runtime.advance_to(1.0)
+    assert (await runtime.get("/checkpoints"))["counts"]["total"] == 0
+    unknown = await runtime.client.get(f"{runtime.root}/checkpoints/{'0' * 32}")
+    assert unknown.status_code == 404
+    assert (await runtime.client.get(f"{runtime.root}/checkpoints/xyz")).status_code == 400
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("source", ["checkpoint", "savepoint"])
+async def test_a_live_job_is_rescaled_and_old_checkpoints_keep_their_subtasks(source: str) -> None:
+    runtime = LiveRuntime(small_job("unaligned", records=None, config=_OFTEN))
+    runtime.advance_to(0.55)
+    before = await runtime.get("/resource-requirements")
+    assert before == _body(runtime)
+    old = (await runtime.get("/checkpoints"))["latest"]["completed"]["id"]
+    answer = await _put(runtime, _body(runtime, keyed=4, map=1), f"?from={source}")
+    assert (answer.status_code, answer.json()) == (200, {})
+    runtime.advance_to(4.0)
+    assert await runtime.get("/resource-requirements") == _body(runtime, keyed=4, map=1)
+    [rescale] = await runtime.get("/rescales")
+    changed = {v["name"]: (v["before"], v["after"]) for v in rescale["vertices"]}
+    assert changed == {"keyed": (2, 4), "map": (2, 1)}
+    assert (rescale["status"], rescale["from"], rescale["refusal"]) == ("COMPLETED", source, None)
+    assert rescale["requested_at_us"] == 550_000
+    assert rescale["requested_at_us"] <= rescale["stopped_at_us"] < rescale["running_at_us"]
+    if source == "checkpoint":
+        assert rescale["restored_id"] == old
+        assert rescale["stopped_at_us"] == rescale["requested_at_us"]
+    restored = (await runtime.get("/checkpoints"))["latest"]["restored"]
+    assert (restored["id"], restored["is_savepoint"]) == (rescale["restored_id"], source == "savepoint")
+    [restart] = await runtime.get("/restarts")
+    assert restart["cause"] == "rescaled: keyed 2 -> 4, map 2 -> 1"
+    # The job as it is now, and each checkpoint as the job was then.
+    job = await runtime.get("")
+    now = {v["name"]: v["parallelism"] for v in job["vertices"]}
+    assert (now["map"], now["keyed"]) == (1, 4)
+    keyed = next(v["id"] for v in job["vertices"] if v["name"] == "keyed")
+    newest = (await runtime.get("/checkpoints"))["latest"]["completed"]["id"]
+    for checkpoint, parallelism in ((old, 2), (newest, 4)):
+        detail = await runtime.get(f"/checkpoints/details/{checkpoint}/subtasks/{keyed}")
+        assert [s["index"] for s in detail["subtasks"]] == list(range(parallelism))
+        assert detail["num_acknowledged_subtasks"] == parallelism
+        assert (await runtime.get(f"/checkpoints/{checkpoint}/measurements"))["vertices"][keyed]["subtasks"]
+    assert len((await runtime.get(f"/vertices/{keyed}"))["subtasks"]) == 4
+
+
+@pytest.mark.anyio
+async def test_the_parallelism_that_it_has_restarts_nothing() -> None:
+    runtime = LiveRuntime(small_job("aligned", records=None))
+    runtime.advance_to(0.5)
+    assert (await _put(runtime, _body(runtime))).status_code == 200
+    runtime.advance_to(1.0)
+    assert await runtime.get("/rescales") == await runtime.get("/restarts") == []
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_rescaled_is_refused_by_vertex_and_the_job_goes_on() -> None:
+    runtime = LiveRuntime(small_job("aligned", records=None))
+    runtime.advance_to(0.5)
+    good = _body(runtime, keyed=3)
+    keyed = next(v for v, wanted in good.items() if wanted["parallelism"]["upperBound"] == 3)
+
+    def bounds(lower: object, upper: object) -> dict[str, Any]:
+        return good | {keyed: {"parallelism": {"lowerBound": lower, "upperBound": upper}}}
+
+    others = {v: wanted for v, wanted in good.items() if v != keyed}
+    wrong: list[tuple[object, str, str]] = [
+        ([], "body", "is no object"),
+        (others, keyed, "the request is incomplete, vertex keyed is missing"),
+        (good | {"0" * 32: good[keyed]}, "0" * 32, "is no vertex of this job"),
+        (good | {keyed: 3}, f"{keyed} (keyed)", "has no parallelism"),
+        (good | {keyed: {"parallelism": {"upperBound": 3}}}, f"{keyed} (keyed)", "has no parallelism"),
+        (bounds(1, 0), f"{keyed} (keyed)", "bounds 1 and 0"),
+        (bounds(4, 3), f"{keyed} (keyed)", "bounds 4 and 3"),
+        (bounds(1, True), f"{keyed} (keyed)", "bounds 1 and True"),
+        (bounds(1, "3"), f"{keyed} (keyed)", "bounds 1 and 3"),
+        (bounds(1, 129), f"{keyed} (keyed)", "exceeds the maximum parallelism"),
+    ]
+    for body, field, words in wrong:
+        answer = await _put(runtime, body)
+        assert answer.status_code == 400, answer.text
+        [problem] = answer.json()["problems"]
+        assert (problem["field"], words in problem["problem"]) == (field, True), problem
+    assert (await _put(runtime, good, "?from=thin-air")).json()["problems"][0]["field"] == "from"
+    assert (await _put(runtime, {})).json()["errors"][0].count("incomplete") == 1
+    runtime.advance_to(1.0)
+    assert await runtime.get("/rescales") == await runtime.get("/restarts") == []
+    assert (await runtime.client.delete(f"{runtime.root}/resource-requirements")).status_code == 405
+
+
+@pytest.mark.anyio
+async def test_a_job_that_has_stopped_is_not_rescaled_and_says_what_to_do() -> None:
+    runtime = LiveRuntime(small_job("aligned", records=None))
+    runtime.advance_to(0.5)
+    await runtime.trigger("/stop")
+    runtime.advance_to(3.0)
+    answer = await _put(runtime, _body(runtime, keyed=3))
+    assert answer.status_code == 400
+    assert "SV-3" in answer.json()["errors"][0]
+    assert "begin another job from the savepoint" in answer.json()["errors"][0]
+
+
+@pytest.mark.anyio
+async def test_a_rescale_whose_savepoint_fails_is_told_of_and_the_job_goes_on() -> None:
+    plan = (FaultSpec("coordinator.metadata", at_us=500_000, action="error"),)
+    runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
+    runtime.advance_to(0.6)
+    assert (await _put(runtime, _body(runtime, keyed=3), "?from=savepoint")).status_code == 200
+    assert [r["status"] for r in await runtime.get("/rescales")] == ["IN_PROGRESS"]
+    runtime.advance_to(3.0)
+    [rescale] = await runtime.get("/rescales")
+    assert rescale["status"] == "REFUSED"
+    assert "the savepoint to rescale from failed" in rescale["refusal"]
+    assert await runtime.get("/restarts") == []
+    assert (await runtime.get("/exceptions"))["exceptionHistory"]["entries"][0]["exceptionName"] == "RescaleRefused"
+
+
+@pytest.mark.anyio
+async def test_a_rescale_that_is_interrupted_before_it_runs_says_so() -> None:
+    runtime = LiveRuntime(small_job("aligned", records=None))
+    runtime.advance_to(0.55)
+    assert (await _put(runtime, _body(runtime, keyed=4))).status_code == 200
+    runtime.advance_to(0.56)
+    assert [r["status"] for r in await runtime.get("/rescales")] == ["IN_PROGRESS"]
+    # Asked for once more before it ran.
+    assert (await _put(runtime, _body(runtime, keyed=3))).status_code == 200
+    runtime.advance_to(4.0)
+    assert [r["status"] for r in await runtime.get("/rescales")] == ["COMPLETED", "INTERRUPTED"]
+    assert await runtime.get("/resource-requirements") == _body(runtime, keyed=3)
+
+
+@pytest.mark.anyio
+async def test_requests_are_events_of_the_trace() -> None:
+    hashes = set()
+    for path in (None, "/checkpoints", "/savepoints"):
+        runtime = LiveRuntime(small_job("aligned", records=None, config=_RARE))
+        runtime.advance_to(0.5)
+        engine: Any = runtime.job.engine
+        before = engine._engine.trace_hash
+        if path is not None:
+            await runtime.trigger(path)
+            assert engine._engine.trace_hash != before
+        hashes.add(engine._engine.trace_hash)
+    assert len(hashes) == 3

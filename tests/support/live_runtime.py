@@ -1,0 +1,48 @@
+"""One job of the live runtime on a clock of the test's, and its REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from backend.api.runtime_driver import LiveJob, RuntimeDriver
+from backend.api.runtime_engine import build_live_engine, job_run_id
+from backend.api.runtime_rest import PREFIX, create_runtime_app
+from backend.runtime.jobfile import JobSpec
+
+ORIGIN_MS = 1_760_000_000_000
+
+
+class LiveRuntime:
+    """``get`` and ``client`` ask; time passes with ``advance_to`` alone."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.now_s = 0.0
+        self.job = LiveJob(job_run_id(spec.name, ORIGIN_MS), build_live_engine(spec), ORIGIN_MS, 0.0)
+        self._driver = RuntimeDriver([self.job], lambda: self.now_s)
+        app = create_runtime_app(self._driver, version="0.1.0")
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:8081{PREFIX}", timeout=10
+        )
+        self.root = f"/jobs/{self.job.id}"
+
+    def advance_to(self, at_s: float) -> None:
+        """Let the job run up to ``at_s`` seconds."""
+        self.now_s = at_s
+        while self._driver.advance(self.job):
+            pass
+        self.job.view = None
+
+    async def get(self, path: str) -> Any:
+        """What the job answers at ``path``."""
+        answer = await self.client.get(self.root + path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def trigger(self, path: str, **body: object) -> str:
+        """Ask for something that takes its time; the id to ask after it with."""
+        answer = await self.client.post(self.root + path, json=body)
+        assert answer.status_code == 202, answer.text
+        assert list(answer.json()) == ["request-id"]
+        return str(answer.json()["request-id"])

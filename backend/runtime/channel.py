@@ -146,7 +146,8 @@ class InputChannel:
         self._decoder = self._own_decoder = decoder or ByteDecoder()
         self._owner: DataBuffer | None = None
         self._write: Write | None = None
-        self._persisting_id = 0
+        """What copies a buffer as it comes; of several checkpoints at once it does so for each (CC-4)."""
+        self._copies: dict[int, Write] = {}
         self.bytes_received = 0
         self.buffers_received = 0
 
@@ -210,17 +211,37 @@ class InputChannel:
         unconsumed = self.unconsumed
         if len(unconsumed):
             write(unconsumed)
-        self._persisting_id = checkpoint_id
         self._persist_queued(barrier_arrived, checkpoint_id, write)
 
-    def stop_persisting(self) -> None:
-        """The barrier is there, or the checkpoint is over (UC-5)."""
-        self._write = None
+    def stop_persisting(self, checkpoint_id: int | None = None) -> None:
+        """The checkpoint has all its barriers, or is over (UC-5); None: whichever there are."""
+        if checkpoint_id is None:
+            self._copies.clear()
+        else:
+            self._copies.pop(checkpoint_id, None)
+        self._copy()
+
+    def _persist_arriving(self, checkpoint_id: int, write: Write) -> None:
+        self._copies[checkpoint_id] = write
+        self._copy()
 
     def _barrier_came(self, barrier: Barrier) -> None:
-        """What comes behind it is not of its checkpoint (UC-3); the barrier of an older one ends nothing."""
-        if barrier.checkpoint_id >= self._persisting_id:
-            self._write = None
+        """What comes behind it is not of its checkpoint (UC-3); the barrier of an older one ends no newer one's."""
+        for checkpoint_id in [k for k in self._copies if k <= barrier.checkpoint_id]:
+            del self._copies[checkpoint_id]
+        self._copy()
+
+    def _copy(self) -> None:
+        writes = tuple(self._copies.values())
+        if len(writes) < 2:
+            self._write = writes[0] if writes else None
+            return
+
+        def to_each(data: Data) -> None:
+            for write in writes:
+                write(data)
+
+        self._write = to_each
 
     def _persist_queued(self, barrier_arrived: bool, checkpoint_id: int, write: Write) -> None:
         raise NotImplementedError
@@ -322,4 +343,4 @@ class LocalChannel(InputChannel):
 
     def _persist_queued(self, barrier_arrived: bool, checkpoint_id: int, write: Write) -> None:
         if not barrier_arrived:
-            self._write = write
+            self._persist_arriving(checkpoint_id, write)

@@ -181,6 +181,7 @@ class TaskCheckpointing:
             self._gatekeeper = keeper_of(
                 len(self._task.gate.channels),
                 is_exactly_once=config.is_exactly_once,
+                is_concurrent=config.is_unaligned_concurrent,
                 clock_us=self._first_sign_us,
                 cap=Cap(
                     self._cap_bytes,
@@ -243,7 +244,7 @@ class TaskCheckpointing:
             case Snapshot(barrier=barrier):
                 self._take(barrier)
             case Ended(checkpoint_id=ended):
-                self._ended(k if ended is None else ended)
+                self._ended(k if ended is None else ended, is_alone=ended is None)
             case Forget(checkpoint_id=forgotten):
                 self._drop(forgotten, "a newer checkpoint was complete here before")
             case GiveUp(checkpoint_id=given_up, reason=reason):
@@ -290,13 +291,14 @@ class TaskCheckpointing:
         run.channels.inputs.setdefault(key, []).append(data)
         run.persisted_bytes += len(data)
 
-    def _ended(self, k: int) -> None:
+    def _ended(self, k: int, *, is_alone: bool) -> None:
+        """``is_alone``: no other checkpoint is in work whose copies go on (CC-4)."""
         self.is_waiting_for_room = False
         gate = self._task.gate
         gate.may_poll = None
         gate.prefers = None
         for channel in gate.channels:
-            channel.stop_persisting()
+            channel.stop_persisting(None if is_alone else k)
             channel.is_closed = False
         gate.recheck()
         run = self._snapshots.runs.get(k)

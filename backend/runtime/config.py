@@ -29,6 +29,7 @@ class RuntimeConfig:
     is_exactly_once: bool = True
     is_unaligned: bool = False
     is_unaligned_forced: bool = False
+    is_unaligned_concurrent: bool = False
     aligned_timeout_us: int = 0
     are_timers_interruptible: bool = False
     prioritizes_missing: bool = False
@@ -190,6 +191,7 @@ KEYS: Mapping[str, _Key] = {
     ),
     f"{_CP}unaligned.enabled": _bool("is_unaligned", is_live=True),
     f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
+    "runtime.concurrent-unaligned": _bool("is_unaligned_concurrent"),
     f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
     f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
@@ -282,12 +284,20 @@ def validate(config: RuntimeConfig) -> None:
         PlanError: they do.
 
     """
-    if config.is_unaligned and config.max_concurrent > 1:
+    if config.is_unaligned and config.max_concurrent > 1 and not config.is_unaligned_concurrent:
         raise PlanError(
             "unaligned checkpoints run one at a time",
             rule="G-6",
             vertex=None,
-            fix=f"set {_CP}max-concurrent-checkpoints = 1 or {_CP}unaligned.enabled = false",
+            fix=f"set {_CP}max-concurrent-checkpoints = 1, {_CP}unaligned.enabled = false or "
+            "runtime.concurrent-unaligned = true",
+        )
+    if config.is_unaligned and config.is_unaligned_concurrent and (config.aligned_timeout_us or config.has_cap):
+        raise PlanError(
+            "what waits to be unaligned, for a timeout or for room, runs one at a time",
+            rule="CC-4",
+            vertex=None,
+            fix=f"set runtime.concurrent-unaligned = false, or {_CP}aligned-checkpoint-timeout = 0 and no cap",
         )
     if config.is_unaligned and not config.is_exactly_once:
         raise PlanError(

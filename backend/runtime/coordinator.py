@@ -271,10 +271,17 @@ class Coordinator:
         if first is None or (self.stop is not None and first.savepoint is not self.stop):
             # A newer checkpoint would supersede, at some task, the one that the job stops with.
             return None
+        config = self._env.config
         if first.savepoint is not None and any(p.barrier.needs_channel_state for p in self._pending.values()):
             # CC-3: a savepoint waits for an unaligned checkpoint, also for one from before a change of settings.
             return None
-        config = self._env.config
+        if (
+            first.savepoint is None
+            and config.is_unaligned
+            and any(p.record.is_savepoint for p in self._pending.values())
+        ):
+            # CC-3, the other way round: where several may run, a free slot is not enough.
+            return None
         completed_us = self._last_completion_us
         pause_ends_us = -1 if completed_us is None else completed_us + config.min_pause_us
         match self._queue.choose(Slots(self._env.now, len(self._pending), config.max_concurrent, pause_ends_us)):

@@ -22,6 +22,7 @@ class _Backlog:
 
 
 _BACKLOG = _Backlog()
+_BARRIERS_KEPT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,9 @@ class RemoteChannel(InputChannel):
         self._priority: deque[tuple[int, Barrier]] = deque()
         self._arrivals = 0
         self._barrier_arrivals: tuple[int, int] = (0, 0)
+        """The newest barrier, and how many had arrived with it."""
+        self._arrived_at: dict[int, int] = {}
+        """The same of the last barriers, by checkpoint (CC-4)."""
         self._exclusive_free = exclusive
         self._floating_free = 0
         self._required = exclusive
@@ -227,6 +231,9 @@ class RemoteChannel(InputChannel):
             if event.checkpoint_id > self._barrier_arrivals[0]:
                 # An older one that this one overtook on its way moves no cut (UC-3, CAP-3).
                 self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
+                self._arrived_at[event.checkpoint_id] = self._arrivals
+                if len(self._arrived_at) > _BARRIERS_KEPT:
+                    del self._arrived_at[next(iter(self._arrived_at))]
             self._barrier_came(event)
         if isinstance(event, Barrier) and event.is_priority:
             self._priority.append((self._arrivals, event))
@@ -270,13 +277,12 @@ class RemoteChannel(InputChannel):
         return False
 
     def _persist_queued(self, barrier_arrived: bool, checkpoint_id: int, write: Write) -> None:
-        arrived_id, arrived_at = self._barrier_arrivals
-        limit = arrived_at if arrived_id == checkpoint_id else self._arrivals + 1
+        limit = self._arrived_at.get(checkpoint_id)
         for number, item in self._queue:
-            if number < limit and isinstance(item, DataBuffer):
+            if (limit is None or number < limit) and isinstance(item, DataBuffer):
                 write(item.data)
-        if arrived_id != checkpoint_id:
-            self._write = write
+        if limit is None:
+            self._persist_arriving(checkpoint_id, write)
 
     @property
     def queued(self) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import CheckpointProtocol, Gatekeeper, Keeper
 from backend.runtime.protocols.capped import CapDecision, Capped, InFlight
+from backend.runtime.protocols.concurrent import Concurrent
 from backend.runtime.protocols.unaligned import Unaligned
 
 
@@ -48,10 +49,12 @@ def keeper_of(
     channels: int,
     *,
     is_exactly_once: bool = True,
+    is_concurrent: bool = False,
     clock_us: Callable[[Barrier], int] = lambda barrier: barrier.triggered_at_us,
     cap: Cap | None = None,
 ) -> Keeper:
     """Who keeps the checkpoints of a task with so many channels."""
     if not is_exactly_once:
         return AtLeastOnce(channels)
-    return Gatekeeper(channels, lambda barrier, opened: protocol_of(barrier, opened, clock_us=clock_us, cap=cap))
+    keeper = Concurrent if is_concurrent else Gatekeeper
+    return keeper(channels, lambda barrier, opened: protocol_of(barrier, opened, clock_us=clock_us, cap=cap))

@@ -269,6 +269,34 @@ def test_the_barrier_of_an_older_checkpoint_ends_no_copy_and_the_own_one_does(is
     assert [data[0] for data in copied] == [1, 2]
 
 
+def test_of_checkpoints_side_by_side_each_copies_what_is_in_front_of_its_own_barrier() -> None:
+    link = Link(exclusive=20, floating=0)
+    channel, subpartition = link.channels[0], link.pool.subpartitions[0]
+    copies: dict[int, list[bytes]] = {k: [] for k in (1, 2, 3)}
+    channel.start_persisting(False, 1, copies[1].append)
+    for k in (1, 2, 3):
+        link.send(1, fill=10 + k)
+        link.settle()
+        subpartition.overtake(Barrier(k, 0, Alignment.UNALIGNED))
+        link.settle()
+    # Its barrier came before it begins, and so did a newer one: what lies between them is not its own.
+    channel.start_persisting(True, 2, copies[2].append)
+    channel.start_persisting(False, 4, copies[3].append)
+    link.send(1, fill=14)
+    link.settle()
+    channel.stop_persisting(1)
+    link.send(1, fill=15)
+    link.settle()
+    channel.stop_persisting(4)
+    link.send(1, fill=16)
+    link.settle()
+    assert {k: [data[0] for data in copied] for k, copied in copies.items()} == {
+        1: [11],
+        2: [11, 12],
+        3: [11, 12, 13, 14, 15],
+    }
+
+
 def test_a_local_channel_copies_what_it_polls_and_never_what_the_sender_copied() -> None:
     scheduler = Scheduler()
     pool = OutputPool(

@@ -1,0 +1,115 @@
+"""Several checkpoints of one task side by side, as unaligned ones may be where that is allowed (CC-4).
+
+It stands in the gatekeeper's place. Barriers keep their order on each channel: a newer one never overtakes an older one
+(Q-1), so a channel that delivers checkpoint k delivers nothing older any more, and any older one that still misses it
+is given up (UC-3). Invariant: what lies in front of barrier k is copied for k and every newer checkpoint in work whose
+barrier is still to come; which bytes those are, the channel knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from backend.domain.failure import FailureReason
+from backend.runtime.elements import Barrier
+from backend.runtime.protocols.base import CheckpointProtocol, Command, Ended, GiveUp, Make, Resume
+
+_CANCELLED_KEPT = 128
+
+
+@dataclass(slots=True)
+class _Pending:
+    protocol: CheckpointProtocol
+    arrived: set[int] = field(default_factory=set)
+
+
+class Concurrent:
+    """Checkpoint ids of one task: each begins once, in increasing order, and ends on its own."""
+
+    def __init__(self, channels: int, make: Make) -> None:
+        self._open = frozenset(range(channels))
+        self._make = make
+        self._pending: dict[int, _Pending] = {}
+        self._cancelled: dict[int, None] = {}
+        self.current_id = 0
+
+    @property
+    def pending_id(self) -> int | None:
+        """The newest checkpoint in work."""
+        return max(self._pending, default=None)
+
+    def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """No barrier is announced: with a timeout checkpoints run one at a time."""
+        return []
+
+    def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
+        """CC-4; a barrier of a checkpoint that is over only resumes its channel (AL-5)."""
+        k = barrier.checkpoint_id
+        commands = self._missed(channel, k)
+        if k not in self._pending:
+            if k <= self.current_id or k in self._cancelled:
+                commands += [Resume(channel)] if barrier.is_blocking else []
+                if k > self.current_id:
+                    self.current_id = k
+                    # Whoever waits for it downstream learns that it never comes (TE-1).
+                    commands.append(GiveUp(k, FailureReason.DECLINED_ON_CANCELLATION))
+                return commands
+            self.current_id = k
+            self._pending[k] = _Pending(self._make(barrier, self._open))
+        pending = self._pending[k]
+        pending.arrived.add(channel)
+        return commands + self._settled(k, pending.protocol.barrier(channel, barrier, now_us))
+
+    def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
+        """AL-7: the channel counts as delivered for every checkpoint in work."""
+        self._open -= {channel}
+        commands: list[Command] = []
+        for k, pending in list(self._pending.items()):
+            commands += self._settled(k, pending.protocol.end_of_partition(channel, now_us))
+        return commands
+
+    def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
+        """There is no timeout."""
+        return []
+
+    def recheck(self, now_us: int) -> list[Command]:
+        """Nothing waits for room."""
+        return []
+
+    def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
+        """AL-6, for each checkpoint by itself."""
+        commands = self._missed(channel, checkpoint_id)
+        if checkpoint_id in self._pending:
+            return [*commands, *self._give_up(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)]
+        if checkpoint_id > self.current_id:
+            self.current_id = checkpoint_id
+            commands.append(GiveUp(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION))
+        return commands
+
+    def aborted(self, checkpoint_id: int) -> list[Command]:
+        """The coordinator gave the checkpoint up (CO-11)."""
+        if checkpoint_id in self._pending:
+            return self._release(checkpoint_id)
+        if checkpoint_id > self.current_id:
+            self._cancelled[checkpoint_id] = None
+            while len(self._cancelled) > _CANCELLED_KEPT:
+                del self._cancelled[next(iter(self._cancelled))]
+        return []
+
+    def _missed(self, channel: int, checkpoint_id: int) -> list[Command]:
+        """Give up what this channel will not deliver any more."""
+        missed = [k for k, p in self._pending.items() if k < checkpoint_id and channel not in p.arrived]
+        return [each for k in missed for each in self._give_up(k, FailureReason.DECLINED_SUBSUMED)]
+
+    def _give_up(self, checkpoint_id: int, reason: FailureReason) -> list[Command]:
+        return [*self._release(checkpoint_id), GiveUp(checkpoint_id, reason)]
+
+    def _release(self, checkpoint_id: int) -> list[Command]:
+        held = self._pending.pop(checkpoint_id).protocol.held
+        return [Ended(checkpoint_id), *(Resume(c) for c in sorted(held))]
+
+    def _settled(self, checkpoint_id: int, commands: list[Command]) -> list[Command]:
+        """Its end is that of no other."""
+        if self._pending[checkpoint_id].protocol.is_done:
+            del self._pending[checkpoint_id]
+        return [replace(c, checkpoint_id=checkpoint_id) if isinstance(c, Ended) else c for c in commands]

@@ -1,0 +1,104 @@
+"""CC-4 as a table: what a task does whose unaligned checkpoints run side by side, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from backend.domain.failure import FailureReason
+from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.protocols.base import Began, Block, Command, Ended, GiveUp, Keeper, Persist, Resume, Snapshot
+from backend.runtime.protocols.choice import keeper_of
+
+SUBSUMED, CANCELLED = FailureReason.DECLINED_SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION
+Step = Callable[[Keeper], list[Command]]
+
+
+def uc(checkpoint_id: int) -> Barrier:
+    return Barrier(checkpoint_id, checkpoint_id * 1_000, Alignment.UNALIGNED)
+
+
+def al(checkpoint_id: int) -> Barrier:
+    return Barrier(checkpoint_id, checkpoint_id * 1_000, Alignment.ALIGNED)
+
+
+def on(channel: int, barrier: Barrier) -> Step:
+    return lambda keeper: keeper.barrier(channel, barrier, 9_000)
+
+
+def end(channel: int) -> Step:
+    return lambda keeper: keeper.end_of_partition(channel, 9_000)
+
+
+def cancel(channel: int, checkpoint_id: int) -> Step:
+    return lambda keeper: keeper.cancel(checkpoint_id, channel)
+
+
+def aborted(checkpoint_id: int) -> Step:
+    return lambda keeper: keeper.aborted(checkpoint_id)
+
+
+def begun(checkpoint_id: int) -> list[Command]:
+    barrier = uc(checkpoint_id)
+    return [Began(barrier), Persist(), Snapshot(barrier, input_is_aligned=False)]
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "commands"),
+    [
+        ([], on(0, uc(5)), begun(5)),
+        # A newer one begins beside it, and ends nothing.
+        ([on(0, uc(5))], on(0, uc(6)), begun(6)),
+        # Each ends with its own last barrier.
+        ([on(0, uc(5)), on(0, uc(6))], on(1, uc(5)), [Ended(5)]),
+        ([on(0, uc(5)), on(0, uc(6)), on(1, uc(5))], on(1, uc(6)), [Ended(6)]),
+        # UC-3: a channel that delivers a newer one delivers the older one no more.
+        ([on(0, uc(5))], on(1, uc(6)), [Ended(5), GiveUp(5, SUBSUMED), *begun(6)]),
+        ([on(0, uc(5)), on(0, uc(6)), on(0, uc(7))], on(1, uc(7)), [
+            Ended(5), GiveUp(5, SUBSUMED), Ended(6), GiveUp(6, SUBSUMED), Ended(7)]),
+        # What is over only resumes its channel.
+        ([on(0, uc(6))], on(1, uc(5)), []),
+        ([on(0, uc(6))], on(1, al(5)), [Resume(1)]),
+        ([on(0, uc(5)), on(1, uc(5))], on(0, uc(5)), []),
+        # A channel that ended counts for every one in work.
+        ([on(0, uc(5)), on(0, uc(6))], end(1), [Ended(5), Ended(6)]),
+        ([end(1)], on(0, uc(5)), [*begun(5), Ended(5)]),
+        # A cancel marker ends its own one, and those that its channel does not deliver any more.
+        ([on(0, uc(5)), on(1, uc(5)), on(0, uc(6))], cancel(1, 6), [Ended(6), GiveUp(6, CANCELLED)]),
+        ([on(0, uc(5)), on(0, uc(6))], cancel(1, 5), [Ended(5), GiveUp(5, CANCELLED)]),
+        ([on(0, uc(5))], cancel(1, 6), [Ended(5), GiveUp(5, SUBSUMED), GiveUp(6, CANCELLED)]),
+        ([on(0, uc(5))], cancel(0, 6), [GiveUp(6, CANCELLED)]),
+        ([on(0, uc(5)), cancel(0, 6)], on(1, uc(6)), [Ended(5), GiveUp(5, SUBSUMED)]),
+        ([on(0, uc(5)), on(1, uc(5))], cancel(0, 5), []),
+        # The coordinator's abort ends its own one; of one that is to come, the receivers learn.
+        ([on(0, uc(5)), on(0, uc(6))], aborted(5), [Ended(5)]),
+        ([on(0, uc(5)), on(0, uc(6)), aborted(5)], on(1, uc(6)), [Ended(6)]),
+        ([aborted(5)], on(0, uc(5)), [GiveUp(5, CANCELLED)]),
+        ([aborted(5), on(0, uc(5))], on(1, uc(5)), []),
+        ([aborted(5)], on(0, uc(6)), begun(6)),
+        # A savepoint beside what the coordinator's lost abort left here: aligned, and on its own.
+        ([on(0, uc(5)), on(1, uc(5)), on(0, al(6))], on(1, al(6)), [
+            Block(1), Ended(6), Snapshot(al(6), input_is_aligned=True), Resume(0), Resume(1)]),
+        ([on(0, al(5))], on(1, uc(6)), [Ended(5), Resume(0), GiveUp(5, SUBSUMED), *begun(6)]),
+        ([on(0, uc(5))], lambda keeper: keeper.timer(5, 9_000), []),
+        ([on(0, uc(5))], lambda keeper: keeper.announcement(1, uc(5), 9_000), []),
+        ([on(0, uc(5))], lambda keeper: keeper.recheck(9_000), []),
+    ],
+)  # fmt: skip
+def test_each_checkpoint_in_work_hears_what_is_its_own(before: list[Step], step: Step, commands: list[Command]) -> None:
+    keeper = keeper_of(2, is_concurrent=True)
+    for each in before:
+        each(keeper)
+    assert step(keeper) == commands
+
+
+def test_the_newest_in_work_is_the_pending_one() -> None:
+    keeper = keeper_of(2, is_concurrent=True)
+    assert keeper.pending_id is None
+    for barrier in (uc(5), uc(6)):
+        keeper.barrier(0, barrier, 0)
+    assert (keeper.pending_id, keeper.current_id) == (6, 6)
+    keeper.barrier(1, uc(5), 0)
+    keeper.barrier(1, uc(6), 0)
+    assert (keeper.pending_id, keeper.current_id) == (None, 6)

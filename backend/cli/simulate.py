@@ -18,6 +18,7 @@ from backend.cli.options import OutputFormat, pairs, seconds
 from backend.cli.roles import job_spec
 
 _DURATION_MAX_S = 86_400.0
+_RESCALED = "rescaled: "
 _SEED_MAX = 2**63 - 1
 
 
@@ -69,6 +70,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         f"checkpoints: {counts['completed']} completed, {counts['failed']} failed, {counts['in_progress']} in progress"
         f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}"
     )
+    if document["ended_at_us"] is not None:
+        yield f"the job is {document['status']} since {_seconds(document['ended_at_us'])}"
     yield ""
     yield _row("id", "status", "barrier", "triggered", "end to end", "start delay", "alignment", "async", "last")
     for checkpoint in document["checkpoints"]:
@@ -80,12 +83,54 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             *(_seconds(checkpoint[k]) for k in ("alignment_max_us", "async_max_us")),
             checkpoint["last_subtask"] or "-",
         )
+    yield from _starts_and_stops(document)
     yield ""
     yield f"{'vertex':<24} {'busy':>6} {'held back':>10} {'idle':>6} {'records in':>12}"
     for vertex in document["vertices"]:
         shares = (_share(vertex[f"{k}_ratio"]) for k in ("busy", "backpressured", "idle"))
         busy, held, idle = shares
         yield f"{vertex['id']:<24} {busy:>6} {held:>10} {idle:>6} {sum(vertex['records_in']):>12}"
+
+
+def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:
+    """What interrupted the job, in order of time: restarts, those for another parallelism among them, and stops."""
+    rows = [(r["stopped_at_us"], _restarted(r)) for r in document["restarts"]]
+    rows += [(s["requested_at_us"], _stopped(s)) for s in document["stops"]]
+    if not rows:
+        return
+    yield ""
+    yield _event("at", "what", "went on from", "ran after", "replayed", "caught up", "why")
+    for _, row in sorted(rows, key=lambda each: each[0]):
+        yield row
+    hidden = document["restart_count"] - len(document["restarts"])
+    if hidden > 0:
+        yield f"and {hidden} restarts before these"
+
+
+def _restarted(restart: Mapping[str, Any]) -> str:
+    kind, cause = "restarted", restart["cause"]
+    if cause.startswith(_RESCALED):
+        kind, cause = "rescaled", cause.removeprefix(_RESCALED)
+    source = "the beginning" if restart["restored_id"] is None else f"id {restart['restored_id']}"
+    durations = (_seconds(restart[k]) for k in ("until_running_us", "source_replay_us", "catch_up_us"))
+    return _event(_seconds(restart["stopped_at_us"]), kind, source, *durations, cause)
+
+
+def _stopped(stop: Mapping[str, Any]) -> str:
+    word = "drained" if stop["drains"] else "suspended"
+    if stop["ended_at_us"] is None:
+        why = "is under way"
+    elif stop["reason"] is not None:
+        why = f"failed: {stop['message']}"
+    else:
+        took_us = stop["ended_at_us"] - stop["requested_at_us"]
+        why = f"{word} with savepoint {stop['savepoint_id']} after {_seconds(took_us)}"
+    return _event(_seconds(stop["requested_at_us"]), "stop", "-", "-", "-", "-", why)
+
+
+def _event(*cells: object) -> str:
+    widths = (11, 10, 14, 10, 10, 10, 0)
+    return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _row(*cells: object) -> str:

@@ -10,7 +10,9 @@ from backend.runtime import config as settings
 from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointRecord
+from backend.runtime.requests import Savepoint
 from backend.runtime.rescales import Rescale
+from backend.runtime.restarts import Restart
 
 _SLICE_US = 250_000
 _MESSAGE = "microseconds are virtual time; null is not known"
@@ -79,7 +81,11 @@ def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any
             "in_progress": coordinator.in_progress_count,
             "restored": coordinator.restored_count,
         },
+        "status": engine.status,
+        "ended_at_us": engine.ended_at_us,
         "rescales": [_rescale(rescale) for rescale in engine.rescales],
+        "restarts": [_restart(restart) for restart in engine.restarts],
+        "stops": [_stop(s) for s in coordinator.savepoint_requests.values() if s.kind.is_synchronous],
         "summary": _summary(terminal),
         "checkpoints": [_checkpoint(engine, record) for record in terminal],
         "vertices": [_vertex(engine, name) for name, _ in engine.tasks_of()],
@@ -96,6 +102,40 @@ def _rescale(rescale: Rescale) -> dict[str, Any]:
         "from": "savepoint" if rescale.from_savepoint else "checkpoint",
         "restored_id": rescale.restored_id,
         "persisted_bytes": rescale.persisted_bytes,
+        "status": rescale.status,
+        "cost": None if rescale.restart is None else _restart(rescale.restart),
+    }
+
+
+def _restart(restart: Restart) -> dict[str, Any]:
+    """One start anew, also one for another parallelism, and its parts (RC-11), which overlap."""
+    running_us = restart.running_at_us
+    return {
+        "stopped_at_us": restart.failed_at_us,
+        "cause": restart.cause,
+        "restored_id": restart.restored_id,
+        "running_at_us": running_us,
+        "until_running_us": None if running_us is None else running_us - restart.failed_at_us,
+        "state_load_us": restart.state_load_us,
+        "channel_load_us": restart.channel_load_us,
+        "channel_replay_us": restart.channel_replay_us,
+        "source_replay_us": restart.source_replay_us,
+        "catch_up_us": restart.catch_up_us,
+        "lost_channel_bytes": restart.lost_channel_bytes,
+        "repeated_records": restart.repeated_records,
+    }
+
+
+def _stop(savepoint: Savepoint) -> dict[str, Any]:
+    """One stop with a savepoint; without an end it is under way."""
+    return {
+        "requested_at_us": savepoint.requested_at_us,
+        "drains": savepoint.kind.drains,
+        "savepoint_id": savepoint.checkpoint_id,
+        "savepoint_completed_at_us": savepoint.completed_at_us,
+        "ended_at_us": savepoint.ended_at_us,
+        "reason": None if savepoint.reason is None else savepoint.reason.value,
+        "message": savepoint.message,
     }
 
 

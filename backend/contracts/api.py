@@ -38,6 +38,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import BatchPhase, PressureSign
@@ -560,6 +561,8 @@ class CheckpointDetailOut(CheckpointOut):
     engine: Engine
     """On Spark a checkpoint is a micro-batch: ``batch`` is there, and there are no vertices, barriers or alignment."""
     batch: MicroBatchOut | None = None
+    restoring: RestoringOut | None = None
+    """What it may be restored into; null on Spark, whose batches are not restored one by one."""
     last_healthy_link: str | None = None
     previous_id: int | None = None
     next_id: int | None = None

@@ -40,6 +40,13 @@ class CheckpointKind(StrEnum):
     SYNC_SAVEPOINT = "sync-savepoint"
 
 
+class SavepointFormat(StrEnum):
+    """What a savepoint was written as: by the engine's own format, or by that of its state backend."""
+
+    CANONICAL = "canonical"
+    NATIVE = "native"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointHeader:
     """What the coordinator knows of one checkpoint attempt.
@@ -67,6 +74,7 @@ class CheckpointHeader:
     failed_at: datetime | None = None
     external_path: str | None = None
     is_discarded: bool | None = None
+    savepoint_format: SavepointFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,5 +53,12 @@ CAPABILITIES: Mapping[Use, Mapping[SnapshotKind, Support]] = {
     Use.PATCH_VERSION: _row(_YES, _YES, _YES, _YES),
     Use.RESCALING: _row(_YES, _YES, _YES, _YES),
 }
-"""GR-4. The reference runtime has one backend and one version; it differs in one cell: an upgrade of the same topology
-from an unaligned checkpoint is at own risk here (GR-2), and told in ``Engine.at_own_risk``."""
+"""GR-4."""
+
+OF_THIS_RUNTIME: Mapping[Use, Mapping[SnapshotKind, Support]] = {
+    Use.ARBITRARY_UPGRADE: CAPABILITIES[Use.ARBITRARY_UPGRADE],
+    Use.SAME_TOPOLOGY_UPGRADE: {**CAPABILITIES[Use.SAME_TOPOLOGY_UPGRADE], SnapshotKind.UNALIGNED: _RISK},
+    Use.RESCALING: CAPABILITIES[Use.RESCALING],
+}
+"""What of it the reference runtime has, with its one backend and one version. It differs in one cell: an upgrade of the
+same topology from an unaligned checkpoint is at own risk here (GR-2), and told in ``Engine.at_own_risk``."""

@@ -26,6 +26,7 @@ from backend.services.micro_batches import batch_out
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, path_out, phases_out, verdict_out
 from backend.services.reconstruction import reconstructed_events
+from backend.services.restoring import restoring_out
 from backend.store.checkpoints import (
     CheckpointFilter,
     CheckpointRecord,
@@ -144,6 +145,7 @@ class CheckpointService:
             has_barriers=has_events,
             engine=opened.run.engine,
             batch=None if opened.checkpoint.batch is None else batch_out(opened.record, opened.checkpoint.batch),
+            restoring=restoring_out(opened.checkpoint, opened.run.engine, opened.evidence.topology),
             last_healthy_link=_link(healthy),
             previous_id=ids[at - 1] if at > 0 else None,
             next_id=ids[at + 1] if at + 1 < len(ids) else None,

@@ -50,6 +50,7 @@ _HEADER_TYPES: Final = {
     "failed_at": "timestamptz",
     "external_path": "text",
     "is_discarded": "bool",
+    "savepoint_format": "text",
     "start_delay_max_ms": "int8",
     "alignment_max_ms": "int8",
     "sync_max_ms": "int8",
@@ -246,6 +247,7 @@ def _header_row(key: RunKey, checkpoint: Checkpoint, observed_at: datetime) -> d
         "failed_at": h.failed_at,
         "external_path": clean_or_none(h.external_path),
         "is_discarded": h.is_discarded,
+        "savepoint_format": None if h.savepoint_format is None else h.savepoint_format.value,
         "observed_at": observed_at,
     }
     details = checkpoint.details if h.status.is_terminal else ()

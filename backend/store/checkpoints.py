@@ -23,6 +23,7 @@ from backend.domain.checkpoint import (
     CheckpointStatus,
     LateBarrier,
     Progress,
+    SavepointFormat,
     VertexDetail,
 )
 from backend.domain.errors import UnknownEntityError
@@ -89,8 +90,8 @@ _COLUMNS = (
     "c.job_id, c.run_id, c.triggered_on, c.checkpoint_id, c.kind, c.status, c.is_unaligned, c.triggered_at,"
     " c.latest_ack_at, c.end_to_end_duration_ms, c.checkpointed_size_bytes, c.full_state_size_bytes,"
     " c.processed_bytes, c.persisted_bytes, c.subtask_count, c.acknowledged_count, c.failure_reason,"
-    " c.failure_message, c.failed_at, c.external_path, c.is_discarded, c.start_delay_max_ms, c.alignment_max_ms,"
-    " c.sync_max_ms, c.async_max_ms, c.observed_at"
+    " c.failure_message, c.failed_at, c.external_path, c.is_discarded, c.savepoint_format, c.start_delay_max_ms,"
+    " c.alignment_max_ms, c.sync_max_ms, c.async_max_ms, c.observed_at"
 )
 _NEWEST_FIRST = "ORDER BY c.triggered_at DESC, c.checkpoint_id DESC, c.run_id DESC"
 
@@ -304,7 +305,7 @@ def _place_values(place: Place) -> dict[str, Any]:
 
 
 def _record(row: RowMapping) -> CheckpointRecord:
-    reason = row["failure_reason"]
+    reason, form = row["failure_reason"], row["savepoint_format"]
     header = CheckpointHeader(
         checkpoint_id=row["checkpoint_id"],
         kind=CheckpointKind(row["kind"]),
@@ -324,6 +325,7 @@ def _record(row: RowMapping) -> CheckpointRecord:
         failed_at=row["failed_at"],
         external_path=row["external_path"],
         is_discarded=row["is_discarded"],
+        savepoint_format=None if form is None else SavepointFormat(form),
     )
     return CheckpointRecord(
         job_id=JobId(row["job_id"]),

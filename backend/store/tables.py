@@ -179,6 +179,7 @@ checkpoints = Table(
     Column("failed_at", Instant),
     Column("external_path", Text),
     Column("is_discarded", Boolean),
+    Column("savepoint_format", Text),
     # Largest value of any subtask, taken from the detail when that is written.
     Column("start_delay_max_ms", BigInteger),
     Column("alignment_max_ms", BigInteger),

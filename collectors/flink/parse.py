@@ -19,6 +19,7 @@ from backend.domain.checkpoint import (
     CheckpointHeader,
     CheckpointKind,
     CheckpointStatus,
+    SavepointFormat,
     Values,
     VertexDetail,
 )
@@ -44,6 +45,7 @@ _STATUS = {
     flink.STATUS_COMPLETED: CheckpointStatus.COMPLETED,
     flink.STATUS_FAILED: CheckpointStatus.FAILED,
 }
+_SAVEPOINT_FORMATS = {"CANONICAL": SavepointFormat.CANONICAL, "NATIVE": SavepointFormat.NATIVE}
 _UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
 
 
@@ -249,6 +251,7 @@ def header(document: Document) -> CheckpointHeader:
         failed_at=None if failed is None else failed.instant(),
         external_path=_optional_text(document.find("external_path")),
         is_discarded=None if discarded is None else discarded.truth(),
+        savepoint_format=_SAVEPOINT_FORMATS.get(_optional_text(document.find("savepointFormat")) or ""),
     )
 
 

@@ -20,7 +20,7 @@ from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Health, Phase, VerdictKind
 from dashboard import routes, text
 from dashboard.client import ApiClient
-from dashboard.components import cards, micro_batch, picked_subtask, progress, scrubber, status, verdict
+from dashboard.components import cards, micro_batch, picked_subtask, progress, restoring, scrubber, status, verdict
 from dashboard.components.attributes import attrs
 from dashboard.figures import front, front_times, gantt
 from dashboard.live import Look, digest, guarded, look
@@ -477,7 +477,8 @@ def _evidence(found: CheckpointDetailOut) -> Component:
         parts.insert(
             0, html.P(["The engine said: ", html.Code(text.short(found.failure_message, 600))], className="hint")
         )
-    return cards.card("Evidence", parts, hint="what the verdict rests on")
+    evidence = cards.card("Evidence", parts, hint="what the verdict rests on")
+    return html.Div([c for c in (evidence, restoring.card(found.restoring)) if c is not None])
 
 
 def _front_basis(model: front_times.Front, barriers: BarriersOut | None) -> list[Component | str]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from backend.analysis.log_buckets import RELATIVE_ERROR_MAX
-from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, SavepointFormat
 from backend.domain.errors import UnknownEntityError
 from backend.domain.observation import JobState
 from backend.domain.topology import Topology, Vertex
@@ -55,6 +55,7 @@ async def test_a_checkpoint_comes_back_as_it_was_handed_in(writer, target, conne
         persisted_bytes=0,
         external_path="s3://c/3",
         is_discarded=False,
+        savepoint_format=SavepointFormat.NATIVE,
         is_unaligned=True,
     )
     await writer.write(observation(target, job([Checkpoint(header, completed(3).details), failed(4), in_progress(5)])))

@@ -85,6 +85,7 @@ def expected_header(entry: Document) -> dict[str, object]:
         "failed_at": instant(entry.get("failure_timestamp", -1)),
         "external_path": entry.get("external_path"),
         "is_discarded": entry.get("discarded"),
+        "savepoint_format": (entry.get("savepointFormat") or "").lower() or None,
     }
 
 

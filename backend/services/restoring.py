@@ -1,0 +1,130 @@
+"""What one checkpoint may be restored into (GR-4), from what its engine reported of it. Pure.
+
+Only a completed checkpoint is restored, and only while it is kept. What it may be used for hangs on what it is: a
+savepoint by its format, a checkpoint by whether data in flight was persisted with it: without, the rules of an aligned
+one hold, whatever its barriers did (GR-2). What is not reported is not guessed: the answer is then given only where all
+that it may be agree.
+
+Source of Flink's rules: its documentation, "Checkpoints vs. Savepoints", capabilities and limitations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from backend.contracts.restoring import InFlightOut, RestoreUseOut, RestoringOut
+from backend.domain.checkpoint import (
+    Checkpoint,
+    CheckpointHeader,
+    CheckpointKind,
+    CheckpointStatus,
+    SavepointFormat,
+    VertexDetail,
+)
+from backend.domain.observation import Engine
+from backend.domain.topology import Topology
+from backend.runtime.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind, Support, Use
+
+_SOURCES: Final = {
+    Engine.FLINK: "Flink's documentation: Checkpoints vs. Savepoints",
+    Engine.RUNTIME: "the reference runtime, rules GR-1, GR-2 and RS-11",
+}
+_SAVEPOINTS: Final = {
+    SavepointFormat.CANONICAL: SnapshotKind.CANONICAL_SAVEPOINT,
+    SavepointFormat.NATIVE: SnapshotKind.NATIVE_SAVEPOINT,
+}
+_IN_FLIGHT_STAYS: Final = "data in flight belongs to its edge: take a savepoint, or an aligned checkpoint, to change it"
+_NOTES: Final[Mapping[tuple[Use, SnapshotKind], str]] = {
+    (Use.RESCALING, SnapshotKind.UNALIGNED): "its data in flight is dealt out anew over the new subtasks",
+    (Use.ARBITRARY_UPGRADE, SnapshotKind.UNALIGNED): _IN_FLIGHT_STAYS,
+    (Use.SAME_TOPOLOGY_UPGRADE, SnapshotKind.UNALIGNED): _IN_FLIGHT_STAYS,
+}
+_STATE_THAT_IS_GONE: Final = "state of operators that the job no longer has needs leave to be dropped"
+
+
+def restoring_out(checkpoint: Checkpoint, engine: Engine, topology: Topology | None) -> RestoringOut | None:
+    """The answer for one checkpoint; None where the engine restores no checkpoint of one's choice (Spark)."""
+    if engine not in _SOURCES:
+        return None
+    header = checkpoint.header
+    refusal = _refusal(header)
+    if refusal is not None:
+        return RestoringOut(is_restorable=False, sentence=refusal, kinds=[], source=_SOURCES[engine])
+    kinds = kinds_of(header)
+    matrix = OF_THIS_RUNTIME if engine is Engine.RUNTIME else CAPABILITIES
+    uses = [_use(use, row, kinds) for use, row in matrix.items()]
+    in_flight = _in_flight(checkpoint.details, topology)
+    return RestoringOut(
+        is_restorable=True,
+        sentence=_sentence(kinds, uses, in_flight),
+        kinds=[kind.value for kind in kinds],
+        location=header.external_path,
+        uses=uses,
+        in_flight=in_flight,
+        source=_SOURCES[engine],
+    )
+
+
+def kinds_of(header: CheckpointHeader) -> tuple[SnapshotKind, ...]:
+    """What a completed one is; more than one where what was reported of it does not tell."""
+    if header.kind is not CheckpointKind.CHECKPOINT:
+        return (
+            tuple(_SAVEPOINTS.values()) if header.savepoint_format is None else (_SAVEPOINTS[header.savepoint_format],)
+        )
+    if header.persisted_bytes is not None:
+        return (SnapshotKind.UNALIGNED,) if header.persisted_bytes else (SnapshotKind.ALIGNED,)
+    if header.is_unaligned is not None:
+        return (SnapshotKind.UNALIGNED,) if header.is_unaligned else (SnapshotKind.ALIGNED,)
+    return SnapshotKind.ALIGNED, SnapshotKind.UNALIGNED
+
+
+def _refusal(header: CheckpointHeader) -> str | None:
+    if header.status is CheckpointStatus.FAILED:
+        return "It failed: nothing can be restored from it."
+    if header.status is CheckpointStatus.IN_PROGRESS:
+        return "It is not complete, so that nothing can be restored from it yet."
+    if header.is_discarded:
+        return "It was discarded when newer ones were complete: restore the newest one."
+    return None
+
+
+def _use(use: Use, row: Mapping[SnapshotKind, Support], kinds: Sequence[SnapshotKind]) -> RestoreUseOut:
+    answers = {row[kind] for kind in kinds}
+    if len(answers) > 1:
+        each = ", ".join(f"{row[kind].value} of a {kind.value}" for kind in kinds).replace(" a aligned", " an aligned")
+        note = each.replace(" a unaligned", " an unaligned")
+        return RestoreUseOut(use=use.value, support=None, note=note)
+    (answer,) = answers
+    own = _NOTES.get((use, kinds[0])) if len(kinds) == 1 else None
+    if own is None and use is Use.ARBITRARY_UPGRADE and answer is Support.YES:
+        own = _STATE_THAT_IS_GONE
+    return RestoreUseOut(use=use.value, support=answer.value, note=own)
+
+
+def _in_flight(details: Sequence[VertexDetail], topology: Topology | None) -> list[InFlightOut]:
+    found = []
+    for detail in details:
+        held = sum(n for n in detail.persisted_bytes if n is not None)
+        vertex = None if topology is None else topology.vertex(detail.vertex_id)
+        if held:
+            name = detail.vertex_id if vertex is None else vertex.name
+            found.append(InFlightOut(vertex_id=detail.vertex_id, vertex=name, persisted_bytes=held))
+    return found
+
+
+def _sentence(kinds: Sequence[SnapshotKind], uses: Sequence[RestoreUseOut], in_flight: Sequence[InFlightOut]) -> str:
+    what = " or ".join(kind.value for kind in kinds)
+    article = "an" if what[0] in "au" else "a"
+    answers = {u.use: u.support for u in uses}
+    rescales, changes = answers[Use.RESCALING.value], answers[Use.ARBITRARY_UPGRADE.value]
+    words = [f"It is {article} {what}: the job can go on from it"]
+    words.append("at another parallelism" if rescales == "yes" else "at the same parallelism only")
+    if changes == "yes":
+        words.append("and with another graph.")
+    elif changes is None:
+        words.append("; whether with another graph is not known.")
+    else:
+        names = ", ".join(f.vertex for f in in_flight[:3]) + (" and others" if len(in_flight) > 3 else "")
+        words.append("but not with another graph: it has data in flight" + (f" at {names}." if names else "."))
+    return " ".join(words).replace(" ;", ";")

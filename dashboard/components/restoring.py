@@ -1,0 +1,39 @@
+"""What one checkpoint may be restored into: a sentence, each use with its answer, and where data in flight binds it."""
+
+from __future__ import annotations
+
+from dash import html
+from dash.development.base_component import Component
+
+from backend.contracts.restoring import RestoreUseOut, RestoringOut
+from dashboard import text
+from dashboard.components import cards, status
+
+_ANSWERS = {
+    "yes": ("yes", "check", "good"),
+    "no": ("no", "cross", "bad"),
+    "at own risk": ("at own risk", "warning", "warn"),
+    None: ("not known", "question", "quiet"),
+}
+
+
+def card(restoring: RestoringOut | None) -> Component | None:
+    """The card; None where the engine restores no checkpoint of one's choice."""
+    if restoring is None:
+        return None
+    parts: list[Component] = [html.P(restoring.sentence)]
+    if restoring.uses:
+        head = html.Thead(html.Tr([html.Th("Use"), html.Th("Possible"), html.Th("What to know")]))
+        table = html.Table([head, html.Tbody([_row(u) for u in restoring.uses])], className="plain-table")
+        parts.append(html.Div(table, className="table-scroll"))
+    if restoring.in_flight:
+        held = ", ".join(f"{f.vertex} ({text.size(f.persisted_bytes)})" for f in restoring.in_flight)
+        parts.append(html.P(f"Data in flight, which keeps the edges around it as they are: {held}.", className="hint"))
+    if restoring.location:
+        parts.append(html.P(["Location: ", html.Code(restoring.location)], className="hint"))
+    return cards.card("What it can be restored into", parts, hint=f"rules: {restoring.source}")
+
+
+def _row(use: RestoreUseOut) -> Component:
+    word, icon, tone = _ANSWERS[use.support]
+    return html.Tr([html.Td(use.use), html.Td(status.badge(word, icon, tone)), html.Td(use.note or "")])

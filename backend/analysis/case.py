@@ -123,7 +123,9 @@ def of_job(evidence: JobEvidence) -> Case:
     overdue = () if report.overdue is None else (report.overdue.checkpoint,)
     # Of those that were well nothing can be learned about those that are not.
     walked = tuple(_walk(c, evidence) for c in (*(report.newest_slow if report.is_recent else judged), *overdue))
-    loads, suspect = _pressure(evidence, evidence.pressure, walked)
+    parallelism = {v.id: v.parallelism for v in evidence.topology.vertices}
+    readings = pressure.of_parallelism(evidence.pressure, parallelism)
+    loads, suspect = _pressure(evidence, readings, walked)
     return Case(
         evidence=evidence,
         report=report,
@@ -140,8 +142,12 @@ def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
     """The case of one checkpoint, with the readings taken while it was open, else those there are."""
     has_restarts = _has_restarts(evidence)
     walked = _walk(checkpoint, evidence)
-    near = _near(checkpoint, walked.duration_ms, evidence.pressure)
-    loads, suspect = _pressure(evidence, near or evidence.pressure, (walked,))
+    # What the checkpoint itself tells goes before the graph, whose change is noticed later.
+    parallelism = {v.id: v.parallelism for v in evidence.topology.vertices}
+    parallelism |= {d.vertex_id: d.subtask_count for d in checkpoint.details}
+    readings = pressure.of_parallelism(evidence.pressure, parallelism)
+    near = _near(checkpoint, walked.duration_ms, readings)
+    loads, suspect = _pressure(evidence, near or readings, (walked,))
     limit = health.slow_limit_ms(evidence.config)
     is_long = limit is not None and walked.duration_ms >= limit[0]
     return Case(

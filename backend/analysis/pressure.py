@@ -96,6 +96,18 @@ def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoa
     return {v: _load(v, readings) for v, readings in by_vertex.items()}
 
 
+def of_parallelism(
+    readings: Sequence[VertexPressure], parallelism: Mapping[VertexId, int]
+) -> tuple[VertexPressure, ...]:
+    """The readings of vertices at that parallelism: those from before or after a rescale are of other subtasks.
+
+    A reading that counts no subtask, or of a vertex that is not named, is kept.
+    """
+    return tuple(
+        r for r in readings if not r.busy_ratio or len(r.busy_ratio) == parallelism.get(r.vertex_id, len(r.busy_ratio))
+    )
+
+
 def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> dict[VertexId, VertexLoad]:
     """The loads without those that only look measured.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
+from itertools import groupby
 
 from backend.contracts.api import CheckpointOut, JobEventOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
@@ -51,6 +52,7 @@ _EVENT_WORDS = {
 }
 
 
+_RULES_MAX = 40
 _WHOLE = Span()
 _FADED = 0.22
 
@@ -171,6 +173,8 @@ def _marks(
         "customdata": [[c.run_id, c.checkpoint_id, epoch_ms(c.triggered_at)] for c in members],
         "hovertext": [_hover(c, where, now) for c in members],
         "hovertemplate": "%{hovertext}<extra></extra>",
+        # One that took next to no time is seen whole.
+        "cliponaxis": False,
         "marker": {
             "symbol": _SYMBOLS[shape],
             "color": color,
@@ -271,8 +275,12 @@ def _rules(
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
-    for event in list(events)[:40]:
-        at = text.axis_instant(event.at, where)
+    # What was seen at once is one rule with all of its words: drawn over one another none can be read.
+    for instant, group in groupby(list(events)[:_RULES_MAX], key=lambda e: e.at):
+        told = list(group)
+        at = text.axis_instant(instant, where)
+        words = list(dict.fromkeys(_EVENT_WORDS[e.kind] for e in told))
+        said = [text.plain(text.short(e.text, 120)) for e in told]
         shapes.append(
             {
                 "type": "line",
@@ -293,10 +301,10 @@ def _rules(
                 "yanchor": "top",
                 "xanchor": "left",
                 "showarrow": False,
-                "text": _EVENT_WORDS[event.kind],
+                "text": ", ".join(words),
                 "font": {"size": 10, "color": theme.muted},
                 "textangle": -90,
-                "hovertext": f"{text.plain(text.short(event.text, 120))}<br>{text.instant_utc(event.at)}",
+                "hovertext": "<br>".join([*said, text.instant_utc(instant)]),
                 "bgcolor": theme.surface,
             }
         )

@@ -490,3 +490,33 @@ def test_a_vertex_name_of_hundreds_of_characters_is_cut_in_the_sentence_only():
     assert found.vertex == name
     assert "<br/>" not in found.sentence
     assert len(found.sentence) < 400
+
+
+# --- another parallelism --------------------------------------------------------------------------------------------
+
+
+def _of_six(at_s: float):
+    """The same job with six subtasks at its end, all of them idle: what a rescale cured."""
+    return [reading(MIDDLE, [0.1] * 4, at_s=at_s), reading(LAST, [0.2] * 6, at_s=at_s)]
+
+
+def test_readings_from_after_a_rescale_say_nothing_of_a_checkpoint_before_it():
+    checkpoint = SLOW_RUN[-1]
+    alone = checkpoint_verdict(checkpoint, job([checkpoint], FULL_LAST))
+    mixed = checkpoint_verdict(checkpoint, job([checkpoint], [*FULL_LAST, *_of_six(at_s=70)]))
+
+    assert (mixed.kind, mixed.subtasks) == (VerdictKind.CAPACITY, (0, 1, 2, 3))
+    assert "all 6" not in str(mixed.evidence)
+    assert [row.value for row in mixed.evidence if "busy" in row.metric.lower()] == [
+        row.value for row in alone.evidence if "busy" in row.metric.lower()
+    ]
+
+
+def test_readings_from_before_a_rescale_say_nothing_of_the_job_after_it():
+    now = chain(SOURCE, MIDDLE, LAST)
+    now = Topology(tuple(replace(v, parallelism=6) if v.id == LAST else v for v in now.vertices), now.edges)
+
+    found = diagnose(job(SLOW_RUN, FULL_LAST, topology=now))
+
+    assert found.verdict.subtasks != (0, 1, 2, 3)
+    assert "subtasks busy" not in str(found.verdict.evidence)

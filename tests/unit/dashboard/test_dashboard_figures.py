@@ -363,6 +363,22 @@ def test_events_are_rules_and_the_timeout_a_line(fake):
     assert sum(s.get("yref") == "paper" for s in layout["shapes"]) == len(fake.jobs["jE"].events)
 
 
+def test_events_that_were_seen_at_once_are_one_rule_with_all_of_their_words():
+    fake = FakeApi(now=lambda: _NOW)
+    event = fake.jobs["jE"].events[0]
+    fake.jobs["jE"].events[:0] = [
+        event.model_copy(update={"kind": "restarted", "text": "restart 1 of this run"}),
+        event.model_copy(update={"kind": "rescaled", "text": "parallelism last: 4 -> 6"}),
+    ]
+
+    layout = _timeline(fake, "jE").figure["layout"]
+
+    (rule,) = [n for n in layout["annotations"] if "rescaled" in n["text"]]
+    assert rule["text"].startswith("restart, rescaled")
+    assert "restart 1 of this run<br>parallelism last: 4 -> 6<br>" in rule["hovertext"].replace("&gt;", ">")
+    assert sum(s.get("yref") == "paper" for s in layout["shapes"]) == len({e.at for e in fake.jobs["jE"].events})
+
+
 def test_a_timeout_of_ten_minutes_does_not_flatten_checkpoints_of_seconds(fake):
     axis = _timeline(fake, "jB2", timeout_ms=600_000).figure["layout"]["yaxis"]
 

@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     """Comma-separated names the live runtime's REST may be asked under besides its address and loopback."""
     built_in_target: str | None = None
     """Root of the live runtime that ``up`` runs; ``migrate`` registers it, or removes it where this is empty."""
+    built_in_spark_demo: Annotated[bool | None, BeforeValidator(_none_if_empty)] = None
+    """Whether `up` runs its Spark demo; where it does not, `migrate` removes the demo's target."""
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 2.0
     """How often a target is read."""
     retention_max_age_days: Annotated[float, Field(gt=0, le=3660)] = 7.0

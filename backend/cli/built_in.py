@@ -1,4 +1,5 @@
-"""The target that ``up`` brings along: the live runtime with the demo jobs, registered in the store as ``built-in``.
+"""The targets that ``up`` brings along: the live runtime with the demo jobs, registered in the store as ``built-in``,
+and the demo query on Spark, whose target is made by what it pushes and removed here.
 
 Not through the API: while that listens beyond loopback, it refuses an address of this machine, as it should.
 """
@@ -38,5 +39,28 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
             # Of several replicas that start at once, one was first.
             with contextlib.suppress(ConflictError):
                 await targets.add(NewTarget(root, _NAME, "built-in", labels=_LABELS), at=clock.now())
+    finally:
+        await engine.dispose()
+
+
+async def unwatch_spark_demo(database_url: str, clock: Clock) -> None:
+    """The demo query does not run this time: its target goes, as one that pushes no more; its history stays.
+
+    One that was killed could not tell of its end, and would be taken for one that went silent.
+
+    Raises:
+        StoreUnavailableError: PostgreSQL does not answer.
+
+    """
+    from backend.contracts.spark import DEMO_DEPLOYMENT, PUSH_URL_ROOT
+    from backend.store.engine import create_store_engine
+    from backend.store.targets import TargetRepository
+
+    engine = create_store_engine(database_url)
+    try:
+        targets = TargetRepository(engine)
+        for target in await targets.list_all():
+            if target.url == PUSH_URL_ROOT + DEMO_DEPLOYMENT:
+                await targets.remove(target.id, at=clock.now())
     finally:
         await engine.dispose()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     import httpx
 
-    from backend.contracts.api import JobOut, Page, TargetOut
-
-    T = TypeVar("T", JobOut, TargetOut)
+    from backend.contracts.api import TargetOut
 
 _TIMEOUT_S = 5.0
+_TARGETS = "/api/v1/targets?limit=100"
 
 
 class OwnApi:
@@ -45,21 +45,38 @@ class OwnApi:
 
     def has_read(self, root: str) -> bool:
         """Whether the target at ``root`` has a job with a checkpoint to look at; a paused one is not waited for."""
-        from backend.contracts.api import JobOut, Page, TargetOut
+        from backend.contracts.api import JobOut, Page
 
         try:
-            targets = self._items("/api/v1/targets?limit=100", Page[TargetOut])
-            target = next((t for t in targets if t.url == root), None)
+            target = self._target(root)
             if target is None or not target.is_enabled:
                 return target is not None
-            jobs = self._items(f"/api/v1/jobs?limit=20&target={target.id}", Page[JobOut])
+            answer = self._get(f"/api/v1/jobs?limit=20&target={target.id}")
+            jobs = [] if answer is None else Page[JobOut].model_validate_json(answer.content).items
         except ValueError:
             return False
         return any(job.sparkline for job in jobs)
 
-    def _items(self, path: str, page: type[Page[T]]) -> list[T]:
-        answer = self._get(path)
-        return [] if answer is None else page.model_validate_json(answer.content).items
+    def _target(self, root: str) -> TargetOut | None:
+        """The target of that address, on whichever page it is.
+
+        Raises:
+            ValueError: what answers is not our API.
+
+        """
+        from backend.contracts.api import Page, TargetOut
+
+        path: str | None = _TARGETS
+        while path is not None:
+            answer = self._get(path)
+            if answer is None:
+                return None
+            page = Page[TargetOut].model_validate_json(answer.content)
+            found = next((t for t in page.items if t.url == root), None)
+            if found is not None:
+                return found
+            path = None if page.next is None else f"{_TARGETS}&cursor={quote(page.next)}"
+        return None
 
     def _get(self, path: str) -> httpx.Response | None:
         import httpx

@@ -177,7 +177,19 @@ def migrate(
         from backend.store.wall_clock import WallClock
 
         asyncio.run(watch_built_in(url, settings.built_in_target or None, WallClock()))
+    if settings.built_in_spark_demo is False:
+        _withdraw_spark_demo(url, settings)
     typer.echo("the database is up to date")
+
+
+def _withdraw_spark_demo(url: str, settings: Settings) -> None:
+    from backend.cli.built_in import unwatch_spark_demo
+    from backend.cli.pipeline import plain_url
+    from backend.cli.spark_demo import Notice
+    from backend.store.wall_clock import WallClock
+
+    asyncio.run(unwatch_spark_demo(url, WallClock()))
+    Notice(plain_url(url, settings), WallClock()).withdraw()
 
 
 def job_spec(text: str) -> JobSpec:

@@ -155,7 +155,9 @@ class Stack:
         self._say("PostgreSQL is ready")
 
     def _migrate(self) -> None:
-        role = self._role("migrate", database_url=self._database_url, built_in_target=self._plan.runtime_url or "")
+        plan = self._plan
+        brought = {"built_in_target": plan.runtime_url or "", "built_in_spark_demo": str(plan.has_spark_demo).lower()}
+        role = self._role("migrate", database_url=self._database_url, **brought)
         code = self._supervisor.run_once(role, self._stop.is_set)
         self._check_stop()
         if code != 0:

@@ -18,6 +18,10 @@ from pydantic.alias_generators import to_camel
 
 from backend.contracts.api import Model
 
+PUSH_URL_ROOT = "push:spark/"
+"""Addresses of targets that push: this, and the deployment."""
+DEMO_DEPLOYMENT = "demo-spark"
+"""That of the query which ``up`` runs."""
 EVENTS_MAX = 500
 # What JSON's numbers hold exactly; sums of many stay below what the store holds.
 _INT_MAX = 2**53

@@ -21,8 +21,6 @@ from backend.store.engine import reading
 from backend.store.ingest import IngestWriter
 from backend.store.targets import NewTarget, TargetRecord, TargetRepository
 
-_URL_ROOT = "push:spark/"
-
 
 class SparkIngestService:
     """Takes what Spark listeners push."""
@@ -52,7 +50,7 @@ class SparkIngestService:
 
     async def _target(self, deployment: str) -> TargetRecord:
         new = NewTarget(
-            url=_URL_ROOT + quote(deployment, safe=""),
+            url=wire.PUSH_URL_ROOT + quote(deployment, safe=""),
             name=deployment,
             origin="push",
             kind="spark",

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  the name everybody gives it
 from pyspark.sql.streaming.query import StreamingQuery
 
+from backend.contracts.spark import DEMO_DEPLOYMENT
 from collectors.spark.listener import BarrierscopeListener
 
 NAME = "spark-windowed-count"
-DEPLOYMENT = "demo-spark"
 TRIGGER_MS = 5_000
 _ROWS_PER_BATCH = 1_000
 _KEYS = 200
@@ -75,7 +75,7 @@ def run(
 
 def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event, on_started: Callable[[], None]) -> None:
     with _session(folder) as session:
-        listener = _Listener(api_url, token, deployment=DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
+        listener = _Listener(api_url, token, deployment=DEMO_DEPLOYMENT, trigger_interval_ms=TRIGGER_MS)
         session.streams.addListener(listener)
         query = _start(session, folder)
         _log.info("the demo query runs as %s", query.runId)
@@ -114,7 +114,7 @@ def _line(error: BaseException | None) -> str:
 def _session(folder: Path) -> Iterator[SparkSession]:
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
-    builder = SparkSession.Builder().appName(DEPLOYMENT)
+    builder = SparkSession.Builder().appName(DEMO_DEPLOYMENT)
     for key, value in (_SETTINGS | {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch)}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

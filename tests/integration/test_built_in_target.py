@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.cli.built_in import watch_built_in
+from backend.cli.built_in import unwatch_spark_demo, watch_built_in
 from backend.store.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, SteppingClock
 
@@ -55,3 +55,17 @@ async def test_what_a_person_changed_on_it_stays(database, targets):
 
     (again,) = await targets.list_all()
     assert (again.name, again.is_enabled) == ("mine", False)
+
+
+async def test_the_spark_demos_target_goes_where_the_demo_does_not_run_and_no_other_does(database, targets):
+    for deployment in ("demo-spark", "lab"):
+        url = f"push:spark/{deployment}"
+        await targets.add(NewTarget(url, deployment, "push", kind="spark"), at=NOW)
+
+    for _ in range(2):
+        await unwatch_spark_demo(database, SteppingClock())
+    assert await _urls(targets) == {"push:spark/lab": "push"}
+
+    # Where it runs again, its first push brings the target back.
+    await targets.get_or_add(NewTarget("push:spark/demo-spark", "demo-spark", "push", kind="spark"), at=NOW)
+    assert "push:spark/demo-spark" in await _urls(targets)

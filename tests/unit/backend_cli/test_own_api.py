@@ -1,0 +1,53 @@
+"""How ``up`` asks its own API whether the demo jobs were read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+import httpx
+import pytest
+
+from backend.api import examples
+from backend.cli.own_api import OwnApi
+from backend.contracts.api import Page, TargetOut
+
+_DEMO = "http://127.0.0.1:18050/runtime/v1"
+_NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def _target(number: int, url: str, *, is_enabled: bool = True) -> TargetOut:
+    return examples.TARGET.model_copy(update={"id": f"t{number}", "url": url, "is_enabled": is_enabled})
+
+
+def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
+    """An API with two targets a page."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/v1/jobs":
+            return httpx.Response(200, json={"items": jobs, "next": None, "as_of": _NOW.isoformat()})
+        begin = int(unquote(request.url.params.get("cursor", "0+/=")).rstrip("+/="))
+        more = f"{begin + 2}+/=" if begin + 2 < len(targets) else None
+        page = Page[TargetOut](items=targets[begin : begin + 2], next=more, as_of=_NOW)
+        return httpx.Response(200, text=page.model_dump_json())
+
+    api = OwnApi("http://up", None)
+    api._http = httpx.Client(base_url="http://up", transport=httpx.MockTransport(answer))
+    return api
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 5])
+def test_the_demo_target_is_found_on_whichever_page_it_is(before):
+    others = [_target(n, f"http://flink-{n}:8081") for n in range(before)]
+    job = examples.JOB.model_dump(mode="json")
+    with _api([*others, _target(99, _DEMO)], [job]) as api:
+        assert api.has_read(_DEMO)
+    with _api([*others, _target(99, _DEMO)], [job | {"sparkline": []}]) as api:
+        assert not api.has_read(_DEMO)
+    with _api(others, [job]) as api:
+        assert not api.has_read(_DEMO)
+
+
+def test_a_paused_target_is_not_waited_for():
+    with _api([_target(1, "http://flink:8081"), _target(99, _DEMO, is_enabled=False)], []) as api:
+        assert api.has_read(_DEMO)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from backend.api.runtime_view import Ack, CheckpointView, JobView
 from backend.api.runtime_wire import Json, Object, quantile
-from backend.contracts.flink import TYPE_CHECKPOINT, TYPE_SAVEPOINT, TYPE_UNALIGNED
+from backend.contracts.flink import TYPE_CHECKPOINT, TYPE_SAVEPOINT, TYPE_SYNC_SAVEPOINT, TYPE_UNALIGNED
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
 # Tolerable failures are a Java int there; unlimited is its largest.
@@ -135,7 +135,7 @@ def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Obj
 
 def _type(checkpoint: CheckpointView) -> str:
     if checkpoint.is_savepoint:
-        return TYPE_SAVEPOINT
+        return TYPE_SYNC_SAVEPOINT if checkpoint.is_synchronous else TYPE_SAVEPOINT
     return TYPE_UNALIGNED if checkpoint.is_unaligned else TYPE_CHECKPOINT
 
 

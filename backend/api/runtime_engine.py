@@ -263,6 +263,7 @@ class RuntimeEngine:
             external_path=_location(record, job_id) if record.state is State.COMPLETED else None,
             is_discarded=record.is_discarded,
             savepoint_format=None if record.savepoint is None else record.savepoint.format.value,
+            is_synchronous=record.barrier.snapshot_type.is_synchronous,
         )
 
 

@@ -43,6 +43,8 @@ class CheckpointView:
     is_discarded: bool = False
     savepoint_format: str | None = None
     """None of a checkpoint; of a savepoint what it was asked to be written as."""
+    is_synchronous: bool = False
+    """Whether the job stops with it."""
 
     @property
     def is_savepoint(self) -> bool:

@@ -120,6 +120,8 @@ async def test_a_job_is_stopped_with_a_savepoint_and_finishes() -> None:
     assert {vertex["status"] for vertex in job["vertices"]} == {"FINISHED"}
     checkpoints = await runtime.get("/checkpoints")
     assert checkpoints["latest"]["savepoint"]["status"] == "COMPLETED"
+    # As Flink tells it from a savepoint that the job goes on from.
+    assert checkpoints["latest"]["savepoint"]["checkpoint_type"] == "SYNC_SAVEPOINT"
     # A job that has finished is asked in vain, and says so.
     again = await runtime.client.post(f"{runtime.root}/stop")
     refused = await runtime.get(f"/savepoints/{again.json()['request-id']}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.elements import Barrier, Element, Event, blocks_upstream
+from backend.runtime.elements import Barrier, Element, Event, Record, blocks_upstream
 from backend.runtime.scheduler import EventClass, Scheduler
 
 
@@ -37,6 +37,18 @@ class Data(Protocol):
     def __len__(self) -> int: ...
 
     def __bytes__(self) -> bytes: ...
+
+
+class Ahead(Protocol):
+    """Steps of the writing subtask that are known before their time (``running_ahead.py``)."""
+
+    def settle(self) -> None:
+        """Carry out those whose time has come."""
+        ...
+
+    def interrupt(self) -> None:
+        """The same, and take nothing of the rest for granted."""
+        ...
 
 
 class DataBuffer:
@@ -66,6 +78,7 @@ class OutputPool:
         max_overdraft: int,
         flush_timeout_us: int,
         on_change: Callable[[], None],
+        ahead: Ahead | None = None,
         subpartition: Callable[[OutputPool], Subpartition] | None = None,
     ) -> None:
         self.scheduler = scheduler
@@ -76,6 +89,8 @@ class OutputPool:
         self._flush_timeout_us = flush_timeout_us
         self._is_flush_due = False
         self._on_change = on_change
+        self.ahead = ahead
+        """What the writer has done ahead of its time, where it may."""
         self.requested = 0
         self.finished_count = 0
         """Buffers of data handed over so far."""
@@ -129,6 +144,8 @@ class OutputPool:
     def _flush(self, _: object) -> None:
         self._is_flush_due = False
         if not self.is_closed:
+            if self.ahead is not None:
+                self.ahead.interrupt()
             for subpartition in self.subpartitions:
                 subpartition.flush()
 
@@ -200,6 +217,18 @@ class Subpartition:
                 self._finish()
                 self._tell()
         return at
+
+    @property
+    def room_bytes(self) -> int:
+        """What can be written without a new segment, and without the one in work being handed over."""
+        return self._limit - self._filled - 1 if self._filled else 0
+
+    def extend(self, records: list[Record], size_bytes: int) -> None:
+        """Write records of ``size_bytes`` in all, for which there is room."""
+        assert self._builder is not None
+        self._builder += b"".join([record.encode() for record in records])
+        self._filled += size_bytes
+        self.queued_bytes += size_bytes
 
     def append_element(self, element: Element, at: int = 0) -> int:
         """Write an element's bytes from ``at`` on; returns how far it came, as ``append``."""
@@ -327,6 +356,9 @@ class Subpartition:
         self._pool.give_back(self)
 
     def _finish(self) -> None:
+        ahead = self._pool.ahead
+        if ahead is not None:
+            ahead.interrupt()
         if self._filled:
             self.queue.append(DataBuffer(self._taken(), self))
             self.data_count += 1

@@ -13,7 +13,7 @@ from functools import partial
 
 from backend.runtime.buffers import OutputPool
 from backend.runtime.elements import Event, Record, Watermark, WatermarkStatus
-from backend.runtime.graph import Route
+from backend.runtime.routes import Route
 
 Append = Callable[[int], int]
 """Write something from a position on; returns how far it came."""
@@ -32,6 +32,8 @@ class Output:
     @property
     def queued(self) -> tuple[int, int]:
         """(buffers, bytes) waiting in its subpartitions."""
+        if self.pool.ahead is not None:
+            self.pool.ahead.settle()
         subpartitions = self.pool.subpartitions
         return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
 
@@ -66,6 +68,26 @@ class Emission:
                 written = subpartitions[target].append(data)
                 if written < size:
                     self._wait(partial(subpartitions[target].append, data), size, written)
+
+    def fitting(self, records: list[Record], size: int) -> int:
+        """How many of the records, all of ``size`` bytes, can be written without anybody else seeing anything of it."""
+        count = len(records)
+        for output in self.outputs:
+            room = [subpartition.room_bytes for subpartition in output.pool.subpartitions]
+            count = min(count, output.route.fitting(records, size, room))
+        return count
+
+    def extend(self, records: list[Record], size: int) -> None:
+        """Write records that are known to fit."""
+        if not self.outputs:
+            return
+        self.records_out += len(records)
+        for output in self.outputs:
+            subpartitions = output.pool.subpartitions
+            for position, dealt in output.route.deal(records):
+                size_bytes = len(dealt) * size
+                self.bytes_out += size_bytes
+                subpartitions[position].extend(dealt, size_bytes)
 
     def broadcast(self, element: Watermark | WatermarkStatus) -> None:
         """Write a watermark or its status to every channel (WM-1)."""

@@ -82,6 +82,7 @@ class Environment:
         provenance: Provenance,
         seed: int,
         is_size_only: bool = False,
+        is_stepwise: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.config = config
@@ -94,6 +95,8 @@ class Environment:
         self.seed = seed
         self.is_size_only = is_size_only
         """Whether records go without their bytes (``sizes.py``)."""
+        self.is_stepwise = is_stepwise
+        """Whether every step is an event of its own: the same run, for who wants to see each (``running_ahead.py``)."""
 
     @property
     def now(self) -> int:

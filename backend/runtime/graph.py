@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import cycle
 
 from backend.domain.errors import PlanError
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.elements import HEADER, Record
-from backend.runtime.hashing import default_max_parallelism, key_group, owner_of_group
-from backend.runtime.prng import Stream
+from backend.runtime.hashing import default_max_parallelism
 
 PARALLELISM_MAX = 1024
 
@@ -314,41 +312,3 @@ def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:
         raise PlanError(
             f"record_bytes {vertex.record_bytes}", rule="DET-9", vertex=vertex.id, fix=f"at least {HEADER.size}"
         )
-
-
-Route = Callable[[Record], tuple[int, ...]]
-
-
-def route(
-    edge: EdgeSpec, *, index: int, subtask: int, targets: list[int], max_parallelism: int, parallelism: int, seed: int
-) -> Route:
-    """How one sender spreads records: record -> positions in ``targets``, its receivers in order (PT-1, PT-2)."""
-    count = len(targets)
-    everywhere = tuple(range(count))
-    singles = tuple((i,) for i in range(count))
-    if edge.partitioner is Partitioner.BROADCAST:
-        return lambda _: everywhere
-    if edge.partitioner is Partitioner.GLOBAL or count == 1:
-        return lambda _: (0,)
-    if edge.partitioner is Partitioner.SHUFFLE:
-        draws = Stream(seed, f"shuffle/{index}/{subtask}")
-        return lambda _: singles[draws.below(count)]
-    if edge.partitioner is Partitioner.HASH:
-        return _hashed(singles, max_parallelism, parallelism, by_origin=edge.by_origin)
-    start = Stream(seed, f"rebalance/{index}/{subtask}").below(count)
-    in_turn = cycle(singles[start:] + singles[:start])
-    return lambda _: next(in_turn)
-
-
-def _hashed(singles: tuple[tuple[int], ...], maximum: int, parallelism: int, *, by_origin: bool) -> Route:
-    if by_origin:
-        return lambda r: singles[owner_of_group(key_group(r.origin, maximum), parallelism, maximum)]
-    known: dict[int, tuple[int]] = {}
-
-    def by_key(record: Record) -> tuple[int, ...]:
-        owner = known.get(record.key)
-        if owner is None:
-            owner = known[record.key] = singles[owner_of_group(key_group(record.key, maximum), parallelism, maximum)]
-        return owner
-
-    return by_key

@@ -24,15 +24,17 @@ from backend.runtime.debloating import Debloating
 from backend.runtime.emission import Output
 from backend.runtime.environment import Environment
 from backend.runtime.faults import Faults, InducedFailure, corrupted
-from backend.runtime.graph import Graph, route
+from backend.runtime.graph import Graph
 from backend.runtime.jobfile import JobSpec, SavepointSpec
 from backend.runtime.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
+from backend.runtime.prng import mix64
 from backend.runtime.provenance import Provenance
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.requests import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.rescales import Rescale, Rescaler
 from backend.runtime.restarts import OffsetsReached, Restart
 from backend.runtime.restoring import Assignment, assign, at_own_risk, restored_graph, without_channel_state
+from backend.runtime.routes import route
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.sizes import SizedSubpartition, SpanDecoder, sized
 from backend.runtime.storage import Ledger, SnapshotStore
@@ -62,11 +64,13 @@ class Engine:
         keeps_rows: bool = False,
         restore: StoredCheckpoint | None = None,
         is_size_only: bool = False,
+        is_stepwise: bool = False,
         allows_non_restored: bool = False,
     ) -> None:
         """``restore`` is a checkpoint, of this run or another, that the job begins from, at whatever parallelism.
 
         ``is_size_only`` leaves the bytes of records out, and nothing else: times, sizes and events are the same.
+        ``is_stepwise`` runs nothing ahead, and changes nothing at all.
 
         Raises:
             PlanError: the job cannot take the checkpoint up: its graph changed where it must not (GR-1, GR-2), an edge
@@ -103,6 +107,7 @@ class Engine:
             provenance=Provenance(is_kept=keeps_rows),
             seed=self.seed,
             is_size_only=is_size_only,
+            is_stepwise=is_stepwise,
         )
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
         self.coordinator.on_job_finished = self._on_finished
@@ -129,6 +134,8 @@ class Engine:
         )
         self._reached = OffsetsReached()
         self._attempt = 0
+        self._past_steps = (0, 0)
+        """Of the attempts before."""
         if self._start_from is not None:
             self.coordinator.continue_after(self._start_from.id)
         scheduler.at(0, EventClass.RPC, self._deploy)
@@ -152,8 +159,13 @@ class Engine:
 
     @property
     def trace_hash(self) -> str:
-        """The hash of all events so far (DET-4)."""
-        return f"{self.scheduler.hash:016x}"
+        """The hash of all events so far (DET-4); of steps, which follow from their times, the sums over these."""
+        return f"{mix64(self.scheduler.hash ^ self._all_steps()[1]):016x}"
+
+    @property
+    def event_count(self) -> int:
+        """Events so far, steps among them."""
+        return self.scheduler.event_count + (0 if self.scheduler.is_fuzzed else self._all_steps()[0])
 
     def run_until(self, at_us: int) -> None:
         """Carry out everything up to and including ``at_us``."""
@@ -163,7 +175,9 @@ class Engine:
             except InducedFailure as failure:
                 self._fail("InducedFailure", str(failure), failure.task)
             else:
-                return
+                break
+        for task in self.tasks:
+            task.settle()
 
     def set_config(self, changes: Mapping[str, object]) -> None:
         """Change settings while the job runs; they hold from the next checkpoint on.
@@ -242,6 +256,7 @@ class Engine:
         if self._start_from is not None:
             # Transactions of the run before are those of attempts before this one.
             self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
+        self._past_steps = self._all_steps()
         self.tasks = [
             Task(
                 self.env,
@@ -284,6 +299,14 @@ class Engine:
             restart.source_offsets = self._reached.of(self.tasks, assigned.snapshots)
             for task in self.tasks:
                 task.restart = restart if task.source is not None else None
+
+    def _all_steps(self) -> tuple[int, int]:
+        """(how many, hashed sums over their times) of this attempt and those before."""
+        count, folded = self._past_steps
+        for task in self.tasks:
+            count += task.steps.count
+            folded = mix64(folded ^ mix64(task.steps.count ^ mix64(task.steps.squares)))
+        return count, folded
 
     def _read_newest(self) -> ReadCheckpoint | None:
         """A restart reads what lies in the store and nothing else (CK-3)."""
@@ -404,6 +427,8 @@ class Engine:
 
     def _stop(self, cause: str) -> None:
         """End this attempt, and start the next after the delay."""
+        for each in self.tasks:
+            each.settle()
         self._reached.note(self.tasks)
         if self.restarts and self.restarts[-1].running_at_us is None:
             self.restarts[-1].is_interrupted = True

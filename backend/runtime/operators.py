@@ -8,6 +8,7 @@ are in ``sinks.py``, what lives by event time in ``timed_operators.py``.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
@@ -17,7 +18,7 @@ from backend.runtime.graph import VertexKind, VertexSpec
 from backend.runtime.prng import LANES, mix64, mix64_run
 from backend.runtime.provenance import Provenance
 from backend.runtime.redistribution import redistribute
-from backend.runtime.sinks import sink_of
+from backend.runtime.sinks import Bulk, TransactionalSink, sink_of
 from backend.runtime.state import NO_STATE, KeyedStates, OperatorSnapshot, OperatorState, StateMode
 from backend.runtime.storage import Ledger
 from backend.runtime.timed_operators import TimerBuffer, WatermarkTag, Window
@@ -42,6 +43,14 @@ class Operator(Protocol):
 
     def process(self, record: Record) -> list[Record]:
         """The records that come out of one record."""
+        ...
+
+    def in_bulk(self) -> Bulk | None:
+        """What processes many records as ``process`` does one after the other, None where there is no such thing.
+
+        There is where each record becomes one of its key and size, or none, and nobody sees anything of that before the
+        next snapshot.
+        """
         ...
 
     def flush(self) -> list[Record]:
@@ -80,12 +89,12 @@ class Split:
         """The latest event time so far, of this attempt."""
         self._first_origin = origin_of(number, 0, vertex)
         self._seed = seed
-        self._drawn: tuple[int, ...] = ()
-        self._drawn_from = -1
-        """The first offset of the draws at hand."""
+        self._drawn: list[Record] = []
+        self._drawn_from = -LANES
+        """The offset of the first of the records at hand."""
         self._keys = spec.keys
         self._hot_limit = int(spec.hot_key_ratio * (1 << 32))
-        self._size = spec.record_bytes
+        self.record_bytes = spec.record_bytes
         self._started_us = started_us
         rate = spec.rate / spec.split_count
         self._period_us = 1e6 / rate if rate > 0 else 0.0
@@ -106,6 +115,20 @@ class Split:
             return self._started_us
         if self.limit is not None and offset >= self.limit:
             return None
+        return self._due_us(offset)
+
+    def due_count(self, by_us: int, most: int) -> int:
+        """How many records are there by then, up to ``most``."""
+        offset = self.offset
+        if offset + most <= self._at_once:
+            return most
+        end = offset + most if self.limit is None else min(offset + most, self.limit)
+        # None is there before what comes before it.
+        return bisect_right(range(offset, end), by_us, key=self._due_us)
+
+    def _due_us(self, offset: int) -> int:
+        if offset < self._at_once:
+            return self._started_us
         at_us = int((offset - self._backlog) * self._period_us)
         if self._burst_period_us:
             # What happens in one period comes in the first part of it (SRC-4).
@@ -130,21 +153,45 @@ class Split:
 
     def poll(self) -> Record:
         """The next record; the offset moves with it."""
-        offset = self.offset
-        at = offset % LANES
-        if offset - at != self._drawn_from:
-            self._drawn_from = offset - at
-            self._drawn = mix64_run(self._seed, self.number << 44 | self._drawn_from)
-        draw = self._drawn[at]
-        is_hot = (draw >> 32) < self._hot_limit
-        key = 0 if is_hot else (draw & 0xFFFFFFFF) % self._keys
-        dated_us = self._started_us + int(offset * self._step_us)
+        (record,) = self.ahead(1)
+        if record.event_time_us > self.newest_us:
+            self.newest_us = record.event_time_us
+        self.offset += 1
+        return record
+
+    def ahead(self, most: int) -> list[Record]:
+        """One or more of the next records; the offset does not move."""
+        at = self.offset - self._drawn_from
+        if not 0 <= at < LANES:
+            at = self.offset % LANES
+            self._drawn_from = self.offset - at
+            self._drawn = self._draw(self._drawn_from)
+        return self._drawn[at : at + most]
+
+    def move(self, records: list[Record]) -> None:
+        """These, which were got ahead, are polled."""
+        self.offset += len(records)
+        self.newest_us = max(self.newest_us, max([record.event_time_us for record in records]))
+
+    def _draw(self, first: int) -> list[Record]:
+        """The records of all lanes: every record comes through here, and in numbers they are cheaper."""
+        draws = mix64_run(self._seed, self.number << 44 | first)
+        hot_limit, keys, origin, size = self._hot_limit, self._keys, self._first_origin, self.record_bytes
+        step_us, started_us = self._step_us, self._started_us
+        records = [
+            Record(
+                0 if draw >> 32 < hot_limit else (draw & 0xFFFFFFFF) % keys,
+                origin | offset,
+                started_us + int(offset * step_us),
+                0,
+                size,
+            )
+            for offset, draw in enumerate(draws, first)
+        ]
         if self._spread_us:
-            dated_us = max(0, dated_us - mix64(draw) % (self._spread_us + 1))
-        if dated_us > self.newest_us:
-            self.newest_us = dated_us
-        self.offset = offset + 1
-        return Record(key, self._first_origin | offset, dated_us, 0, self._size)
+            for record, draw in zip(records, draws, strict=True):
+                record.event_time_us = max(0, record.event_time_us - mix64(draw) % (self._spread_us + 1))
+        return records
 
 
 def _share(total: int, subtask: int, parallelism: int) -> int:
@@ -211,9 +258,18 @@ class Source:
         going = [s for s in self.splits if s.due_us() is not None] or self.splits
         return min((split.watermark_us for split in going), default=-1)
 
+    @property
+    def only_split(self) -> Split | None:
+        """The split it reads, where it reads one."""
+        return self.splits[0] if len(self.splits) == 1 else None
+
     def process(self, record: Record) -> list[Record]:
         """A source has no input."""
         raise AssertionError("a source has no input")
+
+    def in_bulk(self) -> Bulk | None:
+        """Its records are those of its split; what is behind it processes them."""
+        return _pass_on
 
     def flush(self) -> list[Record]:
         """It holds no record back."""
@@ -261,6 +317,10 @@ class Map:
         self._bundle += out
         return self.flush() if len(self._bundle) >= self._bundle_size else []
 
+    def in_bulk(self) -> Bulk | None:
+        """Where it neither copies nor holds back."""
+        return _pass_on if self._fan_out == 1 and not self._bundle_size else None
+
     def flush(self) -> list[Record]:
         """The bundle so far."""
         held, self._bundle = self._bundle, []
@@ -303,6 +363,29 @@ class Keyed:
             self.counts[key] = count + 1
         return [Record(key, record.origin, record.event_time_us, count + 1, record.size_bytes)]
 
+    def in_bulk(self) -> Bulk | None:
+        """It keeps state, which is its own."""
+        return self._process_all
+
+    def count(self, records: list[Record]) -> list[int]:
+        """Count them; of each, its key's count with it."""
+        counts, found = self.counts, []
+        for record in records:
+            key = record.key
+            count = counts.get(key, 0) + 1
+            if count == 1:
+                self._value.set(key, 1)
+            else:
+                counts[key] = count
+            found.append(count)
+        return found
+
+    def _process_all(self, records: list[Record]) -> list[Record]:
+        return [
+            Record(r.key, r.origin, r.event_time_us, count, r.size_bytes)
+            for r, count in zip(records, self.count(records), strict=True)
+        ]
+
     def flush(self) -> list[Record]:
         """It holds no record back."""
         return []
@@ -322,6 +405,21 @@ class Keyed:
     def state_bytes(self) -> int:
         """Key and count, and the declared size of the rest of a value."""
         return self._value.size_bytes
+
+
+def in_bulk(operators: tuple[Operator, ...]) -> tuple[Bulk, ...] | None:
+    """What processes many records through a chain, in its order; None where not all of it can."""
+    match operators:
+        case (Keyed() as keyed, TransactionalSink() as sink):
+            # No record is made only to be taken apart again.
+            return (lambda records: sink.write_all(records, keyed.count(records)),)
+        case _:
+            bulks = [operator.in_bulk() for operator in operators]
+            return None if None in bulks else tuple(bulk for bulk in bulks if bulk is not None)
+
+
+def _pass_on(records: list[Record]) -> list[Record]:
+    return records
 
 
 def chain_of(

@@ -50,15 +50,17 @@ def mix64_run(value: int, first: int) -> tuple[int, ...]:
     return _from_lanes(_mix_lanes(_mix_lanes(first * _ONES + _COUNTED) ^ (value & _MASK) * _ONES))
 
 
-def mix64_sum(pairs: Sequence[int]) -> int:
-    """The sum of ``mix64_pair`` over (value, inner, value, inner, ...), signed numbers of 64 bits."""
+def mix64_sum(values: Sequence[int], inners: Sequence[int]) -> int:
+    """The sum of ``mix64_pair`` over both, signed numbers of 64 bits."""
     total = 0
-    for at in range(0, len(pairs), 2 * LANES):
-        part = pairs[at : at + 2 * LANES]
-        count = len(part) // 2
+    for at in range(0, len(values), LANES):
+        some, count = values[at : at + LANES], min(LANES, len(values) - at)
         # Lanes that nothing is left for are filled, and not counted.
-        values, inners = (int.from_bytes(_IN_LANES.pack(*part[n::2], *_FILL[count:]), "little") for n in (0, 1))
-        total += sum(_from_lanes(_mix_lanes(_mix_lanes(inners) ^ values))[:count])
+        fill = _FILL[count:]
+        outer, inner = (
+            int.from_bytes(_IN_LANES.pack(*part, *fill), "little") for part in (some, inners[at : at + LANES])
+        )
+        total += sum(_from_lanes(_mix_lanes(_mix_lanes(inner) ^ outer))[:count])
     return total & _MASK
 
 

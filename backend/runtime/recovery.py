@@ -14,9 +14,9 @@ from backend.runtime.buffers import Data, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.demultiplexing import Keeps, OldChannels
 from backend.runtime.elements import Record, RecoveryCompletion, VirtualChannel, WatermarkStatus
-from backend.runtime.graph import route
 from backend.runtime.measures import SubtaskSnapshot
 from backend.runtime.rescaling import EdgeRescale
+from backend.runtime.routes import route
 from backend.runtime.sinks import TransactionalSink
 from backend.runtime.state import NO_STATE
 

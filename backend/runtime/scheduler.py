@@ -1,7 +1,8 @@
 """The event heap on virtual time (DET-1, DET-2, DET-5). It knows nothing of streams.
 
-Events at one time run by class, then in the order in which they were scheduled. Under ``fuzz`` those of one time
-run in a drawn order instead. Every event run is folded into one hash: equal hashes, equal traces (DET-4).
+Events at one time run by class, then in the order in which they were scheduled; steps, the last class, in the order of
+their subtasks. Under ``fuzz`` those of one time run in a drawn order instead. Every event run is folded into one hash,
+but for steps: a subtask sums its own up, for where it runs ahead it has none here (``running_ahead.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CLASS_SHIFT = 60
 _DRAW_SHIFT = 40
 
 Action = Callable[[Any], int | None]
-"""May return when it is to run again, as a step: what runs step after step need not ask for each."""
+"""A step may return when the next one is: what runs step after step need not ask for each."""
 
 
 class EventClass(IntEnum):
@@ -33,12 +34,20 @@ class EventClass(IntEnum):
 
 
 _STEPS = EventClass.STEP << _CLASS_SHIFT
+_SUBTASK_SHIFT = 36
+_SEQUENCE_MASK = (1 << _SUBTASK_SHIFT) - 1
+_BEHIND_ALL = 1 << _CLASS_SHIFT + 3
+
+
+def turn_of(subtask: int) -> int:
+    """The ``order`` from which on events of one instant come behind the step of this subtask, by its number."""
+    return _STEPS | subtask + 1 << _SUBTASK_SHIFT
 
 
 class Scheduler:
     """A heap of (time, order, action, argument)."""
 
-    __slots__ = ("_draws", "_heap", "_sequence", "event_count", "hash", "now")
+    __slots__ = ("_draws", "_heap", "_sequence", "_step_sequence", "event_count", "hash", "now", "order")
 
     def __init__(self, fuzz_seed: int = 0) -> None:
         self.now = 0
@@ -46,6 +55,9 @@ class Scheduler:
         self.event_count = 0
         self._heap: list[tuple[int, int, Action, Any]] = []
         self._sequence = 0
+        self._step_sequence = 0
+        self.order = _BEHIND_ALL
+        """The place of the event in work among those of its instant; behind all of them between two slices."""
         self._draws = Stream(fuzz_seed, "schedule") if fuzz_seed else None
 
     def at(self, time_us: int, event_class: int, action: Action, argument: Any = None) -> None:
@@ -53,6 +65,25 @@ class Scheduler:
         self._sequence += 1
         order = event_class << _CLASS_SHIFT | self._sequence if self._draws is None else self._drawn(self._sequence)
         heapq.heappush(self._heap, (time_us if time_us > self.now else self.now, order, action, argument))
+
+    def step_at(self, time_us: int, subtask: int, action: Action, argument: Any) -> None:
+        """Run a step of the subtask with this number, not before now."""
+        heapq.heappush(
+            self._heap, (time_us if time_us > self.now else self.now, self._step_order(subtask), action, argument)
+        )
+
+    def _step_order(self, subtask: int) -> int:
+        if self._draws is not None:
+            self._sequence += 1
+            return self._drawn(self._sequence)
+        # The sequence only keeps apart what is not to run any more.
+        self._step_sequence = sequence = self._step_sequence + 1 & _SEQUENCE_MASK
+        return _STEPS | subtask << _SUBTASK_SHIFT | sequence
+
+    @property
+    def is_fuzzed(self) -> bool:
+        """Whether the order of one instant is drawn (DET-5)."""
+        return self._draws is not None
 
     def _drawn(self, sequence: int) -> int:
         """One drawn class for all: the order within one time is free, the sequence only keeps keys apart."""
@@ -80,15 +111,21 @@ class Scheduler:
             while entry is not None:
                 now, order, action, argument = entry
                 self.now = now
-                folded = ((folded ^ now ^ order) * _HASH_PRIME) & _MASK
-                count += 1
+                self.order = order
+                if order < _STEPS:
+                    folded = ((folded ^ now ^ order) * _HASH_PRIME) & _MASK
+                    count += 1
                 again_us = action(argument)
                 if again_us is None:
                     entry = pop(heap) if heap and heap[0][0] <= time_us else None
                     continue
                 # Where no event comes before it, it does not go through the heap at all.
-                self._sequence = sequence = self._sequence + 1
-                order = _STEPS | sequence if draws is None else self._drawn(sequence)
+                if draws is None:
+                    self._step_sequence = sequence = self._step_sequence + 1 & _SEQUENCE_MASK
+                    order = order & ~_SEQUENCE_MASK | sequence
+                else:
+                    self._sequence = sequence = self._sequence + 1
+                    order = self._drawn(sequence)
                 entry = push_and_pop(heap, (again_us, order, action, argument))
                 if entry[0] > time_us:
                     heapq.heappush(heap, entry)
@@ -96,6 +133,7 @@ class Scheduler:
         finally:
             self.hash = folded
             self.event_count += count
+        self.order = _BEHIND_ALL
         if time_us > self.now:
             self.now = time_us
 

@@ -68,7 +68,7 @@ def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any
         "virtual_time_us": engine.now_us,
         "settings": settings.show(engine.config),
         "trace_hash": engine.trace_hash,
-        "event_count": engine.scheduler.event_count,
+        "event_count": engine.event_count,
         "restart_count": engine.restart_count,
         "committed_records": engine.ledger.committed_count,
         "committed_hash": f"{engine.ledger.folded:016x}",

@@ -6,12 +6,17 @@ whatever was written twice on the way; the plain one loses nothing and may doubl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from backend.runtime.elements import Record
 from backend.runtime.graph import SinkKind, VertexSpec
 from backend.runtime.state import NO_STATE, OperatorSnapshot, OperatorState, StateMode
 from backend.runtime.storage import Ledger
 
 _STATE = "transactions"
+
+Bulk = Callable[[list[Record]], list[Record]]
+"""What comes out of records one after the other."""
 
 
 class TransactionalSink:
@@ -30,6 +35,15 @@ class TransactionalSink:
     def process(self, record: Record) -> list[Record]:
         """Into the open transaction."""
         self._ledger.write(self._open, record)
+        return []
+
+    def in_bulk(self) -> Bulk | None:
+        """Nobody sees what is in the open transaction."""
+        return self.write_all
+
+    def write_all(self, records: list[Record], values: list[int] | None = None) -> list[Record]:
+        """The same as one by one; ``values`` in the place of the records' own."""
+        self._ledger.write_all(self._open, records, values)
         return []
 
     def flush(self) -> list[Record]:
@@ -95,6 +109,10 @@ class IdempotentSink:
         """Put the key's value."""
         self._ledger.put(record)
         return []
+
+    def in_bulk(self) -> Bulk | None:
+        """What it writes is visible at once."""
+        return None
 
     def flush(self) -> list[Record]:
         """It holds no record back."""

@@ -15,22 +15,23 @@ from dataclasses import replace
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.buffers import Data, OutputPool, Subpartition
 from backend.runtime.channel import ByteDecoder, ChannelKey
-from backend.runtime.elements import Element
+from backend.runtime.elements import Element, Record
 from backend.runtime.measures import ChannelState, SubtaskSnapshot, TaskKey
 
 
 class Span:
     """So many bytes of a channel: the elements that lie in them, whole or in part.
 
-    ``first_at`` is how many bytes of the first element lie before. The last may go on behind.
+    ``first_at`` is how many bytes of the first element lie before, ``behind`` how many of the last one lie behind.
     """
 
-    __slots__ = ("elements", "first_at", "size_bytes")
+    __slots__ = ("behind", "elements", "first_at", "size_bytes")
 
-    def __init__(self, elements: list[Element], first_at: int, size_bytes: int) -> None:
+    def __init__(self, elements: list[Element], first_at: int, size_bytes: int, behind: int) -> None:
         self.elements = elements
         self.first_at = first_at
         self.size_bytes = size_bytes
+        self.behind = behind
 
     def __len__(self) -> int:
         return self.size_bytes
@@ -43,26 +44,28 @@ class Span:
         """The bytes from ``at`` to ``end``."""
         start_at, stop_at = self.first_at + at, self.first_at + end
         elements: list[Element] = []
-        first_at = begin = 0
+        first_at = begin = behind = 0
         for element in self.elements:
             after = begin + element.size_bytes
             if after > start_at and begin < stop_at:
                 if not elements:
                     first_at = start_at - begin
                 elements.append(element)
+                behind = max(0, after - stop_at)
             begin = after
-        return Span(elements, first_at, end - at)
+        return Span(elements, first_at, end - at, behind)
 
 
 class SizedSubpartition(Subpartition):
     """The queue towards one receiver, whose segments are spans."""
 
-    __slots__ = ("_elements", "_first_at")
+    __slots__ = ("_behind", "_elements", "_first_at")
 
     def __init__(self, pool: OutputPool) -> None:
         super().__init__(pool)
         self._elements: list[Element] = []
         self._first_at = 0
+        self._behind = 0
 
     def append_element(self, element: Element, at: int = 0) -> int:
         """Write an element from its byte ``at`` on; returns how far it came."""
@@ -85,13 +88,19 @@ class SizedSubpartition(Subpartition):
             self._filled += take
             self.queued_bytes += take
             at += take
+            self._behind = end - at
             if self._filled == self._limit:
                 self._finish()
                 self._tell()
         return at
 
+    def extend(self, records: list[Record], size_bytes: int) -> None:
+        self._elements += records
+        self._filled += size_bytes
+        self.queued_bytes += size_bytes
+
     def _taken(self) -> Data:
-        return Span(self._elements, self._first_at, self._filled)
+        return Span(self._elements, self._first_at, self._filled, self._behind)
 
     def _part(self, data: Data, at: int, end: int) -> Data:
         assert isinstance(data, Span)
@@ -114,10 +123,9 @@ class SpanDecoder:
         if left or data.first_at != self._begun_bytes:
             raise ProtocolViolationError(f"a span from byte {data.first_at} of {self._begun_bytes}", rule="CR-6")
         elements = data.elements[::-1]
-        over = sum([element.size_bytes for element in elements]) - data.first_at - data.size_bytes
-        if over:
+        if data.behind:
             self._begun = elements[0]
-            self._begun_bytes = self._begun.size_bytes - over
+            self._begun_bytes = self._begun.size_bytes - data.behind
             del elements[0]
         else:
             self._begun = None
@@ -126,10 +134,11 @@ class SpanDecoder:
 
     def unconsumed(self, left: list[Element]) -> Data:
         """What is left, as a span that begins with an element."""
-        elements = left[::-1]
+        elements, behind = left[::-1], 0
         if self._begun is not None:
             elements.append(self._begun)
-        return Span(elements, 0, self.unconsumed_bytes(left))
+            behind = self._begun.size_bytes - self._begun_bytes
+        return Span(elements, 0, self.unconsumed_bytes(left), behind)
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
         """Counted."""
@@ -166,6 +175,6 @@ def _spans(chunks: Iterable[Data]) -> list[Span]:
     elements = decoder.take(b"".join(map(bytes, chunks)), [])[::-1]
     if decoder.unconsumed_bytes([]):
         raise ProtocolViolationError("in-flight data breaks off in the middle of a record", rule="RC-3")
-    whole = Span(elements, 0, sum(parts))
+    whole = Span(elements, 0, sum(parts), 0)
     ends = [sum(parts[: n + 1]) for n in range(len(parts))]
     return [whole.part(end - size, end) for size, end in zip(parts, ends, strict=True)]

@@ -7,7 +7,7 @@ stands for an external system: transactions by id, commits that may be repeated,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.elements import Record
@@ -71,14 +71,23 @@ class _Transaction:
     rows: list[Row] = field(default_factory=list)
     count: int = 0
     folded: int = 0
-    unfolded: list[int] = field(default_factory=list)
-    """Value and origin of rows that are not in ``folded`` yet: many at once are cheaper."""
+    values: list[int] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    """Of rows that are not in ``folded`` yet: many at once are cheaper."""
     is_prepared: bool = False
+
+    def fold_lanes(self) -> None:
+        """Take as many rows into the hash as fill all lanes."""
+        count = len(self.values) // LANES * LANES
+        self.folded = (self.folded + mix64_sum(self.values[:count], self.origins[:count])) & _MASK
+        del self.values[:count]
+        del self.origins[:count]
 
     def fold(self) -> None:
         """Take all rows into the hash."""
-        self.folded = (self.folded + mix64_sum(self.unfolded)) & _MASK
-        self.unfolded.clear()
+        self.folded = (self.folded + mix64_sum(self.values, self.origins)) & _MASK
+        self.values.clear()
+        self.origins.clear()
 
 
 class Ledger:
@@ -129,10 +138,25 @@ class Ledger:
         if self._keeps_rows:
             held.rows.append(Row(record.origin, record.key, record.value))
         else:
-            unfolded = held.unfolded
-            unfolded += (record.value, record.origin)
-            if len(unfolded) == 2 * LANES:
+            held.values.append(record.value)
+            held.origins.append(record.origin)
+            if len(held.values) == LANES:
                 held.fold()
+
+    def write_all(self, transaction: str, records: list[Record], values: list[int] | None = None) -> None:
+        """The same as one by one; ``values`` in the place of the records' own."""
+        held = self._open[transaction]
+        if values is None:
+            values = [record.value for record in records]
+        if self._keeps_rows or held.is_prepared:
+            for record, value in zip(records, values, strict=True):
+                self.write(transaction, replace(record, value=value))
+            return
+        held.count += len(records)
+        held.values += values
+        held.origins += [record.origin for record in records]
+        if len(held.values) >= LANES:
+            held.fold_lanes()
 
     def prepare(self, transaction: str) -> None:
         """Pre-commit: no write follows."""

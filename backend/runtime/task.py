@@ -33,7 +33,7 @@ from backend.runtime.emission import Emission, Output, SizedEmission
 from backend.runtime.environment import Environment
 from backend.runtime.event_time import EventTime, SourceTime
 from backend.runtime.gate import InputGate
-from backend.runtime.graph import VertexSpec
+from backend.runtime.graph import PARALLELISM_MAX, VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
 from backend.runtime.operators import Operator, Source, chain_of, factor_of
 from backend.runtime.rates import MailLatency, Rates, Totals
@@ -41,12 +41,12 @@ from backend.runtime.recovery import Recovery
 from backend.runtime.remote_channel import FloatingPool
 from backend.runtime.rescaling import EdgeRescale
 from backend.runtime.restarts import Initialization, Restart, initialization
+from backend.runtime.running_ahead import RunningAhead, StepSums, running_ahead
 from backend.runtime.scheduler import EventClass
 from backend.runtime.stopping import Stopping
 
 _STEP_US_MIN = 1
 # Looked up with every element: an attribute of an enum costs as much as a call.
-_STEP = int(EventClass.STEP)
 _BUSY, _IDLE, _SOFT, _HARD = Usage.BUSY, Usage.IDLE, Usage.SOFT, Usage.HARD
 
 
@@ -80,6 +80,8 @@ class Task:
         self.key = key
         self.index = key[1]
         self.name = f"{spec.id}/{key[1]}"
+        self.number = key[0] * PARALLELISM_MAX + key[1]
+        """Its place in the order of steps of one instant."""
         self.attempt = attempt
         self.status = TaskStatus.INITIALIZING
         self.is_dead = False
@@ -111,7 +113,10 @@ class Task:
         self.rates = Rates(env.now, samples)
         self.mail_latency = MailLatency()
         self._channel_ids: dict[ChannelKey, ChannelId] = {}
-        self.records_in = 0
+        self._records_in = 0
+        self.steps = StepSums()
+        self.ahead: RunningAhead | None = None
+        """What it has done before its time, where it may."""
         self.is_at_end_of_data = False
         """Whether no record comes out of it any more (Q-2); it goes on running."""
         self.slow_factor = factor_of(spec.slow_factors, key[1])
@@ -127,6 +132,8 @@ class Task:
         """Cost of the step in work; mails add to it."""
         self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
         self._is_scheduled = False
+        self._epoch = 0
+        """Steps scheduled in an earlier one are not made."""
         self._free_us = env.now
         self._recovery = Recovery(self)
         self._on_running = on_running
@@ -153,6 +160,9 @@ class Task:
         """
         self.checkpointing.last_id = checkpoint_id
         self._pools = () if self._may_block else tuple(output.pool for output in self.outputs)
+        self.ahead = running_ahead(self, self._fixed_cost_us, self._reschedule)
+        for output in self.outputs:
+            output.pool.ahead = self.ahead
         self._recovery.restore(
             snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state, rescaled=rescaled
         )
@@ -163,17 +173,19 @@ class Task:
 
     def kill(self) -> None:
         """The job failed: this attempt is over, whatever it was doing."""
-        self.is_dead = True
-        self.status = TaskStatus.CANCELED
-        self.ended_us = self.env.now
-        self.account.settle(self.env.now)
+        self._end(TaskStatus.CANCELED)
         for output in self.outputs:
             output.pool.is_closed = True
 
     def finish(self) -> None:
         """It stopped in order: nothing runs here any more, and what it sent is still delivered."""
+        self._end(TaskStatus.FINISHED)
+
+    def _end(self, status: TaskStatus) -> None:
+        self.interrupt()
+        self._epoch += 1
         self.is_dead = True
-        self.status = TaskStatus.FINISHED
+        self.status = status
         self.ended_us = self.env.now
         self.account.settle(self.env.now)
 
@@ -181,7 +193,18 @@ class Task:
         """Run ``action(argument)`` on this subtask between two elements (MB-1)."""
         if not self.is_dead:
             self._mails.append((action, argument, self.env.scheduler.now))
+            self.interrupt()
             self._wake()
+
+    def settle(self) -> None:
+        """Carry out what it has done by now of its steps that are no events."""
+        if self.ahead is not None:
+            self.ahead.settle()
+
+    def interrupt(self) -> None:
+        """The same, and make an event of its next step."""
+        if self.ahead is not None:
+            self.ahead.interrupt()
 
     def sample(self, now_us: int) -> None:
         """Take the next edge of the metrics' window."""
@@ -191,9 +214,10 @@ class Task:
     @property
     def totals(self) -> Totals:
         """Counters since the attempt began."""
+        self.settle()
         channels = self.gate.channels
         return Totals(
-            self.records_in,
+            self._records_in,
             self.records_out,
             sum(c.bytes_received for c in channels),
             self.bytes_out,
@@ -228,7 +252,12 @@ class Task:
     def _schedule(self, at_us: int) -> None:
         self._is_scheduled = True
         self._free_us = at_us
-        self._scheduler.at(at_us, _STEP, self._step_action)
+        self._scheduler.step_at(at_us, self.number, self._step_action, self._epoch)
+
+    def _reschedule(self, at_us: int) -> None:
+        """The next step is another one than was thought."""
+        self._epoch += 1
+        self._schedule(at_us)
 
     def _wake(self) -> None:
         if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
@@ -256,12 +285,18 @@ class Task:
                 return False
         return True
 
-    def _step(self, _: object) -> int | None:
+    def _step(self, epoch: int) -> int | None:
         """One mail or one element; returns when the next step is, None where something has to wake it first."""
-        self._is_scheduled = False
-        if self.is_dead:
+        if epoch != self._epoch:
             return None
+        self._is_scheduled = False
         now = self._scheduler.now
+        ahead = self.ahead
+        if ahead is not None:
+            ahead.finish()
+        steps = self.steps
+        steps.count += 1
+        steps.squares += now * now
         self.cost_us = 0
         if self.emission.is_blocked and not self._write_on(now):
             return None
@@ -287,9 +322,42 @@ class Task:
                     self._take(channel, element)
             elif not self._poll(now):
                 return None
+        at_us = now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN)
+        if ahead is not None and not self._mails:
+            at_us = self._plan(ahead, at_us)
         self._is_scheduled = True
-        self._free_us = at_us = now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN)
+        self._free_us = at_us
         return at_us
+
+    def _plan(self, ahead: RunningAhead, at_us: int) -> int:
+        """Run ahead from ``at_us`` on where nothing is in the way; returns when the next step is that is an event."""
+        gate = self.gate
+        if self.emission.is_blocked or self.checkpointing.is_watching or gate.is_recovering:
+            return at_us
+        for pool in self._pools:
+            if not pool.is_available:
+                return at_us
+        source = self.source
+        if source is None:
+            channel = gate.current
+            is_free = channel is not None and not self.event_time.is_firing
+            return ahead.plan(channel.elements, at_us) if is_free and channel is not None else at_us
+        time = self._source_time
+        assert time is not None
+        if self.restart is not None or self._is_in_backlog or time.is_idle:
+            return at_us
+        return ahead.plan_source(source, time.next_us, at_us)
+
+    def count_in(self, count: int) -> None:
+        """So many records were taken ahead."""
+        self._records_in += count
+
+    def moved(self, source: Source, records: list[Record], last_us: int) -> None:
+        """These records were emitted ahead, the last one at ``last_us``."""
+        assert source.only_split is not None
+        assert self._source_time is not None
+        source.only_split.move(records)
+        self._source_time.emitted_us = last_us
 
     def _poll(self, now: int) -> bool:
         """Whether there was something to do."""
@@ -396,7 +464,7 @@ class Task:
             self.checkpointing.processed(channel, element)
 
     def _take_record(self, record: Record) -> None:
-        self.records_in += 1
+        self._records_in += 1
         cost_us = self._fixed_cost_us
         self.cost_us += self._cost_of(record) if cost_us is None else cost_us
         records = self._process(record)
@@ -448,13 +516,21 @@ class Task:
         return self.emission.outputs
 
     @property
+    def records_in(self) -> int:
+        """Records taken by this attempt."""
+        self.settle()
+        return self._records_in
+
+    @property
     def records_out(self) -> int:
         """Records emitted by this attempt."""
+        self.settle()
         return self.emission.records_out
 
     @property
     def bytes_out(self) -> int:
         """Bytes of records and watermarks written by this attempt, once a channel."""
+        self.settle()
         return self.emission.bytes_out
 
     def flush(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from backend.runtime.elements import Record
 from backend.runtime.graph import Aggregate, VertexSpec
 from backend.runtime.provenance import NOTHING, Provenance
+from backend.runtime.sinks import Bulk
 from backend.runtime.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
 
 _FIELDS = 4
@@ -39,6 +40,10 @@ class TimedOperator:
     def process(self, record: Record) -> list[Record]:
         """The records that come out of one record at once."""
         raise NotImplementedError
+
+    def in_bulk(self) -> Bulk | None:
+        """What comes out of a record may be none or several."""
+        return None
 
     def fire(self, at_us: int, key: int) -> list[Record]:
         """The records that come out of one timer."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from backend.runtime.buffers import DataBuffer, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.coordinator import Completed
+from backend.runtime.elements import Record
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import SubtaskSnapshot, TaskKey
 from backend.runtime.task import Task
@@ -30,6 +31,10 @@ class _Recorded(Subpartition):
         end = super().append(data, at)
         _STREAMS[id(self)] += data[at:end]
         return end
+
+    def extend(self, records: list[Record], size_bytes: int) -> None:
+        super().extend(records, size_bytes)
+        _STREAMS[id(self)] += b"".join(record.encode() for record in records)
 
     def append_recovered(self, data: bytes, at: int) -> int:
         end = super().append_recovered(data, at)

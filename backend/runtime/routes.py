@@ -1,0 +1,171 @@
+"""How one sender spreads records over the receivers of an edge (PT-1, PT-2): one class a partitioner.
+
+A route chooses for one record, or looks ahead: how many records in a row fit into the room that there is
+(``fitting``, which moves nothing), and where each of them goes (``deal``, which moves on). Positions are places in the
+sender's list of receivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from backend.runtime.elements import Record
+from backend.runtime.graph import EdgeSpec, Partitioner
+from backend.runtime.hashing import key_group, owner_of_group
+from backend.runtime.prng import Stream
+
+
+class Route(Protocol):
+    """One sender's way to spread records over its receivers."""
+
+    looks_ahead: bool
+    """Whether ``fitting`` and ``deal`` may be asked."""
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        """The positions that one record goes to, and move on."""
+        ...
+
+    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
+        """How many of the records, all of ``size`` bytes, fit one after the other.
+
+        ``room``: bytes by position; used up.
+        """
+        ...
+
+    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+        """(position, its records in order), and move on."""
+        ...
+
+
+class _Fixed:
+    """Every record to the same receivers: one, or all of them."""
+
+    looks_ahead = True
+
+    def __init__(self, positions: tuple[int, ...]) -> None:
+        self._positions = positions
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        return self._positions
+
+    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
+        return min(len(records), min(room[position] for position in self._positions) // size)
+
+    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+        return ((position, records) for position in self._positions)
+
+
+class _InTurn:
+    """Round robin."""
+
+    looks_ahead = True
+
+    def __init__(self, count: int, at: int) -> None:
+        self._singles = tuple((position,) for position in range(count))
+        self._count = count
+        self._at = at
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        at = self._at
+        self._at = at + 1 if at + 1 < self._count else 0
+        return self._singles[at]
+
+    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
+        at, count = self._at, self._count
+        # The record with which a receiver gets one too many: so many rounds, and its place in the round.
+        first = min(left // size * count + (position - at) % count for position, left in enumerate(room))
+        return min(len(records), first)
+
+    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+        at, count = self._at, self._count
+        self._at = (at + len(records)) % count
+        return (((at + n) % count, records[n::count]) for n in range(min(count, len(records))))
+
+
+class _Shuffled:
+    """Drawn for each record; a draw cannot be taken back."""
+
+    looks_ahead = False
+
+    def __init__(self, count: int, draws: Stream) -> None:
+        self._singles = tuple((position,) for position in range(count))
+        self._count = count
+        self._draws = draws
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        return self._singles[self._draws.below(self._count)]
+
+    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
+        raise NotImplementedError
+
+    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+        raise NotImplementedError
+
+
+class _Hashed:
+    """By the key group of the key."""
+
+    looks_ahead = True
+
+    def __init__(self, count: int, max_parallelism: int, parallelism: int) -> None:
+        self._singles = tuple((position,) for position in range(count))
+        self._maximum = max_parallelism
+        self._parallelism = parallelism
+        self._owners: dict[int, int] = {}
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        return self._singles[self._owner(record.key)]
+
+    def _owner(self, key: int) -> int:
+        owner = self._owners.get(key)
+        if owner is None:
+            owner = owner_of_group(key_group(key, self._maximum), self._parallelism, self._maximum)
+            self._owners[key] = owner
+        return owner
+
+    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
+        owners = self._owners
+        for n, record in enumerate(records):
+            owner = owners.get(record.key)
+            if owner is None:
+                owner = self._owner(record.key)
+            left = room[owner] - size
+            if left < 0:
+                return n
+            room[owner] = left
+        return len(records)
+
+    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+        owners = self._owners
+        dealt: list[list[Record]] = [[] for _ in self._singles]
+        for record in records:
+            dealt[owners[record.key]].append(record)
+        return ((position, of_one) for position, of_one in enumerate(dealt) if of_one)
+
+
+class _HashedByOrigin(_Hashed):
+    """By the key group of the origin, of which each comes once."""
+
+    looks_ahead = False
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        group = key_group(record.origin, self._maximum)
+        return self._singles[owner_of_group(group, self._parallelism, self._maximum)]
+
+
+def route(
+    edge: EdgeSpec, *, index: int, subtask: int, targets: list[int], max_parallelism: int, parallelism: int, seed: int
+) -> Route:
+    """The route of one sender to ``targets``, its receivers in order."""
+    count = len(targets)
+    if edge.partitioner is Partitioner.BROADCAST:
+        return _Fixed(tuple(range(count)))
+    if edge.partitioner is Partitioner.GLOBAL or count == 1:
+        return _Fixed((0,))
+    if edge.partitioner is Partitioner.SHUFFLE:
+        return _Shuffled(count, Stream(seed, f"shuffle/{index}/{subtask}"))
+    if edge.partitioner is Partitioner.HASH:
+        hashed = _HashedByOrigin if edge.by_origin else _Hashed
+        return hashed(count, max_parallelism, parallelism)
+    return _InTurn(count, Stream(seed, f"rebalance/{index}/{subtask}").below(count))

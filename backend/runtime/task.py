@@ -289,7 +289,6 @@ class Task:
         """One mail or one element; returns when the next step is, None where something has to wake it first."""
         if epoch != self._epoch:
             return None
-        self._is_scheduled = False
         now = self._scheduler.now
         ahead = self.ahead
         if ahead is not None:
@@ -308,8 +307,7 @@ class Task:
         else:
             for pool in self._pools:
                 if not pool.is_available:
-                    self.account.turn(_SOFT, now)
-                    return None
+                    return self._wait(_SOFT, now)
             channel = self.gate.current
             if channel is not None and channel.elements and not self.event_time.is_firing:
                 # What is left of a buffer is there whatever happens.
@@ -321,13 +319,17 @@ class Task:
                 else:
                     self._take(channel, element)
             elif not self._poll(now):
-                return None
+                return self._wait(_IDLE, now)
         at_us = now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN)
         if ahead is not None and not self._mails:
             at_us = self._plan(ahead, at_us)
-        self._is_scheduled = True
         self._free_us = at_us
         return at_us
+
+    def _wait(self, usage: Usage, now: int) -> None:
+        """There is no next step until somebody wakes it."""
+        self.account.turn(usage, now)
+        self._is_scheduled = False
 
     def _plan(self, ahead: RunningAhead, at_us: int) -> int:
         """Run ahead from ``at_us`` on where nothing is in the way; returns when the next step is that is an event."""
@@ -370,7 +372,7 @@ class Task:
     def _write_on(self, now: int) -> bool:
         """Whether the step may go on: all is written, and nothing had to be done behind it."""
         if not self.emission.write_on():
-            self.account.turn(_HARD, now)
+            self._wait(_HARD, now)
             return False
         action = self.emission.behind()
         if action is None:
@@ -423,7 +425,6 @@ class Task:
         if time.is_told(due_us, now):
             self.account.turn(_BUSY, now)
             return True
-        self.account.turn(_IDLE, now)
         if self.restart is not None and self.source is not None:
             self.restart.waits(self.key, self.source.offset, now)
             self.restart = None
@@ -444,7 +445,6 @@ class Task:
             if gate.is_recovering:
                 self._recovery.finish_input()
                 return True
-            self.account.turn(_IDLE, now)
             return False
         if self.account.usage is not _BUSY:
             self.account.turn(_BUSY, now)

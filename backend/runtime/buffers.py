@@ -42,12 +42,8 @@ class Data(Protocol):
 class Ahead(Protocol):
     """Steps of the writing subtask that are known before their time (``running_ahead.py``)."""
 
-    def settle(self) -> None:
-        """Carry out those whose time has come."""
-        ...
-
     def interrupt(self) -> None:
-        """The same, and take nothing of the rest for granted."""
+        """Carry out those whose time has come, and take nothing of the rest for granted."""
         ...
 
 
@@ -144,8 +140,6 @@ class OutputPool:
     def _flush(self, _: object) -> None:
         self._is_flush_due = False
         if not self.is_closed:
-            if self.ahead is not None:
-                self.ahead.interrupt()
             for subpartition in self.subpartitions:
                 subpartition.flush()
 

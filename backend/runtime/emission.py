@@ -32,8 +32,6 @@ class Output:
     @property
     def queued(self) -> tuple[int, int]:
         """(buffers, bytes) waiting in its subpartitions."""
-        if self.pool.ahead is not None:
-            self.pool.ahead.settle()
         subpartitions = self.pool.subpartitions
         return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
 

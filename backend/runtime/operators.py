@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import repeat
 from typing import Protocol
 
 from backend.runtime.elements import Record, origin_of
@@ -176,22 +177,14 @@ class Split:
     def _draw(self, first: int) -> list[Record]:
         """The records of all lanes: every record comes through here, and in numbers they are cheaper."""
         draws = mix64_run(self._seed, self.number << 44 | first)
-        hot_limit, keys, origin, size = self._hot_limit, self._keys, self._first_origin, self.record_bytes
-        step_us, started_us = self._step_us, self._started_us
-        records = [
-            Record(
-                0 if draw >> 32 < hot_limit else (draw & 0xFFFFFFFF) % keys,
-                origin | offset,
-                started_us + int(offset * step_us),
-                0,
-                size,
-            )
-            for offset, draw in enumerate(draws, first)
-        ]
+        hot_limit, keys, step_us = self._hot_limit, self._keys, self._step_us
+        of_keys = [0 if draw >> 32 < hot_limit else (draw & 0xFFFFFFFF) % keys for draw in draws]
+        dated = [self._started_us + int(offset * step_us) for offset in range(first, first + LANES)]
         if self._spread_us:
-            for record, draw in zip(records, draws, strict=True):
-                record.event_time_us = max(0, record.event_time_us - mix64(draw) % (self._spread_us + 1))
-        return records
+            span_us = self._spread_us + 1
+            dated = [max(0, at_us - mix64(draw) % span_us) for at_us, draw in zip(dated, draws, strict=True)]
+        origins = range(self._first_origin | first, (self._first_origin | first) + LANES)
+        return list(map(Record, of_keys, origins, dated, repeat(0), repeat(self.record_bytes)))
 
 
 def _share(total: int, subtask: int, parallelism: int) -> int:

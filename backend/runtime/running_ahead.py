@@ -16,7 +16,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from backend.runtime.elements import Element, Record
+from backend.runtime.elements import RECORD_BYTES_MIN, Element, Record
 from backend.runtime.operators import Source, in_bulk
 from backend.runtime.prng import LANES
 from backend.runtime.scheduler import turn_of
@@ -170,7 +170,9 @@ class RunningAhead:
 def _alike(elements: list[Element]) -> list[Record]:
     """The elements of a buffer, next one first, as far as they are records of one size."""
     found = elements[::-1]
-    if set(map(type, found)) == {Record} and len(set(map(_size_of, found))) == 1:
+    sizes = set(map(_size_of, found))
+    # What is no record has the least size there is.
+    if len(sizes) == 1 and RECORD_BYTES_MIN not in sizes:
         return found  # type: ignore[return-value]
     records: list[Record] = []
     for element in found:

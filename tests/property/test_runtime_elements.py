@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.runtime.elements import HEADER, Element, Record, Watermark, WatermarkStatus, decode, wire_bytes
-from backend.runtime.graph import EdgeSpec, Partitioner, route
+from backend.runtime.graph import EdgeSpec, Partitioner
 from backend.runtime.hashing import groups_of, key_group, murmur3_32, owner_of_group
 
 _WORD = st.integers(-(2**63), 2**63 - 1)

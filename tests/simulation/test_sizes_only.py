@@ -8,43 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 from backend.cli.app import app
-from backend.domain.barriers import BarrierEvent
-from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.simulate import simulate
+from tests.support.observed_runs import observed
 from tests.support.runtime_jobs import PROTOCOLS, drawn_run, exactly_once_violations, run_to_the_end, small_job
-
-_RUN_US = 1_000_000
-
-
-def _observed(spec: JobSpec, *, is_size_only: bool) -> dict[str, object]:
-    """All that can be seen of a run: events, measurements, queues, state, stored checkpoints, output."""
-    engine = Engine(spec, keeps_rows=True, is_size_only=is_size_only)
-    events: list[tuple[int, BarrierEvent]] = []
-    engine.env.log.listener = lambda k, event: events.append((k, event))
-    terminal = []
-    engine.coordinator.on_terminal = terminal.append
-    stored, queued = [], []
-    for at_us in range(0, _RUN_US + 1, 100_000):
-        engine.run_until(at_us)
-        newest = engine.coordinator.newest
-        stored.append(newest and newest.stored(engine.env.graph))
-        queued.append((engine.queued_bytes, [t.gate.polled_bytes for t in engine.tasks]))
-    return {
-        "trace": (engine.trace_hash, engine.scheduler.event_count, engine.restart_count),
-        "events": events,
-        "measured": [(r.id, r.state, r.end_to_end_us, {k: a.measured for k, a in r.acks.items()}) for r in terminal],
-        "stored": stored,
-        "queued": queued,
-        "tasks": [(t.name, t.totals, t.account.settle(engine.now_us)) for t in engine.tasks],
-        "rows": engine.ledger.rows,
-    }
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_nothing_that_can_be_seen_of_a_run_tells_whether_it_has_payloads(protocol: str) -> None:
     for seed in (2, 7):
-        whole, sized = (_observed(drawn_run(protocol, seed), is_size_only=flag) for flag in (False, True))
+        whole, sized = (observed(drawn_run(protocol, seed), is_size_only=flag) for flag in (False, True))
         assert whole.keys() == sized.keys()
         for what, seen in whole.items():
             assert sized[what] == seen, f"{what} of {protocol}, seed {seed}"
@@ -82,7 +55,7 @@ def test_a_savepoint_of_a_run_by_sizes_starts_a_run_with_payloads() -> None:
 def test_the_figures_of_a_simulation_are_the_same() -> None:
     # Four records fill a segment to its last byte.
     spec = small_job("aligned-timeout", seed=11, task_managers=2, record_bytes=128)
-    whole, sized = (simulate(spec, duration_us=_RUN_US, is_size_only=flag).to_json() for flag in (False, True))
+    whole, sized = (simulate(spec, duration_us=1_000_000, is_size_only=flag).to_json() for flag in (False, True))
     assert sized == whole
 
 

@@ -49,6 +49,9 @@ class Gate(Protocol):
 class Decoder(Protocol):
     """The bytes that one channel was fed, as elements."""
 
+    record_bytes: int
+    """The size of all that ``take`` gave last, where they are records of one size; otherwise 0."""
+
     def take(self, data: Data, left: list[Element]) -> list[Element]:
         """Go on with ``data`` behind what is not consumed yet; all whole elements, the next one last."""
         ...
@@ -65,9 +68,10 @@ class Decoder(Protocol):
 class ByteDecoder:
     """Reads elements from their bytes, a buffer at a time: what is in a buffer does not change any more."""
 
-    __slots__ = ("_data", "_whole")
+    __slots__ = ("_data", "_whole", "record_bytes")
 
     def __init__(self) -> None:
+        self.record_bytes = 0
         self._data = b""
         self._whole = 0
         """How many of the bytes whole elements take."""
@@ -76,7 +80,7 @@ class ByteDecoder:
         """Decode on."""
         begun = self._data[self._at(left) :]
         self._data = whole = begun + bytes(data) if begun else bytes(data)
-        end, at = len(whole), 0
+        end, at, one_size = len(whole), 0, -1
         elements: list[Element] = []
         while end - at >= _HEADER_BYTES:
             # ``decode`` without its calls: every record comes through here.
@@ -86,12 +90,16 @@ class ByteDecoder:
                 other = decode(whole, at)
                 assert other is not None
                 elements.append(other)
+                one_size = 0
             elif end - at >= size:
                 elements.append(Record(key, origin, event_time_us, value, size))
+                if size != one_size:
+                    one_size = size if one_size < 0 else 0
             else:
                 break
             at += size
         self._whole = at
+        self.record_bytes = max(0, one_size)
         elements.reverse()
         return elements
 
@@ -198,6 +206,11 @@ class InputChannel:
             raise ProtocolViolationError(f"a part of a record is left of {partial} in {self.key}", rule="RS-8")
         self._decoders.clear()
         self._decoder, self.virtual = self._own_decoder, None
+
+    @property
+    def record_bytes(self) -> int:
+        """The size of all ``elements``, where they are records of one size; otherwise 0."""
+        return self._decoder.record_bytes
 
     @property
     def unconsumed(self) -> Data:

@@ -72,9 +72,10 @@ class OldChannels:
 class _OldDecoder:
     """Decodes one old channel, and lets through what is to be seen of it."""
 
-    __slots__ = ("_plain", "_seen")
+    __slots__ = ("_plain", "_seen", "record_bytes")
 
     def __init__(self, plain: Decoder, seen: Callable[[Element], Element | None]) -> None:
+        self.record_bytes = 0
         self._plain = plain
         self._seen = seen
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Protocol
@@ -178,8 +178,15 @@ class Split:
         """The records of all lanes: every record comes through here, and in numbers they are cheaper."""
         draws = mix64_run(self._seed, self.number << 44 | first)
         hot_limit, keys, step_us = self._hot_limit, self._keys, self._step_us
-        of_keys = [0 if draw >> 32 < hot_limit else (draw & 0xFFFFFFFF) % keys for draw in draws]
-        dated = [self._started_us + int(offset * step_us) for offset in range(first, first + LANES)]
+        of_keys = [(draw & 0xFFFFFFFF) % keys for draw in draws]
+        if hot_limit:
+            of_keys = [0 if draw >> 32 < hot_limit else key for key, draw in zip(of_keys, draws, strict=True)]
+        dated: Sequence[int]
+        if step_us.is_integer():
+            whole_us = int(step_us)
+            dated = range(self._started_us + first * whole_us, self._started_us + (first + LANES) * whole_us, whole_us)
+        else:
+            dated = [self._started_us + int(offset * step_us) for offset in range(first, first + LANES)]
         if self._spread_us:
             span_us = self._spread_us + 1
             dated = [max(0, at_us - mix64(draw) % span_us) for at_us, draw in zip(dated, draws, strict=True)]

@@ -34,13 +34,15 @@ def mix64_pair(value: int, inner: int) -> int:
     return z ^ (z >> 31)
 
 
-LANES = 64
+LANES = 256
 """How many numbers are scrambled at once: each lies in a lane of 128 bits of one long number, which holds a product."""
 _ONES = sum(1 << 128 * lane for lane in range(LANES))
 _ALL = _MASK * _ONES
 _GAMMAS = _GAMMA * _ONES
 _COUNTED = sum(lane << 128 * lane for lane in range(LANES))
 _FILL = (0,) * LANES
+# With fewer, all lanes together cost more than one by one.
+_LANES_WORTH = LANES // 8
 _IN_LANES = struct.Struct("<" + "q8x" * LANES)
 _FROM_LANES = struct.Struct("<" + "Q8x" * LANES)
 
@@ -55,6 +57,8 @@ def mix64_sum(values: Sequence[int], inners: Sequence[int]) -> int:
     total = 0
     for at in range(0, len(values), LANES):
         some, count = values[at : at + LANES], min(LANES, len(values) - at)
+        if count < _LANES_WORTH:
+            return total + sum(map(mix64_pair, some, inners[at:])) & _MASK
         # Lanes that nothing is left for are filled, and not counted.
         fill = _FILL[count:]
         outer, inner = (

@@ -13,10 +13,10 @@ other event is the same, at the same time, in the same order. A step that somebo
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from backend.runtime.elements import RECORD_BYTES_MIN, Element, Record
+from backend.runtime.channel import InputChannel
+from backend.runtime.elements import Element, Record
 from backend.runtime.operators import Source, in_bulk
 from backend.runtime.prng import LANES
 from backend.runtime.scheduler import turn_of
@@ -25,7 +25,6 @@ from backend.runtime.sinks import Bulk
 if TYPE_CHECKING:
     from backend.runtime.task import Task
 
-_size_of = attrgetter("size_bytes")
 # With fewer, planning costs more than it spares.
 _STEPS_MIN = 2
 
@@ -87,17 +86,18 @@ class RunningAhead:
         self._alike_from = 0
         self._size = 0
 
-    def plan(self, elements: list[Element], at_us: int) -> int:
+    def plan(self, channel: InputChannel, at_us: int) -> int:
         """Take up the next records of a buffer, from ``at_us`` on; returns when the step behind them is."""
+        elements = channel.elements
         if len(elements) < _STEPS_MIN:
             return at_us
         records = self._alike[self._alike_from - len(elements) :] if elements is self._elements else []
         if not records:
             self._elements = elements
-            self._alike = records = _alike(elements)
+            self._alike = records = _alike(elements, channel.record_bytes)
             self._alike_from = len(elements)
-        if len(records) < _STEPS_MIN:
-            return at_us
+            if not records:
+                return at_us
         return self._planned(records, self._task.emission.fitting(records, records[0].size_bytes), at_us)
 
     def plan_source(self, source: Source, before_us: int, at_us: int) -> int:
@@ -167,12 +167,10 @@ class RunningAhead:
             task.emission.extend(records, self._size)
 
 
-def _alike(elements: list[Element]) -> list[Record]:
+def _alike(elements: list[Element], record_bytes: int) -> list[Record]:
     """The elements of a buffer, next one first, as far as they are records of one size."""
     found = elements[::-1]
-    sizes = set(map(_size_of, found))
-    # What is no record has the least size there is.
-    if len(sizes) == 1 and RECORD_BYTES_MIN not in sizes:
+    if record_bytes:
         return found  # type: ignore[return-value]
     records: list[Record] = []
     for element in found:

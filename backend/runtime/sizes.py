@@ -15,7 +15,7 @@ from dataclasses import replace
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.buffers import Data, OutputPool, Subpartition
 from backend.runtime.channel import ByteDecoder, ChannelKey
-from backend.runtime.elements import Element, Record
+from backend.runtime.elements import RECORD_BYTES_MIN, Element, Record
 from backend.runtime.measures import ChannelState, SubtaskSnapshot, TaskKey
 
 
@@ -23,15 +23,19 @@ class Span:
     """So many bytes of a channel: the elements that lie in them, whole or in part.
 
     ``first_at`` is how many bytes of the first element lie before, ``behind`` how many of the last one lie behind.
+    ``record_bytes`` is the size of all, where they are known to be records of one size; otherwise 0.
     """
 
-    __slots__ = ("behind", "elements", "first_at", "size_bytes")
+    __slots__ = ("behind", "elements", "first_at", "record_bytes", "size_bytes")
 
-    def __init__(self, elements: list[Element], first_at: int, size_bytes: int, behind: int) -> None:
+    def __init__(
+        self, elements: list[Element], first_at: int, size_bytes: int, *, behind: int, record_bytes: int = 0
+    ) -> None:
         self.elements = elements
         self.first_at = first_at
         self.size_bytes = size_bytes
         self.behind = behind
+        self.record_bytes = record_bytes
 
     def __len__(self) -> int:
         return self.size_bytes
@@ -53,25 +57,29 @@ class Span:
                 elements.append(element)
                 behind = max(0, after - stop_at)
             begin = after
-        return Span(elements, first_at, end - at, behind)
+        return Span(elements, first_at, end - at, behind=behind, record_bytes=self.record_bytes)
 
 
 class SizedSubpartition(Subpartition):
     """The queue towards one receiver, whose segments are spans."""
 
-    __slots__ = ("_behind", "_elements", "_first_at")
+    __slots__ = ("_behind", "_elements", "_first_at", "_record_bytes")
 
     def __init__(self, pool: OutputPool) -> None:
         super().__init__(pool)
         self._elements: list[Element] = []
         self._first_at = 0
         self._behind = 0
+        self._record_bytes = 0
+        """Of what is in the segment in work, as in ``Span``."""
 
     def append_element(self, element: Element, at: int = 0) -> int:
         """Write an element from its byte ``at`` on; returns how far it came."""
         end = element.size_bytes
         filled = self._filled
         if filled and filled + end - at < self._limit:
+            if end != self._record_bytes:
+                self._record_bytes = 0
             self._elements.append(element)
             self._filled = filled + end - at
             self.queued_bytes += end - at
@@ -83,6 +91,10 @@ class SizedSubpartition(Subpartition):
                 self._elements = []
                 self._first_at = at
                 self._limit = self.buffer_bytes
+                # What is no record has the least size there is.
+                self._record_bytes = end if end > RECORD_BYTES_MIN else 0
+            elif end != self._record_bytes:
+                self._record_bytes = 0
             take = min(end - at, self._limit - self._filled)
             self._elements.append(element)
             self._filled += take
@@ -95,12 +107,14 @@ class SizedSubpartition(Subpartition):
         return at
 
     def extend(self, records: list[Record], size_bytes: int) -> None:
+        if len(records) * self._record_bytes != size_bytes:
+            self._record_bytes = 0
         self._elements += records
         self._filled += size_bytes
         self.queued_bytes += size_bytes
 
     def _taken(self) -> Data:
-        return Span(self._elements, self._first_at, self._filled, self._behind)
+        return Span(self._elements, self._first_at, self._filled, behind=self._behind, record_bytes=self._record_bytes)
 
     def _part(self, data: Data, at: int, end: int) -> Data:
         assert isinstance(data, Span)
@@ -110,9 +124,10 @@ class SizedSubpartition(Subpartition):
 class SpanDecoder:
     """Hands out the elements of spans, each once its last byte is there."""
 
-    __slots__ = ("_begun", "_begun_bytes")
+    __slots__ = ("_begun", "_begun_bytes", "record_bytes")
 
     def __init__(self) -> None:
+        self.record_bytes = 0
         self._begun: Element | None = None
         """The element that the last span broke off in."""
         self._begun_bytes = 0
@@ -123,6 +138,7 @@ class SpanDecoder:
         if left or data.first_at != self._begun_bytes:
             raise ProtocolViolationError(f"a span from byte {data.first_at} of {self._begun_bytes}", rule="CR-6")
         elements = data.elements[::-1]
+        self.record_bytes = data.record_bytes
         if data.behind:
             self._begun = elements[0]
             self._begun_bytes = self._begun.size_bytes - data.behind
@@ -138,7 +154,7 @@ class SpanDecoder:
         if self._begun is not None:
             elements.append(self._begun)
             behind = self._begun.size_bytes - self._begun_bytes
-        return Span(elements, 0, self.unconsumed_bytes(left), behind)
+        return Span(elements, 0, self.unconsumed_bytes(left), behind=behind)
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
         """Counted."""
@@ -175,6 +191,6 @@ def _spans(chunks: Iterable[Data]) -> list[Span]:
     elements = decoder.take(b"".join(map(bytes, chunks)), [])[::-1]
     if decoder.unconsumed_bytes([]):
         raise ProtocolViolationError("in-flight data breaks off in the middle of a record", rule="RC-3")
-    whole = Span(elements, 0, sum(parts), 0)
+    whole = Span(elements, 0, sum(parts), behind=0)
     ends = [sum(parts[: n + 1]) for n in range(len(parts))]
     return [whole.part(end - size, end) for size, end in zip(parts, ends, strict=True)]

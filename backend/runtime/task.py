@@ -307,7 +307,8 @@ class Task:
         else:
             for pool in self._pools:
                 if not pool.is_available:
-                    return self._wait(_SOFT, now)
+                    self._wait(_SOFT, now)
+                    return None
             channel = self.gate.current
             if channel is not None and channel.elements and not self.event_time.is_firing:
                 # What is left of a buffer is there whatever happens.
@@ -319,7 +320,8 @@ class Task:
                 else:
                     self._take(channel, element)
             elif not self._poll(now):
-                return self._wait(_IDLE, now)
+                self._wait(_IDLE, now)
+                return None
         at_us = now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN)
         if ahead is not None and not self._mails:
             at_us = self._plan(ahead, at_us)
@@ -342,8 +344,7 @@ class Task:
         source = self.source
         if source is None:
             channel = gate.current
-            is_free = channel is not None and not self.event_time.is_firing
-            return ahead.plan(channel.elements, at_us) if is_free and channel is not None else at_us
+            return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
         time = self._source_time
         assert time is not None
         if self.restart is not None or self._is_in_backlog or time.is_idle:

@@ -15,13 +15,10 @@ from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import CorruptCheckpointError
 from backend.runtime import config as settings
 from backend.runtime.barrier_log import BarrierLog
-from backend.runtime.buffers import OutputPool
-from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.coordinator import Completed, Coordinator
 from backend.runtime.debloating import Debloating
-from backend.runtime.emission import Output
 from backend.runtime.environment import Environment
 from backend.runtime.faults import Faults, InducedFailure, corrupted
 from backend.runtime.graph import Graph
@@ -29,16 +26,16 @@ from backend.runtime.jobfile import JobSpec, SavepointSpec
 from backend.runtime.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
 from backend.runtime.prng import mix64
 from backend.runtime.provenance import Provenance
-from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
+from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.requests import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.rescales import Rescale, Rescaler
 from backend.runtime.restarts import OffsetsReached, Restart
 from backend.runtime.restoring import Assignment, assign, at_own_risk, restored_graph, without_channel_state
-from backend.runtime.routes import route
 from backend.runtime.scheduler import EventClass, Scheduler
-from backend.runtime.sizes import SizedSubpartition, SpanDecoder, sized
+from backend.runtime.sizes import sized
 from backend.runtime.storage import Ledger, SnapshotStore
 from backend.runtime.task import Task, TaskStatus
+from backend.runtime.wiring import connect
 
 _EXCEPTIONS_KEPT = 20
 
@@ -271,7 +268,7 @@ class Engine:
         ]
         tasks = {(task.spec.id, task.index): task for task in self.tasks}
         for edge in range(len(graph.edges)):
-            self._connect(edge, tasks)
+            connect(self.env, edge, tasks)
         assigned, has_channel_state, lost_bytes = self._assign(restored, graph, self.config)
         if self._attempt or restored:
             self.restored_id = restored.id if restored else None
@@ -298,7 +295,8 @@ class Engine:
             restart.subtasks = {task.key: task.initialization for task in self.tasks}
             restart.source_offsets = self._reached.of(self.tasks, assigned.snapshots)
             for task in self.tasks:
-                task.restart = restart if task.source is not None else None
+                if task.sourcing is not None:
+                    task.sourcing.restart = restart
 
     def _all_steps(self) -> tuple[int, int]:
         """(how many, hashed sums over their times) of this attempt and those before."""
@@ -341,65 +339,6 @@ class Engine:
         if read.id == config.drops_channel_state_of:
             read, lost_bytes = without_channel_state(read)
         return assign(read, graph), read.has_channel_state, lost_bytes
-
-    def _connect(self, edge: int, tasks: dict[tuple[str, int], Task]) -> None:
-        graph, config = self.env.graph, self.config
-        spec = graph.edges[edge]
-        source, target = graph.vertex(spec.source), graph.vertex(spec.target)
-        by_source: dict[int, list[int]] = {}
-        for i, j in graph.channels(edge):
-            by_source.setdefault(i, []).append(j)
-        can_overtake = graph.supports_overtaking(edge, is_forced=config.is_unaligned_forced)
-        for i, targets in by_source.items():
-            sender = tasks[source.id, i]
-            pool = OutputPool(
-                self.scheduler,
-                channels=len(targets),
-                segment_bytes=config.segment_bytes,
-                # One in work for each channel must not use all up, or nothing moves but by the flush (as in Flink).
-                size=max(len(targets) + 1, len(targets) * config.exclusive_buffers + config.floating_buffers),
-                max_per_channel=config.max_buffers_per_channel,
-                max_overdraft=0 if source.may_block_in_emission else config.max_overdraft,
-                flush_timeout_us=config.flush_timeout_us,
-                on_change=sender.on_output_change,
-                subpartition=SizedSubpartition if self.env.is_size_only else None,
-            )
-            spread = route(
-                spec,
-                index=edge,
-                subtask=i,
-                targets=targets,
-                max_parallelism=target.effective_max_parallelism,
-                parallelism=target.parallelism,
-                seed=self.seed,
-            )
-            sender.outputs.append(Output(edge, pool, spread, targets, can_overtake))
-            for position, j in enumerate(targets):
-                receiver = tasks[target.id, j]
-                channel = self._channel(edge, sender, receiver, pool, position)
-                receiver.gate.channels.append(channel)
-
-    def _channel(self, edge: int, sender: Task, receiver: Task, pool: OutputPool, position: int) -> InputChannel:
-        config = self.config
-        key = ChannelKey(edge, sender.index, receiver.index)
-        index = len(receiver.gate.channels)
-        subpartition = pool.subpartitions[position]
-        decoder = SpanDecoder() if self.env.is_size_only else None
-        if sender.index % config.task_managers == receiver.index % config.task_managers:
-            return LocalChannel(key, index, subpartition, receiver.gate, decoder)
-        floating = receiver.floating.setdefault(edge, FloatingPool(config.floating_buffers))
-        return RemoteChannel(
-            key,
-            index,
-            subpartition,
-            receiver.gate,
-            scheduler=self.scheduler,
-            costs=LinkCosts(config.link_latency_us, config.link_bytes_per_s),
-            exclusive=config.exclusive_buffers,
-            floating=floating,
-            faults=self.env.faults if self.env.faults.concerns("link.send") else None,
-            decoder=decoder,
-        )
 
     def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:
         if savepoint.stop is None:

@@ -149,18 +149,18 @@ class RunningAhead:
             self._carry_out(self._left)
 
     def _carry_out(self, count: int) -> None:
-        task, source = self._task, self._task.source
+        task, sourcing = self._task, self._task.sourcing
         records = self._records
         if count < self._left:
             records, self._records = records[:count], records[count:]
         self._left -= count
         task.steps.add(self._begin_us, self._apart_us, count)
         self._begin_us += count * self._apart_us
-        if source is None:
+        if sourcing is None:
             task.count_in(count)
             del self._elements[-count:]
         else:
-            task.moved(source, records, self._begin_us - self._apart_us)
+            sourcing.emitted(records, self._begin_us - self._apart_us)
         for bulk in self._bulks:
             records = bulk(records)
         if records:

@@ -40,7 +40,8 @@ class Stopping:
         """The coordinator asks this source for a snapshot; where it is to stop, its data ends before the barrier."""
         kind = barrier.snapshot_type
         if kind.is_synchronous:
-            self._task.end_source(is_drained=kind.drains)
+            assert self._task.sourcing is not None
+            self._task.sourcing.end(is_drained=kind.drains)
 
     def snapshotting(self, barrier: Barrier) -> None:
         """A snapshot is taken."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from backend.domain.barriers import ChannelId
 from backend.domain.ids import VertexId
-from backend.runtime.backlog import BacklogMessage
 from backend.runtime.buffers import OutputPool
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.checkpoint_port import Checkpointing
@@ -31,7 +30,7 @@ from backend.runtime.elements import (
 )
 from backend.runtime.emission import Emission, Output, SizedEmission
 from backend.runtime.environment import Environment
-from backend.runtime.event_time import EventTime, SourceTime
+from backend.runtime.event_time import EventTime
 from backend.runtime.gate import InputGate
 from backend.runtime.graph import PARALLELISM_MAX, VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
@@ -40,9 +39,9 @@ from backend.runtime.rates import MailLatency, Rates, Totals
 from backend.runtime.recovery import Recovery
 from backend.runtime.remote_channel import FloatingPool
 from backend.runtime.rescaling import EdgeRescale
-from backend.runtime.restarts import Initialization, Restart, initialization
+from backend.runtime.restarts import Initialization, initialization
 from backend.runtime.running_ahead import RunningAhead, StepSums, running_ahead
-from backend.runtime.scheduler import EventClass
+from backend.runtime.sourcing import Sourcing
 from backend.runtime.stopping import Stopping
 
 _STEP_US_MIN = 1
@@ -87,8 +86,6 @@ class Task:
         self.is_dead = False
         self.started_us = env.now
         self.initialization = Initialization(env.now)
-        self.restart: Restart | None = None
-        """Who waits to hear how far this source has come since the job failed."""
         self.ended_us: int | None = None
         self.lamport = 0
         self.emission = SizedEmission() if env.is_size_only else Emission()
@@ -107,7 +104,7 @@ class Task:
         )
         self.source = self.operators[0] if isinstance(self.operators[0], Source) else None
         self.event_time = EventTime(self)
-        self._source_time = SourceTime(self, self.source) if self.source is not None else None
+        self.sourcing = Sourcing(self, self.source) if self.source is not None else None
         samples = env.config.metric_window_us // env.config.metric_period_us
         self.account = TimeAccount(env.now, samples)
         self.rates = Rates(env.now, samples)
@@ -137,9 +134,6 @@ class Task:
         self._free_us = env.now
         self._recovery = Recovery(self)
         self._on_running = on_running
-        self._source_wake_us = -1
-        self._is_in_backlog = False
-        self._can_crash_after_emit = env.faults.concerns("source.after-emit")
         self._may_block = spec.may_block_in_emission
         self.checkpointing = checkpointing(self)
         self.stopping = Stopping(self)
@@ -194,7 +188,7 @@ class Task:
         if not self.is_dead:
             self._mails.append((action, argument, self.env.scheduler.now))
             self.interrupt()
-            self._wake()
+            self.wake()
 
     def settle(self) -> None:
         """Carry out what it has done by now of its steps that are no events."""
@@ -259,14 +253,15 @@ class Task:
         self._epoch += 1
         self._schedule(at_us)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """There may be something to do."""
         if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
             now = self.env.scheduler.now
             self._schedule(now if now > self._free_us else self._free_us)
 
     def _on_data(self) -> None:
         if self.account.usage is _IDLE:
-            self._wake()
+            self.wake()
 
     def _on_priority(self) -> None:
         self.mail(self.checkpointing.on_priority)
@@ -275,7 +270,7 @@ class Task:
         """A segment came back: who waited for one may go on."""
         usage = self.account.usage
         if usage is _HARD or (usage is _SOFT and self._has_output()):
-            self._wake()
+            self.wake()
         if self.checkpointing.is_waiting_for_room:
             self.mail(self.checkpointing.recheck)
 
@@ -341,26 +336,14 @@ class Task:
         for pool in self._pools:
             if not pool.is_available:
                 return at_us
-        source = self.source
-        if source is None:
-            channel = gate.current
-            return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
-        time = self._source_time
-        assert time is not None
-        if self.restart is not None or self._is_in_backlog or time.is_idle:
-            return at_us
-        return ahead.plan_source(source, time.next_us, at_us)
+        if self.sourcing is not None:
+            return self.sourcing.plan(ahead, at_us)
+        channel = gate.current
+        return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
 
     def count_in(self, count: int) -> None:
         """So many records were taken ahead."""
         self._records_in += count
-
-    def moved(self, source: Source, records: list[Record], last_us: int) -> None:
-        """These records were emitted ahead, the last one at ``last_us``."""
-        assert source.only_split is not None
-        assert self._source_time is not None
-        source.only_split.move(records)
-        self._source_time.emitted_us = last_us
 
     def _poll(self, now: int) -> bool:
         """Whether there was something to do."""
@@ -368,7 +351,7 @@ class Task:
             self.account.turn(_BUSY, now)
             self.event_time.fire_on()
             return True
-        return self._poll_input(now) if self.source is None else self._poll_source(now)
+        return self._poll_input(now) if self.sourcing is None else self.sourcing.poll(now)
 
     def _write_on(self, now: int) -> bool:
         """Whether the step may go on: all is written, and nothing had to be done behind it."""
@@ -382,62 +365,6 @@ class Task:
         action()
         self._schedule(now + max(self.cost_us, _STEP_US_MIN))
         return False
-
-    def _poll_source(self, now: int) -> bool:
-        source, time = self.source, self._source_time
-        assert source is not None
-        assert time is not None
-        if self.gate.is_recovering:
-            self.gate.is_recovering = False
-            self.become_running()
-            self._tell_of_backlog(source)
-        due_us = source.due_us()
-        if due_us is None or due_us > now:
-            return self._wait_for_source(time, due_us, now)
-        if self.account.usage is not _BUSY:
-            self.account.turn(_BUSY, now)
-        time.emitted_us = now
-        if time.is_idle:
-            time.wake_up()
-        record = source.poll()
-        cost_us = self._fixed_cost_us
-        self.cost_us += self._cost_of(record) if cost_us is None else cost_us
-        self.emission.emit(record)
-        if self._can_crash_after_emit:
-            self.env.faults.passed("source.after-emit", self.name)
-        if now >= time.next_us:
-            time.tell(now)
-        if self.restart is not None and not self.restart.emitted(self.key, source.offset, now):
-            self.restart = None
-        if self._is_in_backlog:
-            self._tell_of_backlog(source)
-        return True
-
-    def _tell_of_backlog(self, source: Source) -> None:
-        """Tell the coordinator when working off a backlog begins or ends (SRC-5)."""
-        is_processing = source.is_processing_backlog
-        if is_processing is not self._is_in_backlog:
-            self._is_in_backlog = is_processing
-            env = self.env
-            message = BacklogMessage(self.key, self.attempt, is_processing)
-            env.scheduler.after(env.config.rpc_latency_us, EventClass.RPC, env.coordinator.on_backlog, message)
-
-    def _wait_for_source(self, time: SourceTime, due_us: int | None, now: int) -> bool:
-        if time.is_told(due_us, now):
-            self.account.turn(_BUSY, now)
-            return True
-        if self.restart is not None and self.source is not None:
-            self.restart.waits(self.key, self.source.offset, now)
-            self.restart = None
-        wake_us = time.wake_us(due_us)
-        if wake_us is not None and self._source_wake_us != wake_us:
-            self._source_wake_us = wake_us
-            self.env.scheduler.at(wake_us, EventClass.TIMER, self._on_source_due)
-        return False
-
-    def _on_source_due(self, _: object) -> None:
-        self._source_wake_us = -1
-        self._wake()
 
     def _poll_input(self, now: int) -> bool:
         gate = self.gate
@@ -466,14 +393,18 @@ class Task:
 
     def _take_record(self, record: Record) -> None:
         self._records_in += 1
-        cost_us = self._fixed_cost_us
-        self.cost_us += self._cost_of(record) if cost_us is None else cost_us
+        self.charge(record)
         records = self._process(record)
         if self._behind_first:
             self.pass_on(records)
             return
         for out in records:
             self.emission.emit(out)
+
+    def charge(self, record: Record) -> None:
+        """The step in work costs what the record costs."""
+        cost_us = self._fixed_cost_us
+        self.cost_us += self._cost_of(record) if cost_us is None else cost_us
 
     def _cost_of(self, record: Record) -> int:
         spec = self.spec
@@ -540,13 +471,6 @@ class Task:
             held = operator.flush()
             if held:
                 self.pass_on(held, behind)
-
-    def end_source(self, *, is_drained: bool) -> None:
-        """The job stops: this source takes no more records (6.6, step 1)."""
-        assert self.source is not None
-        assert self._source_time is not None
-        self.source.stop()
-        self._source_time.end(is_drained=is_drained)
 
     def end_of_data(self, *, is_drained: bool = True) -> None:
         """Nothing but events follows: every receiver is told (Q-2, SRC-4)."""

@@ -36,7 +36,8 @@ import simpy
 from backend.runtime.hashing import key_group, owner_of_group
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
-from backend.runtime.operators import Keyed, Source
+from backend.runtime.operators import Keyed
+from backend.runtime.sources import Source
 
 _RECORDS = 160_000
 _SUBTASKS = 4

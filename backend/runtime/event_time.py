@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from backend.runtime.channel import InputChannel
 from backend.runtime.elements import WATERMARK_MAX, Watermark, WatermarkStatus
-from backend.runtime.operators import Source
+from backend.runtime.sources import Source
 from backend.runtime.timed_operators import TimedOperator
 
 if TYPE_CHECKING:

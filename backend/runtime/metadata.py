@@ -20,7 +20,7 @@ from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import Graph, VertexSpec
 from backend.runtime.hashing import groups_of
 from backend.runtime.measures import ChannelState, CheckpointRecord, FileCounts, SubtaskSnapshot, TaskKey
-from backend.runtime.operators import SPLIT_ID
+from backend.runtime.sources import SPLIT_ID
 from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
 
 INLINE_BELOW_BYTES = 20 << 10

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backend.runtime.measures import SubtaskSnapshot, TaskKey
-from backend.runtime.operators import held_splits
+from backend.runtime.sources import held_splits
 
 if TYPE_CHECKING:
     from backend.runtime.task import Task

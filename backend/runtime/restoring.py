@@ -18,9 +18,9 @@ from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import EdgeSpec, Graph, Partitioner, VertexSpec
 from backend.runtime.measures import ChannelState, SubtaskSnapshot, TaskKey
 from backend.runtime.metadata import ReadCheckpoint, VertexState, operator_ids
-from backend.runtime.operators import held_splits
 from backend.runtime.redistribution import restored_max_parallelism, restored_operator
 from backend.runtime.rescaling import EdgeRescale, rescale_of
+from backend.runtime.sources import held_splits
 from backend.runtime.state import NO_STATE, OperatorSnapshot
 
 _Side = dict[ChannelKey, list[Data]]

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from backend.runtime.channel import InputChannel
 from backend.runtime.elements import Element, Record
-from backend.runtime.operators import Source, in_bulk
+from backend.runtime.operators import in_bulk
 from backend.runtime.prng import LANES
 from backend.runtime.scheduler import turn_of
 from backend.runtime.sinks import Bulk
+from backend.runtime.sources import Source
 
 if TYPE_CHECKING:
     from backend.runtime.task import Task

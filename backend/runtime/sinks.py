@@ -19,6 +19,11 @@ Bulk = Callable[[list[Record]], list[Record]]
 """What comes out of records one after the other."""
 
 
+def pass_on(records: list[Record]) -> list[Record]:
+    """The bulk of an operator that does nothing to them."""
+    return records
+
+
 class TransactionalSink:
     """Writes into a transaction of an external ledger; commits once a checkpoint with it is complete (SNK-1 to 5)."""
 

@@ -12,10 +12,10 @@ from backend.runtime.backlog import BacklogMessage
 from backend.runtime.elements import Record
 from backend.runtime.event_time import SourceTime
 from backend.runtime.measures import Usage
-from backend.runtime.operators import Source
 from backend.runtime.restarts import Restart
 from backend.runtime.running_ahead import RunningAhead
 from backend.runtime.scheduler import EventClass
+from backend.runtime.sources import Source
 
 if TYPE_CHECKING:
     from backend.runtime.task import Task

@@ -34,13 +34,14 @@ from backend.runtime.event_time import EventTime
 from backend.runtime.gate import InputGate
 from backend.runtime.graph import PARALLELISM_MAX, VertexSpec
 from backend.runtime.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
-from backend.runtime.operators import Operator, Source, chain_of, factor_of
+from backend.runtime.operators import Operator, chain_of, factor_of
 from backend.runtime.rates import MailLatency, Rates, Totals
 from backend.runtime.recovery import Recovery
 from backend.runtime.remote_channel import FloatingPool
 from backend.runtime.rescaling import EdgeRescale
 from backend.runtime.restarts import Initialization, initialization
 from backend.runtime.running_ahead import RunningAhead, StepSums, running_ahead
+from backend.runtime.sources import Source
 from backend.runtime.sourcing import Sourcing
 from backend.runtime.stopping import Stopping
 

@@ -17,8 +17,8 @@ from backend.runtime.elements import WATERMARK_MAX
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
-from backend.runtime.operators import Source
 from backend.runtime.prng import Stream
+from backend.runtime.sources import Source
 from tests.support.runtime_jobs import PROTOCOLS, points_of, small_job
 
 _RECORDS = 240

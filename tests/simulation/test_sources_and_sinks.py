@@ -22,9 +22,9 @@ from backend.runtime.elements import Record
 from backend.runtime.graph import FaultSpec, Graph
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
-from backend.runtime.operators import Source
 from backend.runtime.scheduler import Scheduler
 from backend.runtime.simulate import simulate
+from backend.runtime.sources import Source
 from backend.runtime.storage import SnapshotStore
 from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, run_to_the_end, small_job
 

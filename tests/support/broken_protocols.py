@@ -23,13 +23,13 @@ from backend.runtime.emission import Emission
 from backend.runtime.gate import InputGate
 from backend.runtime.graph import FaultSpec
 from backend.runtime.measures import ChannelState
-from backend.runtime.operators import Source
 from backend.runtime.protocols.base import Ended, Gatekeeper, Persist, Resume, Snapshot
 from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.scheduler import Scheduler
 from backend.runtime.sinks import TransactionalSink
 from backend.runtime.snapshots import Snapshots
+from backend.runtime.sources import Source
 from backend.runtime.task import Task
 
 _CRASH = (FaultSpec("coordinator.between-notifies", hit=8),)

@@ -14,7 +14,8 @@ from backend.runtime.elements import Record, decode, wire_bytes
 from backend.runtime.graph import VertexKind
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import SubtaskSnapshot
-from backend.runtime.operators import Keyed, Source
+from backend.runtime.operators import Keyed
+from backend.runtime.sources import Source
 from backend.runtime.timed_operators import TimerBuffer
 
 _KEYED = (VertexKind.KEYED, VertexKind.KEYED_SINK)

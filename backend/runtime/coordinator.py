@@ -8,22 +8,19 @@ committed for it (CO-8).
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.failure import FailureReason
-from backend.runtime.backlog import BacklogMessage, Backlogs
-from backend.runtime.config import UNLIMITED, RuntimeConfig
-from backend.runtime.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.backlog import BacklogMessage
+from backend.runtime.checkpoint_options import barrier_of
+from backend.runtime.completed import Completed, cap_share_bytes
+from backend.runtime.elements import Barrier, SnapshotType
 from backend.runtime.environment import AckMessage, DeclineMessage, Environment
 from backend.runtime.failure_policy import MESSAGES, Failure, FailurePolicy
-from backend.runtime.graph import Graph
 from backend.runtime.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
-from backend.runtime.metadata import INLINE_BELOW_BYTES, StoredCheckpoint, write_checkpoint
-from backend.runtime.prng import Stream
 from backend.runtime.requests import (
     Request,
     RequestQueue,
@@ -33,13 +30,13 @@ from backend.runtime.requests import (
     Start,
     TooEarly,
     UserCheckpoint,
+    keep,
 )
 from backend.runtime.scheduler import EventClass
 from backend.runtime.stopping import FinishedMessage
 from backend.runtime.task import Task, TaskStatus
+from backend.runtime.ticks import Ticks
 
-_REQUESTS_KEPT = 1000
-_NEVER_US = 1 << 62
 _NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
 _STOP_FAILED = "Stopping with a savepoint failed, and the job is started again: {}"
 
@@ -62,23 +59,6 @@ class _Pending:
     asked: UserCheckpoint | None
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A checkpoint that can be restored."""
-
-    record: CheckpointRecord
-    snapshots: Mapping[TaskKey, SubtaskSnapshot]
-
-    @property
-    def has_channel_state(self) -> bool:
-        """Whether in-flight data is part of it."""
-        return any(s.persisted_bytes for s in self.snapshots.values())
-
-    def stored(self, graph: Graph, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> StoredCheckpoint:
-        """As it lies in the store (CK-1, CK-2)."""
-        return write_checkpoint(self.record, self.snapshots, graph, inline_below_bytes=inline_below_bytes)
-
-
 class Coordinator:
     """One job's coordinator. ``on_job_failure`` is called where the failure policy ends the patience (FP-4)."""
 
@@ -90,19 +70,15 @@ class Coordinator:
         self._pending: dict[int, _Pending] = {}
         self._next_id = 1
         self._epoch = 0
-        self._tick_number = 0
         self._queue = RequestQueue()
         self._starting: Request | None = None
         self._request_number = 0
-        self._next_tick_us = 0
-        self._backlogs = Backlogs()
+        self._ticks = Ticks(env, self._tick)
         self._last_completion_us: int | None = None
         self.stop: Savepoint | None = None
         """The savepoint that the job stops with, from its request until the job has finished or failed (SV-3)."""
         self._finished: set[TaskKey] = set()
-        self._is_shut_down = False
         self._policy = FailurePolicy()
-        self._delays = Stream(env.seed, "first trigger")
         self.completed: list[Completed] = []
         self.savepoints: dict[int, Completed] = {}
         """By checkpoint id; the runtime drops none (SV-2)."""
@@ -134,19 +110,16 @@ class Coordinator:
         self._epoch += 1
         self._subsume()
         self._finished.clear()
-        self._backlogs.clear()
-        config = self._env.config
-        delay_us = self._delays.between(min(config.min_pause_us, config.interval_us), config.effective_interval_us)
-        self._schedule_tick(delay_us)
+        self._ticks.begin()
 
     def suspend(self) -> None:
         """The job failed: what is pending is lost (CO-13)."""
         self._epoch += 1
-        self._tick_number += 1
         starting = [] if self._starting is None else [self._starting]
         for request in [*starting, *self._queue.clear()]:
             self._refused(request, FailureReason.COORDINATOR_SUSPENDED)
         self._starting = None
+        self._ticks.stop()
         for checkpoint_id in sorted(self._pending):
             self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_told=False)
         stop, self.stop = self.stop, None
@@ -167,38 +140,11 @@ class Coordinator:
 
     def cap_bytes(self, task: TaskKey) -> int:
         """CAP-6: the cap per subtask, and its share of the job's by what it persisted last."""
-        config = self._env.config
-        if config.cap_job_bytes == UNLIMITED:
-            return config.cap_bytes
-        share = config.cap_job_bytes // max(1, len(self._tasks))
-        newest = self.newest
-        total = sum(s.persisted_bytes for s in newest.snapshots.values()) if newest else 0
-        if newest is not None and total:
-            own = newest.snapshots.get(task)
-            # Half by what was persisted, half evenly: a subtask that had nothing in flight may have some now.
-            weighted = config.cap_job_bytes * (own.persisted_bytes if own else 0) // total
-            share = (share + weighted) // 2
-        return share if config.cap_bytes == UNLIMITED else min(share, config.cap_bytes)
+        return cap_share_bytes(self._env.config, task, subtasks=len(self._tasks), newest=self.newest)
 
     # --- triggering -----------------------------------------------------------------------------------------------
 
-    def _schedule_tick(self, delay_us: int) -> None:
-        """One tick is due at a time: an earlier one that is still to come is forgotten. None while the job stops."""
-        self._tick_number += 1
-        if self.stop is not None or self._is_shut_down:
-            return
-        self._next_tick_us = self._env.now + delay_us
-        self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._tick_number)
-
-    def _tick(self, number: int) -> None:
-        if number != self._tick_number:
-            return
-        interval_us = self._backlogs.interval_us(self._env.config)
-        if interval_us is None:
-            # No checkpoints during a backlog: its end schedules the next (SRC-5).
-            self._next_tick_us = _NEVER_US
-            return
-        self._schedule_tick(interval_us)
+    def _tick(self) -> None:
         self._ask(Request(False, self._next_number(), is_periodic=True))
 
     def request_savepoint(self, form: SavepointFormat) -> Savepoint:
@@ -211,19 +157,19 @@ class Coordinator:
             return self.stop
         kind = SnapshotType.SAVEPOINT_TERMINATE if drains else SnapshotType.SAVEPOINT_SUSPEND
         self.stop = Savepoint(self._next_number(), form, self._env.now, kind=kind)
-        self._tick_number += 1
+        self._ticks.stop()
         self._queue.drop_periodic()
         return self._request(self.stop)
 
     def _request(self, savepoint: Savepoint) -> Savepoint:
-        _keep(self.savepoint_requests, savepoint)
+        keep(self.savepoint_requests, savepoint)
         self._ask(Request(not self._env.config.is_unaligned, savepoint.number, savepoint))
         return savepoint
 
     def request_checkpoint(self) -> UserCheckpoint:
         """Ask for a checkpoint now: before the periodic ones, without the pause, and not before a slot is free."""
         asked = UserCheckpoint(self._next_number(), self._env.now)
-        _keep(self.checkpoint_requests, asked)
+        keep(self.checkpoint_requests, asked)
         self._ask(Request(False, asked.number, checkpoint=asked))
         return asked
 
@@ -253,7 +199,7 @@ class Coordinator:
         if request.savepoint is self.stop:
             # Nothing has been stopped yet: the job goes on.
             self.stop = None
-            self._schedule_tick(self._env.config.effective_interval_us)
+            self._ticks.go_on(self._env.config.effective_interval_us)
 
     def _ended(self, asked: Savepoint | UserCheckpoint, reason: FailureReason | None = None) -> None:
         asked.ended_at_us = self._env.now
@@ -289,18 +235,14 @@ class Coordinator:
                 return request
             case TooEarly(request=request, delay_us=delay_us):
                 self._refused(request, FailureReason.MIN_PAUSE)
-                self._schedule_tick(delay_us)
+                self._ticks.schedule(delay_us)
         return None
 
     def on_backlog(self, message: BacklogMessage) -> None:
-        """SRC-5: a shorter interval holds at once, a longer one from the next trigger on."""
+        """SRC-5, of subtasks that run."""
         task = self._by_key.get(message.task)
-        if task is None or task.attempt != message.attempt:
-            return
-        self._backlogs.tell(message)
-        interval_us = self._backlogs.interval_us(self._env.config)
-        if interval_us is not None and self._env.now + interval_us < self._next_tick_us:
-            self._schedule_tick(interval_us)
+        if task is not None and task.attempt == message.attempt:
+            self._ticks.tell(message)
 
     def _slot_freed(self) -> None:
         """CO-3: a request that waited starts at once; where the pause forbids, when it is over (CO-4)."""
@@ -454,7 +396,7 @@ class Coordinator:
             self._shut_down()
 
     def _shut_down(self) -> None:
-        self._is_shut_down = True
+        self._ticks.stop()
         for request in self._queue.clear():
             self._refused(request, FailureReason.COORDINATOR_SHUTDOWN)
         for checkpoint_id in sorted(self._pending):
@@ -502,32 +444,6 @@ class Coordinator:
     def _terminal(self, record: CheckpointRecord) -> None:
         if self.on_terminal is not None:
             self.on_terminal(record)
-
-
-_Asked = TypeVar("_Asked", Savepoint, UserCheckpoint)
-
-
-def _keep(kept: dict[int, _Asked], asked: _Asked) -> None:
-    kept[asked.number] = asked
-    while len(kept) > _REQUESTS_KEPT:
-        # The oldest that is over; as many as the queue takes may be under way, and one more of each kind.
-        over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
-        if over is None:
-            break
-        del kept[over]
-
-
-def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:
-    """OPT-2, the first match; SV-1: a savepoint is aligned for good, whatever the checkpoints are."""
-    if not config.is_exactly_once:
-        return Barrier(checkpoint_id, now_us, Alignment.AT_LEAST_ONCE, snapshot_type=kind)
-    if kind.is_savepoint or not config.is_unaligned:
-        return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, snapshot_type=kind)
-    if config.has_cap:
-        return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED, is_capped=True)
-    if config.aligned_timeout_us == 0:
-        return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED)
-    return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, config.aligned_timeout_us)
 
 
 def _outcome(message: AckMessage, pending: _Pending | None, task: Task | None) -> AckOutcome:

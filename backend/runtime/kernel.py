@@ -16,8 +16,9 @@ from backend.domain.errors import CorruptCheckpointError
 from backend.runtime import config as settings
 from backend.runtime.barrier_log import BarrierLog
 from backend.runtime.checkpointing import TaskCheckpointing
+from backend.runtime.completed import Completed
 from backend.runtime.config import RuntimeConfig
-from backend.runtime.coordinator import Completed, Coordinator
+from backend.runtime.coordinator import Coordinator
 from backend.runtime.debloating import Debloating
 from backend.runtime.environment import Environment
 from backend.runtime.faults import Faults, InducedFailure, corrupted

@@ -10,11 +10,13 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from backend.domain.failure import FailureReason
 from backend.runtime.elements import SnapshotType
 
 QUEUE_MAX = 1000
+REQUESTS_KEPT = 1000
 
 
 class SavepointFormat(StrEnum):
@@ -152,3 +154,17 @@ class RequestQueue:
         periodic = [r for r in self._waiting if r.is_periodic]
         for request in periodic[1:]:
             self._waiting.remove(request)
+
+
+_Asked = TypeVar("_Asked", Savepoint, UserCheckpoint)
+
+
+def keep(kept: dict[int, _Asked], asked: _Asked) -> None:
+    """Remember one more request by its number, and let go of the oldest that are over where there are too many."""
+    kept[asked.number] = asked
+    while len(kept) > REQUESTS_KEPT:
+        # As many as the queue takes may be under way, and one more of each kind.
+        over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
+        if over is None:
+            break
+        del kept[over]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from backend.runtime.buffers import DataBuffer, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
-from backend.runtime.coordinator import Completed
+from backend.runtime.completed import Completed
 from backend.runtime.elements import Record
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import SubtaskSnapshot, TaskKey

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from backend.runtime.channel import ChannelKey
-from backend.runtime.coordinator import Completed
+from backend.runtime.completed import Completed
 from backend.runtime.elements import Record, decode, wire_bytes
 from backend.runtime.graph import VertexKind
 from backend.runtime.kernel import Engine

@@ -13,7 +13,7 @@ from typing import Any
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.coordinator import Completed
+from backend.runtime.completed import Completed
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointRecord, CheckpointState
 from backend.runtime.remote_channel import RemoteChannel

@@ -129,8 +129,11 @@ class TaskCheckpointing:
         self._aborted.add(checkpoint_id)
         if len(self._aborted) > 256:
             self._aborted.discard(min(self._aborted))
-        if self._task.gate.channels:
-            self._execute(self._keeper().aborted(checkpoint_id), checkpoint_id)
+        commands = self._keeper().aborted(checkpoint_id) if self._task.gate.channels else []
+        self._execute(commands, checkpoint_id)
+        if commands:
+            # Who waits for its barrier downstream may not hear of it from the coordinator (Appendix A, abort).
+            self._broadcast_cancel(checkpoint_id)
         self._drop(checkpoint_id, "aborted by the coordinator")
 
     def complete(self, checkpoint_id: int) -> None:

@@ -32,7 +32,7 @@ from backend.runtime.requests import (
     UserCheckpoint,
     keep,
 )
-from backend.runtime.scheduler import EventClass
+from backend.runtime.scheduler import Action, EventClass
 from backend.runtime.stopping import FinishedMessage
 from backend.runtime.task import Task, TaskStatus
 from backend.runtime.ticks import Ticks
@@ -126,7 +126,6 @@ class Coordinator:
         if stop is not None and stop.ended_at_us is None:
             # FN-30: it is complete, and its effects are committed; the job did not end with it all the same.
             self._ended(stop, FailureReason.TASK_FAILURE)
-        self._policy.succeeded()
 
     @property
     def in_progress_count(self) -> int:
@@ -147,9 +146,12 @@ class Coordinator:
     def _tick(self) -> None:
         self._ask(Request(False, self._next_number(), is_periodic=True))
 
-    def request_savepoint(self, form: SavepointFormat) -> Savepoint:
-        """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3)."""
-        return self._request(Savepoint(self._next_number(), form, self._env.now))
+    def request_savepoint(self, form: SavepointFormat, *, when_ended: Action | None = None) -> Savepoint:
+        """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3).
+
+        ``when_ended`` is an event of its own behind the savepoint's end, and is given the savepoint.
+        """
+        return self._request(Savepoint(self._next_number(), form, self._env.now, when_ended=when_ended))
 
     def request_stop(self, form: SavepointFormat, *, drains: bool) -> Savepoint:
         """SV-3: stop the job with a savepoint; who asks again while it stops is told of the same."""
@@ -205,6 +207,8 @@ class Coordinator:
         asked.ended_at_us = self._env.now
         if reason is not None:
             asked.reason, asked.message = reason, MESSAGES[reason]
+        if isinstance(asked, Savepoint) and asked.when_ended is not None:
+            self._env.scheduler.after(0, EventClass.TIMER, asked.when_ended, asked)
 
     def _start_queued(self, epoch: int) -> None:
         while epoch == self._epoch and (request := self._next_request()) is not None:
@@ -358,17 +362,29 @@ class Coordinator:
             faults.passed("coordinator.after-store")
             for older in sorted(k for k, p in self._pending.items() if k < record.id and not p.record.is_savepoint):
                 self._fail(older, FailureReason.SUBSUMED)
-            for task in self._tasks:
-                self._env.send("rpc.notify", _notify, (task, record.id))
-                faults.passed("coordinator.between-notifies")
+            self._tell_complete(record.id)
         self._terminal(record)
         self._slot_freed()
+
+    def _tell_complete(self, checkpoint_id: int) -> None:
+        for task in self._tasks:
+            if task.key not in self._finished:
+                self._env.send("rpc.notify", _notify, (task, checkpoint_id))
+                self._env.faults.passed("coordinator.between-notifies")
+        if self.stop is not None and self.stop.checkpoint_id == checkpoint_id:
+            # A lost notification is covered by that of the next checkpoint (SNK-2); of a job that stops there is none.
+            delay_us = self._env.config.effective_interval_us
+            self._env.scheduler.after(delay_us, EventClass.TIMER, self._tell_again, checkpoint_id)
+
+    def _tell_again(self, checkpoint_id: int) -> None:
+        if self.stop is not None and self.stop.checkpoint_id == checkpoint_id:
+            self._tell_complete(checkpoint_id)
 
     def _count_completed(self, record: CheckpointRecord) -> None:
         self.completed_count += 1
         self.all_completed.append(record)
         self._last_completion_us = self._env.now
-        self._policy.succeeded()
+        self._policy.succeeded(record.id)
 
     def _store(self, completed: Completed) -> None:
         self.completed.append(completed)
@@ -434,7 +450,7 @@ class Coordinator:
         for task in self._tasks:
             self._env.send("rpc.abort", _abort, (task, checkpoint_id, newest.record.id if newest else 0))
         tolerable = self._env.config.tolerable_failures
-        failure = Failure(reason, record.barrier.snapshot_type, is_at_task)
+        failure = Failure(checkpoint_id, reason, record.barrier.snapshot_type, is_at_task)
         if self._policy.failed(failure, tolerable=tolerable):
             words = _STOP_FAILED if failure.kind.is_synchronous else _NO_LONGER_TOLERABLE
             self._on_job_failure(words.format(MESSAGES[reason]))

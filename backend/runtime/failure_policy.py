@@ -77,35 +77,41 @@ MESSAGES: Mapping[FailureReason, str] = {
 class Failure:
     """One failed checkpoint or savepoint; ``is_at_task``: a task declined it, and not the coordinator."""
 
+    checkpoint_id: int
     reason: FailureReason
     kind: SnapshotType
     is_at_task: bool
 
 
 class FailurePolicy:
-    """Counts failures in a row."""
+    """Counts failures in a row, as Flink's ``CheckpointFailureManager`` does; a restart of the job is no success."""
 
     def __init__(self) -> None:
-        self._in_a_row = 0
+        self._counted: set[int] = set()
+        """Checkpoints since the last success, each once."""
+        self._succeeded_id = 0
 
-    def succeeded(self) -> None:
-        """FP-1."""
-        self._in_a_row = 0
+    def succeeded(self, checkpoint_id: int) -> None:
+        """FP-1: counting begins anew, unless something newer has succeeded already."""
+        if checkpoint_id > self._succeeded_id:
+            self._succeeded_id = checkpoint_id
+            self._counted.clear()
 
     def failed(self, failure: Failure, *, tolerable: int) -> bool:
         """Whether the job fails over it; then counting begins again (FP-4).
 
-        What fails a savepoint at a task counts, what fails it at the coordinator does not. One that stops the job has
-        stopped its sources: whatever fails it fails the job, which would stand still otherwise (FP-6, FN-30).
+        What fails a savepoint at a task counts, what fails it at the coordinator does not, and nothing that is older
+        than a success. One that stops the job has stopped its sources: whatever fails it fails the job, which would
+        stand still otherwise (FP-6, FN-30).
         """
         if failure.kind.is_synchronous:
-            self._in_a_row = 0
             return True
         is_ignored = failure.kind.is_savepoint and not failure.is_at_task
-        if tolerable == UNLIMITED or is_ignored or not failure.reason.is_counted:
+        if tolerable == UNLIMITED or is_ignored or failure.checkpoint_id <= self._succeeded_id:
             return False
-        self._in_a_row += 1
-        if self._in_a_row <= tolerable:
+        if failure.reason.is_counted:
+            self._counted.add(failure.checkpoint_id)
+        if len(self._counted) <= tolerable:
             return False
-        self._in_a_row = 0
+        self._counted.clear()
         return True

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from backend.domain.failure import FailureReason
 from backend.runtime.elements import SnapshotType
+from backend.runtime.scheduler import Action
 
 QUEUE_MAX = 1000
 REQUESTS_KEPT = 1000
@@ -52,6 +53,8 @@ class Savepoint:
     kind: SnapshotType = SnapshotType.SAVEPOINT
     """Whether the job stops with it, and how (SV-3). Then its end is that of the job."""
     completed_at_us: int | None = None
+    when_ended: Action | None = None
+    """Whom its end is an event for."""
 
     @property
     def request_to_end_us(self) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from backend.domain.errors import PlanError
 from backend.runtime.config import RuntimeConfig
@@ -17,11 +18,8 @@ from backend.runtime.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpe
 from backend.runtime.metadata import ReadCheckpoint, read_checkpoint
 from backend.runtime.requests import Savepoint, SavepointFormat
 from backend.runtime.restarts import Restart
-from backend.runtime.scheduler import EventClass
 
 _KEPT = 1000
-SAVEPOINT_POLL_US = 5_000
-"""How often whoever waits for a savepoint to rescale from asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,8 @@ class Rescaler:
         self._env.scheduler.fold(f"rescale {sorted(parallelism.items())} {from_savepoint}")
         rescale = self._request(parallelism, from_savepoint=from_savepoint)
         if from_savepoint:
-            self._await((rescale, self._coordinator.request_savepoint(SavepointFormat.CANONICAL)))
+            then = partial(self._saved, rescale)
+            self._coordinator.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
         else:
             self._begin(rescale, graph, newest)
         return rescale
@@ -161,14 +160,11 @@ class Rescaler:
         rescale.refusal = error
         self._on_refused(error)
 
-    def _await(self, waiting: tuple[Rescale, Savepoint]) -> None:
-        rescale, savepoint = waiting
-        if savepoint.ended_at_us is None:
-            self._env.scheduler.after(SAVEPOINT_POLL_US, EventClass.TIMER, self._await, waiting)
-            return
+    def _saved(self, rescale: Rescale, savepoint: Savepoint) -> None:
+        """The savepoint that it waits for has ended, well or not."""
         try:
             self._check_goes_on()
-            read = self._saved(savepoint)
+            read = self._read(savepoint)
             graph = rescaled_graph(self._env.graph, rescale.parallelism, self._env.config)
             self._check(read, graph)
         except PlanError as error:
@@ -176,7 +172,7 @@ class Rescaler:
         else:
             self._begin(rescale, graph, read)
 
-    def _saved(self, savepoint: Savepoint) -> ReadCheckpoint:
+    def _read(self, savepoint: Savepoint) -> ReadCheckpoint:
         kept = self._coordinator.savepoints.get(savepoint.checkpoint_id or 0)
         if kept is None:
             raise PlanError(

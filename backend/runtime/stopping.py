@@ -51,6 +51,8 @@ class Stopping:
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint or savepoint is complete, and what it commits is committed."""
         if checkpoint_id == self._savepoint_id:
+            # Once: who waits for the last of its input may be told again.
+            self._savepoint_id = None
             self._is_complete = True
             self.advance()
 

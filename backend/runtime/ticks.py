@@ -31,7 +31,7 @@ class Ticks:
         """New attempts are deployed."""
         self._backlogs.clear()
         config = self._env.config
-        self.go_on(self._delays.between(min(config.min_pause_us, config.interval_us), config.effective_interval_us))
+        self.go_on(self._delays.between(config.min_pause_us, config.effective_interval_us))
 
     def go_on(self, delay_us: int) -> None:
         """The next tick is due after a delay, also where there was to be none."""

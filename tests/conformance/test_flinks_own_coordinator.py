@@ -52,9 +52,10 @@ def _requests(rng: random.Random) -> str:
 def _failures(rng: random.Random) -> str:
     words = ["failures", str(rng.choice([0, 0, 1, 2, 5, 2**31 - 1]))]
     counted = ["CHECKPOINT_EXPIRED", "CHECKPOINT_DECLINED", "CHECKPOINT_ASYNC_EXCEPTION", "IO_EXCEPTION"]
-    for number in range(1, rng.randint(2, 40)):
+    for newest in range(1, rng.randint(2, 40)):
         kind = rng.choice("jjkky")
-        words += [kind, str(number)]
+        # An older one may end behind a newer one, and be told of twice.
+        words += [kind, str(rng.choice([newest, newest, newest, rng.randint(1, newest)]))]
         if kind != "y":
             words.append(rng.choice([rng.choice(counted), rng.choice(list(FLINK_REASONS))]))
         if kind == "j":
@@ -119,10 +120,10 @@ def _request(kind: str, number: int) -> Request:
 
 def _failed(policy: FailurePolicy, tolerable: int, kind: str, *rest: str) -> list[str]:
     if kind == "y":
-        policy.succeeded()
+        policy.succeeded(int(rest[0]))
         return []
     snapshot = SnapshotType.SAVEPOINT if rest[-1] == "s" else SnapshotType.CHECKPOINT
-    failure = Failure(FLINK_REASONS[rest[1]], snapshot, is_at_task=kind == "k")
+    failure = Failure(int(rest[0]), FLINK_REASONS[rest[1]], snapshot, is_at_task=kind == "k")
     return ["job"] if policy.failed(failure, tolerable=tolerable) else []
 
 

@@ -274,4 +274,4 @@ def test_a_job_file_asks_for_a_stop_at_a_time() -> None:
 def test_whatever_fails_a_savepoint_that_stops_the_job_fails_the_job() -> None:
     for kind in (SnapshotType.SAVEPOINT_SUSPEND, SnapshotType.SAVEPOINT_TERMINATE):
         for reason in (FailureReason.EXPIRED, FailureReason.SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION):
-            assert FailurePolicy().failed(Failure(reason, kind, is_at_task=True), tolerable=-1)
+            assert FailurePolicy().failed(Failure(1, reason, kind, is_at_task=True), tolerable=-1)

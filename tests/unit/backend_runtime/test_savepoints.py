@@ -259,11 +259,11 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
 def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not() -> None:
     policy = FailurePolicy()
     for reason in (FailureReason.EXPIRED, FailureReason.FINALIZE_FAILURE, FailureReason.IO_FAILURE):
-        assert not policy.failed(Failure(reason, SnapshotType.SAVEPOINT, is_at_task=False), tolerable=0)
-        assert policy.failed(Failure(reason, SnapshotType.CHECKPOINT, is_at_task=False), tolerable=0)
+        assert not policy.failed(Failure(1, reason, SnapshotType.SAVEPOINT, is_at_task=False), tolerable=0)
+        assert policy.failed(Failure(1, reason, SnapshotType.CHECKPOINT, is_at_task=False), tolerable=0)
     for reason in (FailureReason.DECLINED, FailureReason.ASYNC_FAILURE):
-        assert policy.failed(Failure(reason, SnapshotType.SAVEPOINT, is_at_task=True), tolerable=0)
-    assert not policy.failed(Failure(FailureReason.SUBSUMED, SnapshotType.CHECKPOINT, is_at_task=False), tolerable=0)
+        assert policy.failed(Failure(1, reason, SnapshotType.SAVEPOINT, is_at_task=True), tolerable=0)
+    assert not policy.failed(Failure(1, FailureReason.SUBSUMED, SnapshotType.CHECKPOINT, is_at_task=False), tolerable=0)
 
 
 def test_each_acknowledgement_is_told_apart() -> None:

@@ -65,6 +65,14 @@ def test_the_first_trigger_lies_between_pause_and_interval_and_differs_by_seed()
     assert len(set(firsts)) > 10
 
 
+def test_a_pause_longer_than_the_interval_is_when_the_first_is_triggered() -> None:
+    firsts = {
+        _run(two_subtasks_job(store_ms=1, seed=s, min_pause="140 ms"), until_ms=150)[1][0].triggered_at_us
+        for s in range(5)
+    }
+    assert firsts == {140_000}
+
+
 @pytest.mark.parametrize(
     ("settings", "alignment", "timeout_us", "is_capped"),
     [

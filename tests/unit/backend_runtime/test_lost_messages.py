@@ -1,0 +1,97 @@
+"""Messages between coordinator and tasks that are lost, kind by kind: nobody waits for ever (CO-11, SNK-2, AL-6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.domain.failure import FailureReason
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import load_job_document
+from backend.runtime.kernel import Engine
+from tests.support.runtime_jobs import two_subtasks_job
+
+
+def _lost(point: str, *hits: int) -> tuple[FaultSpec, ...]:
+    """``hits`` are counted from the one before."""
+    return tuple(FaultSpec(point, hit=hit, action="drop") for hit in hits)
+
+
+@pytest.mark.parametrize("hits", [(1, 1), (1,), (2,), (1, 1, 1, 1, 1)])
+@pytest.mark.parametrize("drains", [False, True])
+def test_a_job_that_stops_ends_though_tasks_do_not_hear_that_its_savepoint_is_complete(
+    hits: tuple[int, ...], drains: bool
+) -> None:
+    engine = Engine(two_subtasks_job(plan=_lost("rpc.notify", *hits), interval="1 s"))
+    engine.run_until(50_000)
+    stop = engine.request_stop(drains=drains)
+    engine.run_until(300_000)
+    assert stop.completed_at_us is not None
+    assert engine.status == ("RUNNING" if stop.ended_at_us is None else "FINISHED")
+    engine.run_until(8_000_000)
+    assert engine.status == "FINISHED"
+    assert (stop.ended_at_us is not None, stop.reason) == (True, None)
+    assert engine.restart_count == 0
+    ended = [task.ended_us for task in engine.tasks]
+    assert len(ended) == 2
+    # It is told an interval later, as the next checkpoint would have told.
+    rounds = {(1, 1): 1, (1,): 1, (2,): 1, (1, 1, 1, 1, 1): 3}[hits]
+    assert stop.ended_at_us is not None
+    assert (stop.ended_at_us - stop.completed_at_us + 500_000) // 1_000_000 == rounds
+
+
+def test_an_abort_brings_the_news_of_the_completion_that_was_lost() -> None:
+    # The sink does not hear that the first is complete; the second expires, and its abort says so.
+    late = FaultSpec("rpc.ack", hit=4, action="delay", delay_us=500_000)
+    engine = Engine(two_subtasks_job(interval="10 s", timeout="100 ms", plan=(*_lost("rpc.notify", 2), late)))
+    for at_us in (50_000, 100_000):
+        engine.run_until(at_us)
+        engine.coordinator.request_checkpoint()
+    engine.run_until(199_999)
+    assert (engine.coordinator.completed_count, engine.coordinator.failed_count) == (1, 0)
+    assert engine.ledger.committed_count == 0
+    engine.run_until(201_000)
+    assert engine.coordinator.history[0].reason is FailureReason.EXPIRED
+    assert engine.ledger.committed_count > 0
+
+
+def _joining_job(plan: tuple[FaultSpec, ...]) -> Any:
+    """Two sources, a map that joins them, and a sink behind it and a third source."""
+    document: dict[str, Any] = {
+        "name": "joining",
+        "config": {
+            "execution.checkpointing.interval": "10 s",
+            "execution.checkpointing.timeout": "200 ms",
+            "execution.checkpointing.tolerable-failed-checkpoints": "unlimited",
+        },
+        "vertex": [
+            *({"id": f"source-{n}", "kind": "source", "rate": 200} for n in range(3)),
+            {"id": "map", "kind": "map"},
+            {"id": "sink", "kind": "sink"},
+        ],
+        "edge": [
+            {"from": "source-0", "to": "map", "partitioner": "rebalance"},
+            {"from": "source-1", "to": "map", "partitioner": "rebalance"},
+            {"from": "source-2", "to": "sink", "partitioner": "rebalance"},
+            {"from": "map", "to": "sink", "partitioner": "rebalance"},
+        ],
+    }
+    return load_job_document(document).with_faults(plan)
+
+
+def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> None:
+    # The second source is never triggered: the map waits for its barrier, and so does the sink, behind the map.
+    plan = (*_lost("rpc.trigger", 2), *_lost("rpc.abort", 5))
+    engine = Engine(_joining_job(plan))
+    engine.run_until(50_000)
+    engine.coordinator.request_checkpoint()
+    engine.run_until(150_000)
+    sink = engine.tasks[-1]
+    blocked = [channel for channel in sink.gate.channels if channel.subpartition.is_blocked]
+    assert [engine.env.graph.edges[channel.key.edge].source for channel in blocked] == ["source-2"]
+    engine.run_until(300_000)
+    assert engine.coordinator.latest_failed is not None
+    assert engine.coordinator.latest_failed.reason is FailureReason.EXPIRED
+    assert not any(c.subpartition.is_blocked for task in engine.tasks for c in task.gate.channels)
+    assert sink.checkpointing.pending_ids == ()

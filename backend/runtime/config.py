@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import permutations
 from typing import Any
 
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
@@ -14,6 +15,10 @@ from backend.runtime.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_
 
 UNLIMITED = -1
 """No cap, no limit of tolerable failures."""
+DEFAULT_ORDER = "default"
+"""Of the phases of a checkpoint at a subtask: as Flink has them, A-F-S and F-S-L."""
+_ALIGNED_ORDERS = ("A-F-S", "A-S-F")
+_LOGGED_ORDERS = ("F-S-L", "S-F-L")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class RuntimeConfig:
     prioritizes_missing: bool = False
     overtake_unflushed_us: int = 0
     aligns_after_first: bool = False
+    phase_order: str = DEFAULT_ORDER
     drops_channel_state_of: int = -1
     on_stop_failure: str = "recover"
     backlog_interval_us: int = -1
@@ -81,6 +87,11 @@ class RuntimeConfig:
         return self.are_timers_interruptible and self.is_unaligned
 
     @property
+    def snapshots_first(self) -> bool:
+        """Whether the state is taken before the barrier is forwarded (PH-1)."""
+        return "S-F" in self.phase_order
+
+    @property
     def has_cap(self) -> bool:
         """Whether unaligned checkpoints are capped in flight."""
         return self.cap_bytes != UNLIMITED or self.cap_job_bytes != UNLIMITED
@@ -124,6 +135,10 @@ def _one_of(*words: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+_ORDERS = tuple("-".join(order) for n in (2, 3, 4) for order in permutations("AFSL", n))
+"""Whatever one may ask for; which of them are offered, ``validate`` says."""
 
 
 def _duration(low_us: int, high_us: int) -> Callable[[str], int]:
@@ -199,6 +214,9 @@ KEYS: Mapping[str, _Key] = {
     "runtime.on-stop-failure": _Key("on_stop_failure", _one_of("recover", "fail"), str, "recover or fail", True),
     "runtime.overtake-unflushed": _time("overtake_unflushed_us", 0, is_live=True),
     "runtime.align-after-first-barrier": _bool("aligns_after_first", is_live=True),
+    "runtime.phase-order": _Key(
+        "phase_order", _one_of(DEFAULT_ORDER, *_ORDERS), str, f"{DEFAULT_ORDER}, or an order of phases such as A-S-F"
+    ),
     "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),
     "runtime.inflight-cap.job-bytes": _limit("cap_job_bytes", _cap, SIZE_WORDS, is_live=True),
     "runtime.inflight-cap.on-cap": _Key("on_cap", _one_of("wait", "decline"), str, "wait or decline", True),
@@ -314,12 +332,32 @@ def validate(config: RuntimeConfig) -> None:
             vertex=None,
             fix=f"set {_CP}interval-during-backlog = 0, or not below {_CP}interval",
         )
+    _validate_order(config)
     if config.min_pause_us > 0 and config.max_concurrent > 1:
         raise PlanError(
             "a minimum pause implies one checkpoint at a time",
             rule="G-6",
             vertex=None,
             fix=f"set {_CP}max-concurrent-checkpoints = 1 or {_CP}min-pause = 0",
+        )
+
+
+def _validate_order(config: RuntimeConfig) -> None:
+    """PH-1: what is offered, and which of it means something with these settings."""
+    order = config.phase_order
+    if order == DEFAULT_ORDER:
+        return
+    why = ""
+    if order not in (*_ALIGNED_ORDERS, *_LOGGED_ORDERS):
+        why = "logging before the state is taken, or a barrier apart from it, counts records twice or not at all"
+    elif order in _LOGGED_ORDERS and not config.is_unaligned:
+        why = "aligned checkpoints log nothing"
+    elif order in _ALIGNED_ORDERS and config.is_unaligned and not config.aligned_timeout_us:
+        why = "unaligned checkpoints do not align"
+    if why:
+        offered = ", ".join(_LOGGED_ORDERS if config.is_unaligned else _ALIGNED_ORDERS)
+        raise PlanError(
+            f"the order {order}: {why}", rule="PH-1", vertex=None, fix=f"set runtime.phase-order to one of {offered}"
         )
 
 

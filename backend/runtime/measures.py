@@ -22,12 +22,19 @@ TaskKey = tuple[int, int]
 
 
 class PhaseOrder(StrEnum):
-    """In which order a subtask aligned, forwarded, snapshotted and logged (PH-1)."""
+    """In which order a subtask aligned, forwarded, snapshotted and logged (PH-1); sources do two of these."""
 
     ALIGN_FORWARD_SNAPSHOT = "A-F-S"
+    ALIGN_SNAPSHOT_FORWARD = "A-S-F"
     FORWARD_SNAPSHOT_LOG = "F-S-L"
+    SNAPSHOT_FORWARD_LOG = "S-F-L"
     FORWARD_SNAPSHOT = "F-S"
-    """A source."""
+    SNAPSHOT_FORWARD = "S-F"
+
+    @property
+    def with_snapshot_first(self) -> PhaseOrder:
+        """The same, and nothing is forwarded before the state is taken."""
+        return PhaseOrder(self.value.replace("F-S", "S-F"))
 
 
 class Persisted(NamedTuple):

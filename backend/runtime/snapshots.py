@@ -2,7 +2,8 @@
 
 Order of one snapshot, atomic towards records: forward the barrier, close what needs closing, take the operators' state
 last to first, then write it without holding the subtask up. It is acknowledged when the state is written, the input
-side is complete, and every barrier on the output side is gone or has overtaken (AT-7).
+side is complete, and every barrier on the output side is gone or has overtaken (AT-7). On demand the state is taken
+first, and the barrier is forwarded behind the sync phase, in front of everything else (PH-1).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Run:
     operators: tuple[OperatorSnapshot, ...] = ()
     watermark_us: int = -1
     is_input_open: bool = True
+    is_forwarded: bool = False
     waiting_outputs: set[ChannelKey] = field(default_factory=set)
     sync_end_us: int | None = None
     persisted_bytes: int = 0
@@ -73,10 +75,26 @@ class Snapshots:
     def _forward_and_sync(self, run: Run, barrier: Barrier) -> None:
         if run.is_over:
             return
-        k, task, faults = barrier.checkpoint_id, self._task, self._env.faults
         run.measured.before_snapshot_us = self._env.now - run.measured.first_barrier_us
-        faults.passed("task.before-forward", task.name)
+        if self._env.config.snapshots_first:
+            run.measured.order = run.measured.order.with_snapshot_first
+            self._sync(run, barrier.checkpoint_id)
+            self._task.go_on_with(partial(self._forward_late, run), barrier)
+            return
         self._forward(run, barrier)
+        run.is_forwarded = True
+        self._sync(run, barrier.checkpoint_id)
+
+    def _forward_late(self, run: Run, barrier: Barrier) -> None:
+        if run.is_over:
+            # Its state could not be written meanwhile: a cancel marker has gone in its place.
+            return
+        self._forward(run, barrier)
+        run.is_forwarded = True
+        self.advance(run)
+
+    def _sync(self, run: Run, k: int) -> None:
+        task, faults = self._task, self._env.faults
         faults.passed("task.before-sync", task.name)
         self.log(k, Kind.SNAPSHOT_SYNC_START)
         if task.spec.kind.has_sink:
@@ -96,6 +114,7 @@ class Snapshots:
 
     def _forward(self, run: Run, barrier: Barrier) -> None:
         task = self._task
+        self._env.faults.passed("task.before-forward", task.name)
         task.lamport += 1
         stamped = Barrier(
             barrier.checkpoint_id,
@@ -178,7 +197,9 @@ class Snapshots:
 
     def advance(self, run: Run) -> None:
         """Go on with a checkpoint whose input, output or state has become complete."""
-        if run.is_over or run.sync_end_us is None or run.is_input_open or run.waiting_outputs:
+        if run.is_over or run.sync_end_us is None or run.is_input_open:
+            return
+        if not run.is_forwarded or run.waiting_outputs:
             return
         if not run.is_channel_state_written:
             run.is_channel_state_written = True

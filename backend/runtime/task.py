@@ -201,6 +201,10 @@ class Task:
         if self.ahead is not None:
             self.ahead.interrupt()
 
+    def go_on_with(self, action: Callable[[Any], None], argument: Any) -> None:
+        """From within a step: run ``action`` when its cost has passed, and nothing of this subtask before (PH-1)."""
+        self._mails.appendleft((action, argument, self.env.scheduler.now))
+
     def sample(self, now_us: int) -> None:
         """Take the next edge of the metrics' window."""
         self.account.sample(now_us)

@@ -1,0 +1,123 @@
+"""PH-1, PH-2, T-16: what each order of phases costs on a chain of five, that none loses a record, what is refused."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from backend.domain.errors import PlanError
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import SubtaskCheckpoint
+from tests.support.invariants import Watch
+from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
+
+_CP = "execution.checkpointing."
+_UNALIGNED = {f"{_CP}unaligned.enabled": True}
+_SYNC_US = 20_000
+_LATE_US = 30_000
+_QUANTUM_US = 1_000
+_CHAIN = ("source", "first", "second", "third", "sink")
+
+
+def _chain(order: str) -> JobSpec:
+    """Five tasks with the same sync cost; beside the second comes a source that is triggered late."""
+    document: dict[str, Any] = {
+        "name": "chain",
+        "config": {
+            f"{_CP}interval": "10 s",
+            f"{_CP}unaligned.enabled": order.endswith("L"),
+            "runtime.phase-order": order,
+            "runtime.cost.sync": f"{_SYNC_US} us",
+            "runtime.cost.barrier": "0 us",
+        },
+        "vertex": [
+            {"id": "source", "kind": "source", "rate": 100},
+            {"id": "late", "kind": "source", "rate": 100},
+            *({"id": name, "kind": "map"} for name in _CHAIN[1:-1]),
+            {"id": "sink", "kind": "sink"},
+        ],
+        "edge": [
+            *({"from": a, "to": b, "partitioner": "shuffle"} for a, b in pairwise(_CHAIN)),
+            {"from": "late", "to": "second", "partitioner": "shuffle"},
+        ],
+    }
+    late = FaultSpec("rpc.trigger", hit=2, action="delay", delay_us=_LATE_US)
+    return load_job_document(document).with_faults((late,))
+
+
+def _measured(order: str) -> dict[str, SubtaskCheckpoint]:
+    engine = Engine(_chain(order))
+    engine.run_until(100_000)
+    engine.coordinator.request_checkpoint()
+    engine.run_until(500_000)
+    (record,) = engine.coordinator.completed
+    names = [vertex.id for vertex in engine.env.graph.vertices]
+    return {names[v]: ack.measured for (v, _), ack in record.record.acks.items()}
+
+
+@pytest.mark.parametrize("order", ["A-S-F", "A-F-S", "S-F-L", "F-S-L"])
+def test_the_barrier_comes_later_by_what_the_order_puts_in_front_of_it(order: str) -> None:
+    measured = _measured(order)
+    for before, task in pairwise(_CHAIN):
+        sync_us = _SYNC_US if order.index("S") < order.index("F") else 0
+        alignment_us = measured[before].alignment_us if order[0] == "A" else 0
+        assert alignment_us is not None
+        hop_us = measured[task].start_delay_us - measured[before].start_delay_us - sync_us - alignment_us
+        assert 0 <= hop_us < _QUANTUM_US, f"{order}: {before} -> {task} takes {hop_us} us"
+    waited_us = measured["second"].alignment_us
+    assert waited_us is not None
+    assert waited_us > 0, order
+    orders = {name: each.order.value for name, each in measured.items()}
+    assert orders["third"] == order
+    assert orders["source"] == order.replace("A-", "").replace("-L", "")
+
+
+@pytest.mark.parametrize(
+    ("order", "protocol"), [("A-S-F", "aligned"), ("S-F-L", "unaligned"), ("S-F-L", "aligned-timeout")]
+)
+def test_with_the_state_taken_first_every_checkpoint_is_a_consistent_cut(order: str, protocol: str) -> None:
+    for seed in (1, 3):
+        crash = (FaultSpec("task.before-forward", hit=15 + seed), FaultSpec("rpc.abort", hit=2, action="drop"))
+        config = {"runtime.phase-order": order, "runtime.cost.sync": "4 ms"}
+        if seed == 3:
+            config[f"{_CP}timeout"] = "60 ms"
+        spec = small_job(
+            protocol,
+            seed=seed,
+            fuzz=seed,
+            task_managers=1 + seed % 2,
+            plan=(*late_triggers(), *crash),
+            config=config,
+        )
+        watch = Watch(Engine(spec, keeps_rows=True), records=RECORDS)
+        try:
+            watch.run_to_the_end()
+        except AssertionError as error:
+            raise AssertionError(f"{order}, {protocol}, seed {seed}: {error}") from None
+        assert watch.checked_checkpoints > 3, f"{order}, {protocol}, seed {seed}"
+        assert watch.engine.restart_count > 0
+
+
+@pytest.mark.parametrize(
+    ("order", "settings", "why"),
+    [
+        ("L-S-F", _UNALIGNED, "logging before"),
+        ("F-L-S", _UNALIGNED, "logging before"),
+        ("A-F-L-S", {}, "logging before"),
+        ("S-L-F", _UNALIGNED, "apart from it"),
+        ("F-A-S", {}, "apart from it"),
+        ("F-S", {}, "apart from it"),
+        ("S-F-L", {}, "log nothing"),
+        ("F-S-L", {}, "log nothing"),
+        ("A-S-F", _UNALIGNED, "do not align"),
+    ],
+)
+def test_an_order_that_is_no_cut_or_means_nothing_is_refused(order: str, settings: dict[str, object], why: str) -> None:
+    with pytest.raises(PlanError, match=why) as raised:
+        small_job("aligned", config={"runtime.phase-order": order} | settings)
+    assert raised.value.rule == "PH-1"
+    assert "runtime.phase-order" in raised.value.fix

@@ -283,16 +283,25 @@ def change(
             word = "cannot change while the job runs" if key else "is not a setting"
             problems.append(FieldProblem(field, word, known))
             continue
-        text = _show_flag(raw) if isinstance(raw, bool) else str(raw)
         try:
-            values[key.field] = key.parse(text)
+            values[key.field] = key.parse(_show_flag(raw) if isinstance(raw, bool) else str(raw))
         except (ValueError, KeyError, OverflowError):
-            problems.append(FieldProblem(field, f"{text[:80]!r} will not do", key.allowed))
+            problems.append(FieldProblem(field, f"{shown(raw)!r} will not do", key.allowed))
     if problems:
         raise InvalidInputError(problems, what="setting")
     changed = replace(config, **values)
     validate(changed)
     return changed
+
+
+def shown(value: object) -> str:
+    """The beginning of any value as text, for a message."""
+    try:
+        return str(value)[:80]
+    except ValueError:
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "tables or lists in one another without end"
 
 
 def validate(config: RuntimeConfig) -> None:
@@ -333,6 +342,13 @@ def validate(config: RuntimeConfig) -> None:
             fix=f"set {_CP}interval-during-backlog = 0, or not below {_CP}interval",
         )
     _validate_order(config)
+    if config.segment_bytes_min > config.segment_bytes:
+        raise PlanError(
+            f"buffers of {config.segment_bytes_min} bytes at least, in segments of {config.segment_bytes}",
+            rule="DB-4",
+            vertex=None,
+            fix="lower taskmanager.memory.min-segment-size or raise taskmanager.memory.segment-size",
+        )
     if config.min_pause_us > 0 and config.max_concurrent > 1:
         raise PlanError(
             "a minimum pause implies one checkpoint at a time",

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
+from backend.domain.errors import PlanError
+
 HEADER = struct.Struct("<IBqqqq")
 LENGTH = struct.Struct("<I")
 RECORD_BYTES_MIN = HEADER.size
@@ -159,6 +161,21 @@ class Barrier:
     is_capped: bool = False
     lamport: int = 0
     snapshot_type: SnapshotType = SnapshotType.CHECKPOINT
+
+    def __post_init__(self) -> None:
+        """Refuse what no settings lead to.
+
+        Raises:
+            PlanError: an unaligned savepoint, or a timeout of what is unaligned already (OPT-4).
+
+        """
+        if self.alignment is Alignment.UNALIGNED:
+            if self.snapshot_type.is_savepoint:
+                raise PlanError("an unaligned savepoint", rule="OPT-4", vertex=None, fix="align it (SV-1)")
+            if self.aligned_timeout_us is not None:
+                raise PlanError(
+                    "an unaligned checkpoint with a timeout", rule="OPT-4", vertex=None, fix="align it, or leave it out"
+                )
 
     @property
     def is_timeoutable(self) -> bool:

@@ -87,6 +87,17 @@ POINTS = (
 ACTIONS = ("crash", "drop", "duplicate", "delay", "error", "corrupt", "stall")
 
 
+def actions_at(point: str) -> tuple[str, ...]:
+    """What can be induced at a point; anything else would not happen there."""
+    if point in MESSAGE_POINTS:
+        return ("drop", "duplicate", "delay")
+    if point in STORE_POINTS:
+        return ("error", "delay") if point == "store.write" else ("error",)
+    if point in READ_POINTS:
+        return ("error", "corrupt")
+    return ("delay", "stall") if point in LINK_POINTS else ("crash",)
+
+
 class InducedFailure(Exception):  # noqa: N818 - the field says failure
     """The job dies here, on purpose. Not an error of ours: the engine catches it and restarts the job."""
 

@@ -15,6 +15,8 @@ from backend.runtime.elements import HEADER, Record
 from backend.runtime.hashing import default_max_parallelism
 
 PARALLELISM_MAX = 1024
+RATE_MIN = 1e-6
+"""Records a second: fewer would be due beyond what can be counted in microseconds."""
 
 
 class Partitioner(StrEnum):
@@ -245,7 +247,8 @@ def ordered(vertices: list[VertexSpec], edges: list[EdgeSpec]) -> Graph:
     for edge in edges:
         for end in (edge.source, edge.target):
             if end not in known:
-                raise PlanError(f"edge names {end!r}", rule="G-1", vertex=None, fix="use the id of a [[vertex]]")
+                where = f"{edge.source} -> {edge.target}"
+                raise PlanError(f"edge names {end!r}", rule="G-1", vertex=where, fix="use the id of a [[vertex]]")
     waiting = {v.id: sum(e.target == v.id for e in edges) for v in vertices}
     result: list[VertexSpec] = []
     while len(result) < len(vertices):
@@ -308,6 +311,10 @@ def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:
         raise PlanError("a sink has outputs", rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
     if vertex.burst_period_us and not vertex.rate:
         raise PlanError("bursts of no rate", rule="SRC-4", vertex=vertex.id, fix="set a rate, or no burst_period")
+    if 0 < vertex.rate < RATE_MIN:
+        raise PlanError(
+            f"a rate of {vertex.rate:g}", rule="SRC-4", vertex=vertex.id, fix=f"0 for none, or at least {RATE_MIN:g}"
+        )
     if vertex.record_bytes < HEADER.size:
         raise PlanError(
             f"record_bytes {vertex.record_bytes}", rule="DET-9", vertex=vertex.id, fix=f"at least {HEADER.size}"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
 from backend.runtime import config as settings
 from backend.runtime import graph as plans
 from backend.runtime.config import RuntimeConfig
+from backend.runtime.document import Reader, Table
 from backend.runtime.elements import RECORD_BYTES_MIN
-from backend.runtime.faults import ACTIONS, POINTS
+from backend.runtime.faults import ACTIONS, POINTS, actions_at
 from backend.runtime.graph import (
     Aggregate,
     EdgeSpec,
@@ -100,14 +101,17 @@ def load_job_toml(text: str) -> JobSpec:
     """Read a job from TOML text; errors as ``load_job``."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
+        # Not only what is no TOML: a number of thousands of digits is one that Python does not read.
         raise _problem("file", f"not TOML: {error}", "TOML 1.0") from None
+    except RecursionError:
+        raise _problem("file", "tables or lists in one another without end", "TOML 1.0") from None
     return load_job_document(document)
 
 
 def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     """Read a job from a parsed document; errors as ``load_job``."""
-    reader = _Reader()
+    reader = Reader()
     root = reader.table(
         document, "", {"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint", "rescale"}
     )
@@ -123,12 +127,11 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
         reader.problem("name", "is missing", "text")
     if not vertices:
         reader.problem("vertex", "there is none", "at least one [[vertex]]")
-    if sum(v.parallelism for v in vertices) > _SUBTASKS_MAX:
-        reader.problem("vertex", "too many subtasks in all", f"at most {_SUBTASKS_MAX}")
-    config = reader.config(_flattened(root.mapping("config")))
+    config = reader.config(reader.flattened(root.mapping("config")))
     reader.raise_problems()
     graph = plans.ordered(vertices, edges)
     plans.validate(graph, config)
+    _check_size(graph)
     _check_rescales(graph, rescales, config)
     return JobSpec(name, seed, config, graph, store, faults, savepoints, rescales)
 
@@ -137,151 +140,20 @@ def _check_rescales(graph: Graph, rescales: Sequence[RescaleSpec], config: Runti
     """Each must be able to run on top of those before it."""
     for rescale in rescales:
         graph = rescaled_graph(graph, rescale.parallelism, config)
-        if sum(v.parallelism for v in graph.vertices) > _SUBTASKS_MAX:
-            raise _problem("rescale", "too many subtasks in all", f"at most {_SUBTASKS_MAX}")
+        _check_size(graph)
 
 
-def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
-    """Dotted keys of TOML are tables: back to one key each."""
-    flat: dict[str, object] = {}
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat |= _flattened(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat
+def _check_size(graph: Graph) -> None:
+    subtasks = sum(v.parallelism for v in graph.vertices)
+    if subtasks > _SUBTASKS_MAX:
+        largest = max(graph.vertices, key=lambda v: v.parallelism)
+        raise PlanError(
+            f"{subtasks} subtasks in all", rule="G-6", vertex=largest.id, fix=f"at most {_SUBTASKS_MAX} in all vertices"
+        )
 
 
 def _problem(field: str, problem: str, allowed: str) -> InvalidInputError:
     return InvalidInputError([FieldProblem(field, problem, allowed)], what="job file")
-
-
-class _Reader:
-    """Collects problems while a document is read."""
-
-    def __init__(self) -> None:
-        self._problems: list[FieldProblem] = []
-
-    def problem(self, field: str, problem: str, allowed: str) -> None:
-        self._problems.append(FieldProblem(field, problem, allowed))
-
-    def raise_problems(self) -> None:
-        if self._problems:
-            raise InvalidInputError(self._problems, what="job file")
-
-    def table(self, value: object, where: str, known: set[str]) -> _Table:
-        if not isinstance(value, Mapping):
-            self.problem(where, "is not a table", "a table")
-            value = {}
-        for key in value:
-            if key not in known:
-                self.problem(f"{where}.{key}" if where else str(key), "is not known here", ", ".join(sorted(known)))
-        return _Table(self, dict(value), where)
-
-    def config(self, changes: Mapping[str, object]) -> RuntimeConfig:
-        try:
-            return settings.change(RuntimeConfig(), changes)
-        except InvalidInputError as error:
-            self._problems.extend(error.problems)
-            return RuntimeConfig()
-
-
-class _Table:
-    """One table of the document, read field by field."""
-
-    def __init__(self, reader: _Reader, values: dict[str, Any], where: str) -> None:
-        self._reader = reader
-        self._values = values
-        self._where = where
-
-    def _name(self, key: str) -> str:
-        return f"{self._where}.{key}" if self._where else key
-
-    def _wrong(self, key: str, allowed: str) -> None:
-        self._reader.problem(self._name(key), f"{str(self._values[key])[:80]!r} will not do", allowed)
-
-    def has(self, key: str) -> bool:
-        return key in self._values
-
-    def text(self, key: str, default: str, *, most: int = 100) -> str:
-        value = self._values.get(key, default)
-        if not isinstance(value, str) or len(value) > most or any(ord(c) < 32 for c in value):
-            self._wrong(key, f"text of at most {most} characters")
-            return default
-        return value
-
-    def whole(self, key: str, default: int, low: int, high: int) -> int:
-        value = self._values.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            self._wrong(key, f"a whole number from {low} to {high}")
-            return default
-        return value
-
-    def number(self, key: str, default: float, low: float, high: float) -> float:
-        value = self._values.get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-            self._wrong(key, f"a number from {low} to {high}")
-            return default
-        return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self._values.get(key, default)
-        if not isinstance(value, bool):
-            self._wrong(key, "true or false")
-            return default
-        return value
-
-    def scaled(self, key: str, default: int, read: Callable[[str], int], words: str, low: int, high: int) -> int:
-        if key not in self._values:
-            return default
-        try:
-            value = read(str(self._values[key]))
-        except (ValueError, OverflowError):
-            value = low - 1
-        if not low <= value <= high:
-            self._wrong(key, words)
-            return default
-        return value
-
-    def word(self, key: str, default: str, words: tuple[str, ...]) -> str:
-        value = self._values.get(key, default)
-        if value not in words:
-            if key in self._values:
-                self._wrong(key, ", ".join(words))
-            else:
-                self._reader.problem(self._name(key), "is missing", ", ".join(words))
-            return words[0]
-        return str(value)
-
-    def factors(self, key: str, subtasks: int) -> dict[int, float]:
-        value = self._values.get(key, {})
-        allowed = f'{{"0" = 4.0}}: subtasks 0 to {subtasks - 1}, factors 0.01 to 10000'
-        factors: dict[int, float] = {}
-        if not isinstance(value, Mapping):
-            self._wrong(key, allowed)
-            return factors
-        for subtask, factor in value.items():
-            is_index = str(subtask).isascii() and str(subtask).isdecimal() and int(subtask) < subtasks
-            if not is_index or not isinstance(factor, int | float) or not 0.01 <= factor <= 10_000:
-                self._wrong(key, allowed)
-                return {}
-            factors[int(subtask)] = float(factor)
-        return factors
-
-    def rows(self, key: str) -> list[object]:
-        value = self._values.get(key, [])
-        if not isinstance(value, list):
-            self._wrong(key, f"a list of tables: [[{key}]]")
-            return []
-        return value
-
-    def mapping(self, key: str) -> Mapping[str, Any]:
-        value = self._values.get(key, {})
-        if not isinstance(value, Mapping):
-            self._wrong(key, f"a table: [{key}]")
-            return {}
-        return value
 
 
 _VERTEX_FIELDS = {
@@ -292,7 +164,7 @@ _VERTEX_FIELDS = {
 }  # fmt: skip
 
 
-def _vertex(reader: _Reader, value: object, where: str) -> VertexSpec:
+def _vertex(reader: Reader, value: object, where: str) -> VertexSpec:
     row = reader.table(value, where, _VERTEX_FIELDS)
     identity = row.text("id", "")
     if not identity:
@@ -335,7 +207,7 @@ def _vertex(reader: _Reader, value: object, where: str) -> VertexSpec:
     )
 
 
-def _edge(reader: _Reader, value: object, where: str) -> EdgeSpec:
+def _edge(reader: Reader, value: object, where: str) -> EdgeSpec:
     row = reader.table(value, where, {"from", "to", "partitioner", "hash_by"})
     return EdgeSpec(
         source=row.text("from", ""),
@@ -345,7 +217,7 @@ def _edge(reader: _Reader, value: object, where: str) -> EdgeSpec:
     )
 
 
-def _store(row: _Table) -> StoreSpec:
+def _store(row: Table) -> StoreSpec:
     default = StoreSpec()
     return StoreSpec(
         latency_us=row.scaled("latency", default.latency_us, duration_us, DURATION_WORDS, 0, 3_600_000_000),
@@ -356,19 +228,22 @@ def _store(row: _Table) -> StoreSpec:
     )
 
 
-def _fault(reader: _Reader, value: object, where: str) -> FaultSpec:
+def _fault(reader: Reader, value: object, where: str) -> FaultSpec:
     row = reader.table(value, where, {"point", "hit", "at", "action", "delay", "times"})
+    point, action = row.word("point", "", POINTS), row.word("action", "crash", ACTIONS)
+    if row.has("point") and action not in actions_at(point):
+        reader.problem(f"{where}.action", f"{action!r} cannot happen at {point}", ", ".join(actions_at(point)))
     return FaultSpec(
-        point=row.word("point", "", POINTS),
+        point=point,
         hit=row.whole("hit", 1, 1, 10**9),
         at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
-        action=row.word("action", "crash", ACTIONS),
+        action=action,
         delay_us=row.scaled("delay", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000),
         times=row.whole("times", 1, 1, 10**9),
     )
 
 
-def _savepoint(reader: _Reader, value: object, where: str) -> SavepointSpec:
+def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
     row = reader.table(value, where, {"at", "format", "stop"})
     if not row.has("at"):
         reader.problem(f"{where}.at", "is missing", DURATION_WORDS)
@@ -379,7 +254,7 @@ def _savepoint(reader: _Reader, value: object, where: str) -> SavepointSpec:
     )
 
 
-def _rescales(reader: _Reader, rows: Sequence[object], vertices: Collection[str]) -> tuple[RescaleSpec, ...]:
+def _rescales(reader: Reader, rows: Sequence[object], vertices: Collection[str]) -> tuple[RescaleSpec, ...]:
     """Rows of one instant are one restart."""
     asked: dict[tuple[int, bool], dict[str, int]] = {}
     for i, value in enumerate(rows):

@@ -135,6 +135,7 @@ class TaskCheckpointing:
             # Who waits for its barrier downstream may not hear of it from the coordinator (Appendix A, abort).
             self._broadcast_cancel(checkpoint_id)
         self._drop(checkpoint_id, "aborted by the coordinator")
+        self._env.local.drop(self._task.key, checkpoint_id)
 
     def complete(self, checkpoint_id: int) -> None:
         """Mail: the checkpoint is complete; sinks commit (SNK-2)."""
@@ -146,6 +147,7 @@ class TaskCheckpointing:
             operator.complete(checkpoint_id)
             if self._task.spec.kind.has_sink:
                 faults.passed("sink.after-commit", self._task.name)
+        self._env.local.confirm(self._task.key, checkpoint_id)
         self._task.stopping.completed(checkpoint_id)
 
     def recheck(self, _: object) -> None:
@@ -185,6 +187,7 @@ class TaskCheckpointing:
                 len(self._task.gate.channels),
                 is_exactly_once=config.is_exactly_once,
                 is_concurrent=config.is_unaligned_concurrent,
+                counts_ended=config.counts_ended_channels,
                 clock_us=self._first_sign_us,
                 cap=Cap(
                     self._cap_bytes,

@@ -37,6 +37,8 @@ class RuntimeConfig:
     is_unaligned_concurrent: bool = False
     aligned_timeout_us: int = 0
     are_timers_interruptible: bool = False
+    counts_ended_channels: bool = True
+    recovers_locally: bool = False
     prioritizes_missing: bool = False
     overtake_unflushed_us: int = 0
     aligns_after_first: bool = False
@@ -209,6 +211,8 @@ KEYS: Mapping[str, _Key] = {
     "runtime.concurrent-unaligned": _bool("is_unaligned_concurrent"),
     f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
     f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
+    f"{_CP}checkpoints-after-tasks-finish": _bool("counts_ended_channels"),
+    "execution.state-recovery.from-local": _bool("recovers_locally"),
     f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
     "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),
     "runtime.on-stop-failure": _Key("on_stop_failure", _one_of("recover", "fail"), str, "recover or fail", True),

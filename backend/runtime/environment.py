@@ -12,6 +12,7 @@ from backend.runtime.barrier_log import BarrierLog
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.faults import Faults
 from backend.runtime.graph import Graph
+from backend.runtime.local_copies import LocalCopies
 from backend.runtime.measures import SubtaskCheckpoint, SubtaskSnapshot, TaskKey
 from backend.runtime.provenance import Provenance
 from backend.runtime.scheduler import Action, EventClass, Scheduler
@@ -93,6 +94,7 @@ class Environment:
         self.log = log
         self.provenance = provenance
         self.seed = seed
+        self.local = LocalCopies()
         self.is_size_only = is_size_only
         """Whether records go without their bytes (``sizes.py``)."""
         self.is_stepwise = is_stepwise

@@ -399,6 +399,7 @@ class Engine:
         """Go on with another graph, from ``read`` unless something newer is complete."""
         self._start_from = read
         self._stop(cause)
+        self.env.local.clear()
         self.env.graph = graph
         return self.restarts[-1]
 

@@ -29,6 +29,8 @@ class Initialization:
     running_at_us: int | None = None
     state_bytes: int = 0
     channel_bytes: int = 0
+    local_bytes: int = 0
+    """Of the state: what came from the worker's own copy, which takes no transfer (RC-10)."""
     records_filtered: int = 0
     """Recovered records that were another subtask's at the new parallelism (RS-9)."""
 
@@ -50,14 +52,21 @@ class Initialization:
         return None if self.running_at_us is None else self.running_at_us - self.deployed_at_us
 
 
-def initialization(snapshot: SubtaskSnapshot | None, *, now_us: int, bytes_per_s: int) -> Initialization:
-    """The load of one subtask, by its parts: their sum is exactly the time that all bytes take."""
+def initialization(
+    snapshot: SubtaskSnapshot | None, *, now_us: int, bytes_per_s: int, has_local_copy: bool = False
+) -> Initialization:
+    """The load of one subtask, by its parts: their sum is the time that all transferred bytes take."""
     if snapshot is None:
         return Initialization(now_us)
+    local_bytes = 0
+    if has_local_copy:
+        entries = (entry for operator in snapshot.operators for state in operator.states for entry in state.entries)
+        local_bytes = max(0, snapshot.state_bytes - sum(map(len, entries)))
+    state_bytes = snapshot.state_bytes - local_bytes
     output_bytes = sum(len(chunk) for chunks in snapshot.channels.outputs.values() for chunk in chunks)
     output_us = output_bytes * 1_000_000 // bytes_per_s
-    state_us = (output_bytes + snapshot.state_bytes) * 1_000_000 // bytes_per_s - output_us
-    all_us = (snapshot.state_bytes + snapshot.persisted_bytes) * 1_000_000 // bytes_per_s
+    state_us = (output_bytes + state_bytes) * 1_000_000 // bytes_per_s - output_us
+    all_us = (state_bytes + snapshot.persisted_bytes) * 1_000_000 // bytes_per_s
     return Initialization(
         now_us,
         read_output_us=output_us,
@@ -65,6 +74,7 @@ def initialization(snapshot: SubtaskSnapshot | None, *, now_us: int, bytes_per_s
         read_input_us=all_us - output_us - state_us,
         state_bytes=snapshot.state_bytes,
         channel_bytes=snapshot.persisted_bytes,
+        local_bytes=local_bytes,
     )
 
 

@@ -227,6 +227,8 @@ class Snapshots:
             run.operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes
         )
         measured.files = files_of(snapshot)
+        if self._env.config.recovers_locally:
+            self._env.local.keep(task.key, measured.checkpoint_id, snapshot.operators)
         message = AckMessage(measured.checkpoint_id, task.key, task.attempt, snapshot, measured)
         self._env.send("rpc.ack", self._env.coordinator.on_ack, message)
         faults.passed("task.after-ack", task.name)

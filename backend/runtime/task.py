@@ -154,6 +154,9 @@ class Task:
         ``rescaled``: edges whose channel state names the channels of another parallelism (4.4).
         """
         self.checkpointing.last_id = checkpoint_id
+        is_local = False
+        if snapshot is not None:
+            snapshot, is_local = self.env.local.restored(self.key, checkpoint_id, snapshot)
         self._pools = () if self._may_block else tuple(output.pool for output in self.outputs)
         self.ahead = running_ahead(self, self._fixed_cost_us, self._reschedule)
         for output in self.outputs:
@@ -163,7 +166,9 @@ class Task:
         )
         self.gate.is_recovering = True
         bytes_per_s = self.env.config.recovery_bytes_per_s
-        self.initialization = initialization(snapshot, now_us=self.env.now, bytes_per_s=bytes_per_s)
+        self.initialization = initialization(
+            snapshot, now_us=self.env.now, bytes_per_s=bytes_per_s, has_local_copy=is_local
+        )
         self._schedule(self.env.now + self.initialization.mailbox_start_us)
 
     def kill(self) -> None:

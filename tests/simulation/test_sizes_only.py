@@ -8,10 +8,18 @@ import pytest
 from typer.testing import CliRunner
 
 from backend.cli.app import app
+from backend.runtime.graph import FaultSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.simulate import simulate
 from tests.support.observed_runs import observed
-from tests.support.runtime_jobs import PROTOCOLS, drawn_run, exactly_once_violations, run_to_the_end, small_job
+from tests.support.runtime_jobs import (
+    PROTOCOLS,
+    drawn_run,
+    exactly_once_violations,
+    late_triggers,
+    run_to_the_end,
+    small_job,
+)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -21,6 +29,22 @@ def test_nothing_that_can_be_seen_of_a_run_tells_whether_it_has_payloads(protoco
         assert whole.keys() == sized.keys()
         for what, seen in whole.items():
             assert sized[what] == seen, f"{what} of {protocol}, seed {seed}"
+
+
+def test_at_least_once_what_comes_again_is_the_same_by_sizes() -> None:
+    spec = drawn_run("aligned", 12)
+    config = {
+        "execution.checkpointing.mode": "AT_LEAST_ONCE",
+        "execution.checkpointing.max-concurrent-checkpoints": 2,
+    }
+    plan = (*late_triggers(), FaultSpec("coordinator.between-notifies", hit=9))
+    whole, sized = (observed(spec.with_config(config).with_faults(plan), is_size_only=flag) for flag in (False, True))
+    assert whole.keys() == sized.keys()
+    for what, seen in whole.items():
+        assert sized[what] == seen, what
+    rows = whole["rows"]
+    assert isinstance(rows, list)
+    assert len({row.origin for row in rows}) < len(rows), "nothing came again"
 
 
 def test_in_flight_records_across_segments_are_persisted_and_restored_by_size() -> None:

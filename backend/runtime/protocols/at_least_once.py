@@ -35,8 +35,9 @@ class _Count:
 class AtLeastOnce:
     """All checkpoints of one task in at-least-once mode."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, *, counts_ended: bool = True) -> None:
         self._open = channels
+        self._counts_ended = counts_ended
         self._counts: list[_Count] = []
         self._aborted: dict[int, None] = {}
         self.current_id = 0
@@ -69,6 +70,10 @@ class AtLeastOnce:
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
         """AL-7: the channel counts as delivered for every checkpoint; the newest that is complete is taken."""
         self._open -= 1
+        if not self._counts_ended:
+            counts, self._counts = self._counts, []
+            reason = FailureReason.DECLINED_INPUT_END_OF_STREAM
+            return [GiveUp(count.id, reason) for count in counts if not count.is_given_up]
         for place in reversed(range(len(self._counts))):
             if self._is_complete(place, channel):
                 return self._complete(place)

@@ -211,9 +211,10 @@ class Keeper(Protocol):
 class Gatekeeper:
     """Checkpoint ids of one task: each is handled once, in increasing order."""
 
-    def __init__(self, channels: int, make: Make) -> None:
+    def __init__(self, channels: int, make: Make, *, counts_ended: bool = True) -> None:
         self._open = frozenset(range(channels))
         self._make = make
+        self._counts_ended = counts_ended
         self.current_id = 0
         self._current: CheckpointProtocol | None = None
         self._has_arrived = False
@@ -244,10 +245,12 @@ class Gatekeeper:
         return commands + self._run(lambda p: p.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended; a pending checkpoint counts it as delivered."""
+        """The channel ended; a pending checkpoint counts it as delivered, or is given up for it (AL-7)."""
         self._open -= {channel}
         if self._current is None:
             return []
+        if not self._counts_ended:
+            return [*self._release(), GiveUp(self.current_id, FailureReason.DECLINED_INPUT_END_OF_STREAM)]
         self._has_arrived = True
         return self._settled(self._current.end_of_partition(channel, now_us))
 

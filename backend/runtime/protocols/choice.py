@@ -50,11 +50,16 @@ def keeper_of(
     *,
     is_exactly_once: bool = True,
     is_concurrent: bool = False,
+    counts_ended: bool = True,
     clock_us: Callable[[Barrier], int] = lambda barrier: barrier.triggered_at_us,
     cap: Cap | None = None,
 ) -> Keeper:
-    """Who keeps the checkpoints of a task with so many channels."""
+    """Who keeps the checkpoints of a task with so many channels; ``counts_ended`` as of AL-7."""
     if not is_exactly_once:
-        return AtLeastOnce(channels)
+        return AtLeastOnce(channels, counts_ended=counts_ended)
     keeper = Concurrent if is_concurrent else Gatekeeper
-    return keeper(channels, lambda barrier, opened: protocol_of(barrier, opened, clock_us=clock_us, cap=cap))
+    return keeper(
+        channels,
+        lambda barrier, opened: protocol_of(barrier, opened, clock_us=clock_us, cap=cap),
+        counts_ended=counts_ended,
+    )

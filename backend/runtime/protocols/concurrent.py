@@ -26,9 +26,10 @@ class _Pending:
 class Concurrent:
     """Checkpoint ids of one task: each begins once, in increasing order, and ends on its own."""
 
-    def __init__(self, channels: int, make: Make) -> None:
+    def __init__(self, channels: int, make: Make, *, counts_ended: bool = True) -> None:
         self._open = frozenset(range(channels))
         self._make = make
+        self._counts_ended = counts_ended
         self._pending: dict[int, _Pending] = {}
         self._cancelled: dict[int, None] = {}
         self.current_id = 0
@@ -61,10 +62,13 @@ class Concurrent:
         return commands + self._settled(k, pending.protocol.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: the channel counts as delivered for every checkpoint in work."""
+        """AL-7: the channel counts as delivered for every checkpoint in work, or all are given up for it."""
         self._open -= {channel}
         commands: list[Command] = []
         for k, pending in list(self._pending.items()):
+            if not self._counts_ended:
+                commands += self._give_up(k, FailureReason.DECLINED_INPUT_END_OF_STREAM)
+                continue
             commands += self._settled(k, pending.protocol.end_of_partition(channel, now_us))
         return commands
 

@@ -1,0 +1,87 @@
+"""RC-10: what a subtask restores from its worker's own copy is what the store has, and takes no transfer."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.runtime.graph import FaultSpec
+from backend.runtime.kernel import Engine
+from backend.runtime.local_copies import LocalCopies
+from backend.runtime.measures import ChannelState, SubtaskSnapshot, TaskKey
+from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
+from tests.support.runtime_jobs import exactly_once_violations, run_to_the_end, small_job
+
+_LOCAL: dict[str, object] = {
+    "execution.state-recovery.from-local": True,
+    "runtime.cost.recovery-bytes-per-s": 100_000,
+}
+
+
+def _restarted(protocol: str, config: dict[str, object], *plan: FaultSpec) -> tuple[Engine, list[tuple[bool, bool]]]:
+    """A job that crashed once; for each subtask that had state: whether it is the copy's, and as in the store."""
+    spec = small_job(protocol, seed=4, plan=plan, config=config, keyed={"state_bytes": 100})
+    engine = Engine(spec, keeps_rows=True)
+    told: list[tuple[bool, bool]] = []
+    restored = engine.env.local.restored
+
+    def told_restored(task: TaskKey, checkpoint_id: int, read: SubtaskSnapshot) -> tuple[SubtaskSnapshot, bool]:
+        snapshot, is_local = restored(task, checkpoint_id, read)
+        if any(operator.keyed for operator in read.operators):
+            told.append((is_local, snapshot == read))
+        return snapshot, is_local
+
+    engine.env.local.restored = told_restored  # type: ignore[method-assign]
+    while engine.coordinator.restored_count == 0:
+        engine.run_until(engine.now_us + 20_000)
+    return engine, told
+
+
+_CRASH = FaultSpec("coordinator.between-notifies", hit=20)
+
+
+@pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
+def test_a_restart_reads_the_same_state_from_the_worker_in_no_time(protocol: str) -> None:
+    remote, from_store = _restarted(protocol, _LOCAL | {"execution.state-recovery.from-local": False}, _CRASH)
+    local, from_worker = _restarted(protocol, _LOCAL, _CRASH)
+    assert from_store == [(False, True), (False, True)]
+    assert from_worker == [(True, True), (True, True)]
+    assert local.trace_hash != remote.trace_hash
+    assert local.restarts[0].state_load_us < remote.restarts[0].state_load_us
+    keyed = [task.initialization for task in local.tasks if task.spec.id == "keyed"]
+    assert all(0 < each.local_bytes <= each.state_bytes for each in keyed)
+    kept = [list(copies) for copies in local.env.local._copies.values()]
+    assert max(map(len, kept)) <= 2, "what is older than the last completed one is let go"
+    whole = run_to_the_end(local.spec)
+    assert whole.restart_count == 1
+    assert exactly_once_violations(whole.ledger.rows) == []
+
+
+def test_at_another_parallelism_the_store_is_read() -> None:
+    engine, _ = _restarted("aligned", _LOCAL, _CRASH)
+    engine.run_until(engine.now_us + 300_000)
+    engine.rescale({"keyed": 3})
+    engine.run_until(engine.now_us + 500_000)
+    assert [t.initialization.local_bytes for t in engine.tasks if t.spec.id == "keyed"] == [0, 0, 0]
+    assert engine.status == "RUNNING"
+
+
+def _snapshot(*keyed: dict[int, bytes], entries: tuple[bytes, ...] = ()) -> SubtaskSnapshot:
+    state = OperatorState("own", StateMode.SPLIT, entries)
+    return SubtaskSnapshot(tuple(OperatorSnapshot(each, (state,)) for each in keyed), ChannelState(), -1, 9, 0)
+
+
+def test_a_copy_is_of_one_checkpoint_and_of_its_key_groups_and_goes_when_it_is_over() -> None:
+    copies, task, read = LocalCopies(), (0, 1), _snapshot({1: b"a", 2: b"b"}, entries=(b"dealt out anew",))
+    for checkpoint_id in (3, 4, 5):
+        copies.keep(task, checkpoint_id, _snapshot({1: b"a", 2: b"b"}, entries=(b"old",)).operators)
+    # Only what is keyed is taken from the copy.
+    assert copies.restored(task, 4, read) == (read, True)
+    assert copies.restored((0, 2), 4, read) == (read, False)
+    assert copies.restored(task, 6, read) == (read, False)
+    assert copies.restored(task, 4, _snapshot({1: b"a"}))[1] is False
+    copies.confirm(task, 4)
+    assert [copies.restored(task, k, read)[1] for k in (3, 4, 5)] == [False, True, True]
+    copies.drop(task, 5)
+    assert [copies.restored(task, k, read)[1] for k in (3, 4, 5)] == [False, True, False]
+    copies.clear()
+    assert not copies.restored(task, 4, read)[1]

@@ -140,7 +140,7 @@ def _expected(rows: Sequence[ExpectedOut]) -> Component:
     head = html.Thead(
         html.Tr(
             [
-                html.Th(""),
+                cards.unseen_head("Measure"),
                 html.Th(["Now ", html.Span("measured", className="chip")], className="right"),
                 html.Th(["After ", html.Span("predicted", className="chip")], className="right"),
                 html.Th("Interval", className="right"),
@@ -177,8 +177,8 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
         )
         for m in rows
     ]
-    heads = ("", "Predicted", "Measured", "")
-    head = html.Thead(html.Tr([html.Th(h) for h in heads]))
+    heads = (cards.unseen_head("Measure"), html.Th("Predicted"), html.Th("Measured"), cards.unseen_head("Judged"))
+    head = html.Thead(html.Tr(list(heads)))
     return html.Div(
         [
             html.H3("What came of it"),

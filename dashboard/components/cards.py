@@ -44,6 +44,11 @@ def card(
     )
 
 
+def unseen_head(word: str) -> html.Th:
+    """The head of a column that needs none to be seen: who listens to the table is told all the same."""
+    return html.Th(html.Span(word, className="visually-hidden"))
+
+
 def fact(label: str, value: str, *, basis: Basis | None = Basis.MEASURED, hint: str | None = None) -> html.Div:
     """One number with its label; a missing one says why in its hint."""
     is_missing = value == text.MISSING

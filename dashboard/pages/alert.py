@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import tzinfo
 from typing import Any
 
@@ -17,6 +18,7 @@ from dashboard.figures import alert_strip
 from dashboard.live import digest, guarded, look
 
 _DELIVERIES = {"due": ("waiting", "hourglass", "warn"), "delivered": ("delivered", "check", "good")}
+_BESIDE = re.compile(r"\]\((\w+)\.md\)")
 _ABANDONED = ("given up", "cross", "quiet")
 
 
@@ -100,7 +102,7 @@ def register(app: Dash, client: ApiClient) -> None:
             *cards.chart_values("alert-strip", chart),
             _deliveries(alert, view.where),
             _checkpoints(alert, view.where),
-            cards.card("Runbook", dcc.Markdown(_body(runbook.markdown), className="runbook")),
+            cards.card("Runbook", _runbook(_body(runbook.markdown))),
             alert.summary,
             now,
             source,
@@ -112,7 +114,7 @@ def register(app: Dash, client: ApiClient) -> None:
     @guarded(2)
     async def show_runbook(route: dict[str, str]) -> Any:
         runbook = await client.runbook(route["rule"])
-        return None, html.Section(dcc.Markdown(runbook.markdown, className="runbook"), className="card")
+        return None, html.Section(_runbook(runbook.markdown), className="card")
 
     @app.callback(
         Output("job-alerts", "children"),
@@ -132,6 +134,12 @@ def register(app: Dash, client: ApiClient) -> None:
             return no_update, no_update
         lines = html.Ul([words.line(a) for a in opened], className="alert-lines")
         return (cards.card("Alerts", lines) if opened else None), now
+
+
+def _runbook(markdown: str) -> Component:
+    """A runbook; its links to others, which are files beside it, lead to their pages."""
+    linked = _BESIDE.sub(lambda found: f"]({routes.runbook(found[1])})", markdown)
+    return dcc.Markdown(linked, className="runbook")
 
 
 def _body(markdown: str) -> str:

@@ -197,8 +197,8 @@ def table(receivers: list[ReceiverOut]) -> Component:
     """The receivers with what is due to them."""
     if not receivers:
         return html.P("Nowhere yet: alerts are shown here and sent to nobody.", className="empty-state")
-    heads = ("Receiver", "Kind", "Delivery", "Token is in", "")
-    head = html.Thead(html.Tr([html.Th(h) for h in heads]))
+    heads = ("Receiver", "Kind", "Delivery", "Token is in")
+    head = html.Thead(html.Tr([*(html.Th(h) for h in heads), cards.unseen_head("Actions")]))
     return html.Table([head, html.Tbody([_row(r) for r in receivers])], className="plain-table targets-table")
 
 

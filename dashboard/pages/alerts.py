@@ -333,7 +333,7 @@ def _resolved(ended: list[AlertOut]) -> Component | None:
         )
         for a in ended
     ]
-    return cards.card("Resolved lately", _table(("State", "Alert", "Rule", "Fired for", ""), rows))
+    return cards.card("Resolved lately", _table(("State", "Alert", "Rule", "Fired for", "Ended"), rows))
 
 
 def _lasted(alert: AlertOut) -> str:
@@ -343,5 +343,5 @@ def _lasted(alert: AlertOut) -> str:
 
 
 def _table(heads: tuple[str, ...], rows: list[html.Tr], class_name: str = "") -> Component:
-    head = html.Thead(html.Tr([html.Th(h) for h in heads]))
+    head = html.Thead(html.Tr([html.Th(h) if h else cards.unseen_head("Actions") for h in heads]))
     return html.Table([head, html.Tbody(rows)], className=f"plain-table {class_name}".strip())

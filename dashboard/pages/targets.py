@@ -223,8 +223,7 @@ def _table(targets: list[TargetOut]) -> Component:
     if not targets:
         return html.P("Nothing is watched yet.", className="empty-state")
     heads = ("Target", "Engine", "Health", "Last read", "Cost of a poll (measured)", "Origin")
-    unseen = html.Th(html.Span("Actions", className="visually-hidden"))
-    head = html.Thead(html.Tr([*(html.Th(h) for h in heads), unseen]))
+    head = html.Thead(html.Tr([*(html.Th(h) for h in heads), cards.unseen_head("Actions")]))
     return html.Table([head, html.Tbody([_row(t) for t in targets])], className="plain-table targets-table")
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, timedelta
+from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
 
+from backend.alerting.rules import RuleName
 from backend.contracts.alerts import EpisodeOut, MatcherOut
 from dashboard import routes
 from dashboard.components.alerts import matchers_of, matchers_text
 from dashboard.figures.alert_strip import strip
+from dashboard.pages import alert
 from dashboard.palette import DARK
 from tests.support.observations import NOW
 
@@ -77,3 +81,16 @@ def test_the_pages_of_alerts_have_addresses_both_ways(path, page):
         "alert": ("a/b c", None),
         "runbook": (None, "Watchdog"),
     }[page]
+
+
+@pytest.mark.parametrize("rule", [r.value for r in RuleName])
+def test_a_runbooks_links_lead_to_pages_that_are_there(rule):
+    written = (Path(__file__).parents[3] / "docs" / "runbooks" / f"{rule}.md").read_text()
+
+    shown = alert._runbook(written).to_plotly_json()["props"]["children"]
+
+    links = re.findall(r"\]\((?!http)([^)]*)\)", shown)
+    assert len(links) == len(re.findall(r"\]\((?!http)[^)]*\)", written))
+    for link in links:
+        route = routes.parse(link)
+        assert (route.page, route.rule in set(RuleName)) == ("runbook", True), link

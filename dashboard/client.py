@@ -24,6 +24,7 @@ from backend.contracts import api
 from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
+from backend.contracts.changes import ChangePointOut
 from backend.contracts.progress import ProgressOut
 from backend.contracts.rollups import RollupHourOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
@@ -104,6 +105,10 @@ class ApiClient:
     async def events(self, job: str) -> api.Page[api.JobEventOut]:
         """What happened to a job."""
         return await self._get(f"jobs/{_quote(job)}/events?limit={_LIST_LIMIT}", api.Page[api.JobEventOut])
+
+    async def change_points(self, job: str) -> api.Page[ChangePointOut]:
+        """When a job's checkpoints began to take another time."""
+        return await self._get(f"jobs/{_quote(job)}/change-points", api.Page[ChangePointOut])
 
     async def rollups(self, job: str) -> api.Page[RollupHourOut]:
         """A job's hours of the last 7 days."""

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime
 from backend.services.advice import AdviceService
 from backend.services.alert_control import AlertControlService
 from backend.services.alerts import AlertService
+from backend.services.changes import ChangeService
 from backend.services.checkpoints import CheckpointKey, CheckpointService
 from backend.services.fleet import FleetService
 from backend.services.jobs import JobService, TimeRange
@@ -45,6 +46,7 @@ class Services:
     spark: SparkIngestService
     advice: AdviceService
     rollups: RollupService
+    changes: ChangeService
 
 
 def _services(request: Request) -> Services:

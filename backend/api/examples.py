@@ -8,6 +8,7 @@ from typing import Any, Final
 from backend.contracts import advice, api, spark
 from backend.contracts.backpressure import BackpressureOut, VertexPressureOut
 from backend.contracts.barriers import BarrierEventOut, BarriersOut
+from backend.contracts.changes import ChangePointOut
 from backend.contracts.progress import AckPointOut, PendingOut, ProgressOut
 from backend.domain.advice import AdviceState, Metric, Mode, Topic
 from backend.domain.barriers import BarrierEventKind
@@ -136,6 +137,20 @@ JOB_DETAIL: Final = api.JobDetailOut(
     counts=api.CountsOut(restored=1, total=412, in_progress=1, completed=374, failed=37, failed_unlisted=0),
 )
 JOB_EVENT: Final = api.JobEventOut(at=_TRIGGERED, kind="restarted", run_id=_RUN, text="restarted for the 1st time")
+CHANGE_POINT: Final = ChangePointOut(
+    at=_TRIGGERED,
+    run_id=_RUN,
+    checkpoint_id=_CHECKPOINT_ID,
+    before_since=_TRIGGERED - timedelta(minutes=30),
+    after_until=_AT,
+    before_median_ms=12_100,
+    after_median_ms=41_300,
+    is_before_at_least=False,
+    is_after_at_least=False,
+    before_count=60,
+    after_count=12,
+    sentence=f"From checkpoint {_CHECKPOINT_ID} on the median duration is 41.3 s (of 12), before it was 12.1 s (of 60)",
+)
 CHECKPOINT: Final = api.CheckpointOut(
     job_id=_JOB,
     run_id=_RUN,

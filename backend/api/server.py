@@ -26,6 +26,7 @@ from backend.notify.sender import Secrets, Sender
 from backend.services.advice import AdviceService, ChangeSettings
 from backend.services.alert_control import AlertControlService
 from backend.services.alerts import AlertService
+from backend.services.changes import ChangeService
 from backend.services.checkpoints import CheckpointService
 from backend.services.evidence import EvidenceReader
 from backend.services.fleet import FleetService
@@ -160,6 +161,7 @@ def build_services(
         spark=SparkIngestService(engine, clock, IngestWriter(engine, retention=retention, clock=clock)),
         advice=AdviceService(engine, clock, evidence, rules, change_settings, token),
         rollups=RollupService(engine, clock),
+        changes=ChangeService(engine, clock),
     )
 
 

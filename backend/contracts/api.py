@@ -19,6 +19,7 @@ Paths (GET unless said):
 * ``/api/v1/jobs/{job}/events``                               -> Page[JobEventOut] (restarts, configuration changes)
 * ``/api/v1/jobs/{job}/rollups``                              -> Page[rollups.RollupHourOut], newest hour first
 * ``/api/v1/jobs/{job}/backpressure``                         -> BackpressureOut (latest, or ``from``/``to`` series)
+* ``/api/v1/jobs/{job}/change-points``                        -> Page[changes.ChangePointOut], newest first
 * ``/api/v1/jobs/{job}/advice``                               -> advice.JobAdviceOut
 * ``/api/v1/jobs/{job}/recommendations``                      -> Page[advice.CardOut], newest first
 * ``/api/v1/jobs/{job}/recommendations/{recommendation}``     -> advice.CardOut

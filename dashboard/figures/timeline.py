@@ -2,7 +2,8 @@
 
 x is the trigger time in the viewer's zone, y the end-to-end duration. Circle completed, square savepoint, cross failed,
 hollow in progress; the fill is the mode, the size the persisted in-flight bytes. A dashed line stands at the timeout, a
-dotted one at the interval, vertical rules at restarts and changes of settings. Dragging across the chart chooses a
+dotted one at the interval, vertical rules at restarts and changes of settings; where durations changed for good, both
+medians stand beside the step between them. Dragging across the chart chooses a
 range: it is shaded, and marks outside it fade.
 """
 
@@ -14,6 +15,7 @@ from datetime import datetime, tzinfo
 from itertools import groupby
 
 from backend.contracts.api import CheckpointOut, JobEventOut
+from backend.contracts.changes import ChangePointOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from dashboard import text
 from dashboard.figures.base import Chart, Table, Trace, axis, empty, layout, modebar, note, ticks_ms
@@ -60,6 +62,7 @@ _FADED = 0.22
 def timeline(
     checkpoints: Sequence[CheckpointOut],
     events: Sequence[JobEventOut],
+    changes: Sequence[ChangePointOut] = (),
     *,
     theme: Theme,
     where: tzinfo,
@@ -86,6 +89,7 @@ def timeline(
     lines = _lines(timeout_ms, interval_ms, theme)
     since = min(c.triggered_at for c in checkpoints)
     rules, labels = _rules([e for e in events if e.at >= since], theme, where)
+    brackets = _brackets([c for c in changes if c.at >= since], since, theme, where)
     longest_ms = max(_duration(c, now) for c in checkpoints)
     # A timeout of ten minutes over checkpoints of one second would flatten every mark.
     if timeout_ms is not None and timeout_ms <= 2.5 * longest_ms:
@@ -99,8 +103,8 @@ def timeline(
             margin={"l": 64, "r": 16, "t": 18, "b": 44},
             xaxis=axis(theme, f"triggered at ({where})", type="date"),
             yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
-            shapes=[*_band(checkpoints, span, theme, where), *lines[0], *rules],
-            annotations=[*(lines[1] if not is_log else []), *labels],
+            shapes=[*_band(checkpoints, span, theme, where), *lines[0], *rules, *brackets[0]],
+            annotations=[*(lines[1] if not is_log else []), *labels, *brackets[1]],
             hovermode="closest",
             dragmode="select",
             # Back to choosing a range after zooming.
@@ -112,7 +116,7 @@ def timeline(
             newselection={"line": {"color": theme.text, "width": 1, "dash": "dot"}},
         ),
     }
-    return Chart(figure, _table(checkpoints), _summary(checkpoints, timeout_ms), HEIGHT_PX)
+    return Chart(figure, _table(checkpoints), _summary(checkpoints, timeout_ms, changes), HEIGHT_PX)
 
 
 def _shape(checkpoint: CheckpointOut) -> str:
@@ -311,6 +315,43 @@ def _rules(
     return shapes, labels
 
 
+def _brackets(
+    changes: Sequence[ChangePointOut], since: datetime, theme: Theme, where: tzinfo
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Of each change both medians as lines over what they are of, the step between them, and its words."""
+    shapes: list[dict[str, object]] = []
+    labels: list[dict[str, object]] = []
+    for change in changes:
+        begin, at, end = (
+            text.axis_instant(i, where) for i in (max(change.before_since, since), change.at, change.after_until)
+        )
+        before, after = change.before_median_ms, change.after_median_ms
+        for x0, y0, x1, y1 in ((begin, before, at, before), (at, before, at, after), (at, after, end, after)):
+            line = {"color": theme.text, "width": 2}
+            shapes.append({"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": line})
+        labels.append(
+            {
+                "x": at,
+                "y": 0.9,
+                "yref": "paper",
+                "xanchor": "right",
+                "showarrow": False,
+                "text": f"median {_median(before, is_least=change.is_before_at_least)} → "
+                f"{_median(after, is_least=change.is_after_at_least)}",
+                "font": {"size": 11, "color": theme.text},
+                "bgcolor": theme.surface,
+                "bordercolor": theme.muted,
+                "borderpad": 2,
+                "hovertext": f"{change.sentence} (reconstructed)<br>{text.instant_utc(change.at)}",
+            }
+        )
+    return shapes, labels
+
+
+def _median(value_ms: int, *, is_least: bool) -> str:
+    return f"{'at least ' if is_least else ''}{text.duration(value_ms)}"
+
+
 def _duration_axis(theme: Theme, longest_ms: float, *, is_log: bool) -> dict[str, object]:
     if is_log:
         values = [10**e for e in range(8)]
@@ -323,7 +364,7 @@ def _duration_axis(theme: Theme, longest_ms: float, *, is_log: bool) -> dict[str
     )
 
 
-def _summary(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None) -> str:
+def _summary(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None, changes: Sequence[ChangePointOut]) -> str:
     done = [c for c in checkpoints if c.status is CheckpointStatus.COMPLETED]
     failed = [c for c in checkpoints if c.status is CheckpointStatus.FAILED]
     durations = sorted(c.end_to_end_duration_ms for c in done if c.end_to_end_duration_ms is not None)
@@ -331,7 +372,7 @@ def _summary(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None) -> st
     return (
         f"{len(checkpoints)} checkpoints: {len(done)} completed (median {text.duration(middle)}, longest "
         f"{text.duration(durations[-1] if durations else None)}), {len(failed)} failed; "
-        f"timeout {text.duration(timeout_ms)}."
+        f"timeout {text.duration(timeout_ms)}." + "".join(f" {c.sentence}" for c in changes)
     )
 
 

@@ -191,9 +191,12 @@ def _register_job(app: Dash, client: ApiClient) -> None:
         now = digest(job, reading, view.theme.name, str(view.where), is_log, span, *checkpoints.items, *events.items)
         if now == before:
             return (None, *((no_update,) * 18), source, shown, *((no_update,) * 5))
+        # Only where something is drawn anew: a change shows with a checkpoint.
+        changes = await client.change_points(route["job"])
         chart = timeline.timeline(
             checkpoints.items,
             events.items,
+            changes.items,
             theme=view.theme,
             where=view.where,
             timeout_ms=job.config.timeout_ms if job.config else job.timeout_ms,

@@ -10,6 +10,7 @@ import pytest
 from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
+from backend.contracts.changes import ChangePointOut
 from backend.contracts.progress import ProgressOut
 from backend.services.targets import TargetRules
 from backend.store.engine import create_store_engine
@@ -192,6 +193,26 @@ async def test_a_checkpoint_that_its_run_left_open_is_lost_and_no_longer_in_prog
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/4"
     assert (await _get(client, path, api.CheckpointDetailOut)).is_lost
     assert (await _get(client, f"{path}/progress", ProgressOut)).judgement == "ended"
+
+
+async def test_a_lasting_change_of_durations_is_told_with_both_medians(client, writer, target):
+    def lasting(n):
+        took_ms = 2_000 if n <= 10 else 9_000
+        return replace(completed(n), header=replace(completed(n).header, end_to_end_duration_ms=took_ms + n))
+
+    await writer.write(observation(target, job([lasting(n) for n in range(1, 21)])))
+    row = await _the_job(client)
+
+    path = f"/api/v1/jobs/{row.id}/change-points"
+    (change,) = (await _get(client, path, api.Page[ChangePointOut])).items
+    assert (change.checkpoint_id, change.at, change.run_id) == (11, completed(11).header.triggered_at, row.run_id)
+    assert (change.before_count, change.after_count) == (10, 10)
+    assert (change.before_median_ms, change.after_median_ms) == (2_006, 9_016)
+    assert (change.before_since, change.after_until) == (
+        completed(1).header.triggered_at, completed(20).header.triggered_at,
+    )  # fmt: skip
+    assert change.sentence.startswith("From checkpoint 11 on the median duration is 9.02 s (of 10)")
+    assert (await client.get("/api/v1/jobs/j0/change-points")).status_code == 404
 
 
 async def test_barriers_are_measured_where_they_were_told_and_reconstructed_where_not(client, writer, target):

@@ -16,6 +16,7 @@ import httpx
 
 from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.changes import ChangePointOut
 from backend.contracts.rollups import RollupHourOut
 from backend.domain.errors import InvalidInputError
 from backend.domain.observation import Engine
@@ -82,6 +83,8 @@ class FakeApi(MadeUpJobs):
                 return api.Page[api.CheckpointOut](items=[header_of(c) for c in self._checkpoints(job)], as_of=now)
             case "GET", ["jobs", job, "events"]:
                 return api.Page[api.JobEventOut](items=self._job(job).events, as_of=now)
+            case "GET", ["jobs", job, "change-points"]:
+                return api.Page[ChangePointOut](items=self._job(job).changes, as_of=now)
             case "GET", ["jobs", job, "rollups"]:
                 return api.Page[RollupHourOut](items=hours_of(self._job(job).checkpoints), as_of=now)
             case "GET", ["jobs", job, "backpressure"]:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from backend.contracts import api
 from backend.contracts.backpressure import VertexPressureOut
+from backend.contracts.changes import ChangePointOut
 from backend.contracts.progress import AckPointOut, ProgressOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
@@ -53,6 +54,7 @@ class MadeUpJob:
         self.checkpoints = checkpoints
         self.pressure = pressure
         self.events = events
+        self.changes: list[ChangePointOut] = []
 
 
 class MadeUpJobs:

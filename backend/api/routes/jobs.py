@@ -10,6 +10,7 @@ from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, JobId, Limit, Range
 from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.changes import ChangePointOut
 from backend.domain.verdict import Health
 from backend.services.fleet import JobFilter
 
@@ -56,6 +57,12 @@ async def list_events(
 ) -> api.Page[api.JobEventOut]:
     """What happened to it, newest first: starts, ends, restarts, changed settings, exceptions."""
     return await services.jobs.events(job, cursor=cursor, limit=limit)
+
+
+@router.get("/{job}/change-points", responses=examples.page_of(examples.CHANGE_POINT))
+async def list_change_points(job: JobId, services: Given) -> api.Page[ChangePointOut]:
+    """When its checkpoints began to take another time, newest first: over the newest 500, savepoints left out."""
+    return await services.changes.page(job)
 
 
 @router.get("/{job}/backpressure", responses=examples.of(examples.BACKPRESSURE))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import plotly.graph_objects as go
 import pytest
 
+from backend.api import examples
 from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut, PressurePointOut
 from backend.domain.checkpoint import CheckpointStatus
@@ -377,6 +378,19 @@ def test_events_that_were_seen_at_once_are_one_rule_with_all_of_their_words():
     assert rule["text"].startswith("restart, rescaled")
     assert "restart 1 of this run<br>parallelism last: 4 -> 6<br>" in rule["hovertext"].replace("&gt;", ">")
     assert sum(s.get("yref") == "paper" for s in layout["shapes"]) == len({e.at for e in fake.jobs["jE"].events})
+
+
+def test_a_change_of_durations_is_a_step_between_its_medians_with_their_words(fake):
+    chart = _timeline(fake, "jE")
+    change = examples.CHANGE_POINT.model_copy(update={"at": _NOW, "is_after_at_least": True})
+
+    changed = _timeline(fake, "jE", changes=[change])
+
+    steps = [s for s in changed.figure["layout"]["shapes"] if s["line"]["width"] == 2]
+    assert [(s["y0"], s["y1"]) for s in steps] == [(12_100, 12_100), (12_100, 41_300), (41_300, 41_300)]
+    assert any(n["text"] == "median 12.1 s → at least 41.3 s" for n in changed.figure["layout"]["annotations"])
+    assert change.sentence in changed.summary
+    assert not [s for s in chart.figure["layout"]["shapes"] if s["line"]["width"] == 2]
 
 
 def test_a_timeout_of_ten_minutes_does_not_flatten_checkpoints_of_seconds(fake):

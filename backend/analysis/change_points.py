@@ -1,0 +1,121 @@
+"""When a job's checkpoints began to take another time: change-points of their durations (V2).
+
+The series is cut where that explains the ranks of its durations best, each cut paying what chance could explain; then
+cuts between segments whose medians nobody would tell apart are dropped, and each that is left is moved to where the
+logarithms of the durations lie nearest to the medians beside it. Ranks do not care for the shape of the durations or
+for single outliers, and a checkpoint that expired is just one of the longest.
+
+Source: optimal partitioning, Jackson et al. (2005), on ranks as in Lung-Yut-Fong, Levy-Leduc and Cappe (2015).
+Invariant: the answer depends on the durations and their order alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEGMENT_MIN_COUNT: Final = 6
+"""Fewer checkpoints than this on a side are an incident, not a change."""
+PENALTY: Final = 13.0
+"""What a cut must explain of the ranks, in units of their variance: 3.6 standard deviations of mere chance."""
+MEDIAN_RATIO_MIN: Final = 1.5
+MEDIAN_DIFFERENCE_MIN_MS: Final = 100
+"""A change smaller than both is none that anybody asks about; that of milliseconds is the machine's noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """From ``index`` on the durations are others. Medians of the segments beside it, in ms, which ``begin`` and ``end``
+    bound: from ``begin`` up to ``index``, and from there up to ``end`` (not included)."""
+
+    index: int
+    begin: int
+    end: int
+    before_median_ms: float
+    after_median_ms: float
+
+
+def change_points(durations_ms: Sequence[float]) -> tuple[ChangePoint, ...]:
+    """The changes in a series of durations, oldest first; none of a series that is too short."""
+    values = np.asarray(durations_ms, dtype=np.float64)
+    cuts = _told(values, _cuts(values))
+    bounds = [0, *_told(values, _placed(values, cuts)), len(values)]
+    medians = [float(np.median(values[begin:end])) for begin, end in pairwise(bounds)] if len(bounds) > 2 else []
+    return tuple(
+        ChangePoint(bounds[n], bounds[n - 1], bounds[n + 1], medians[n - 1], medians[n])
+        for n in range(1, len(bounds) - 1)
+    )
+
+
+def _cuts(values: NDArray[np.float64]) -> list[int]:
+    """Where the segments begin that explain the ranks best, but for the first."""
+    count = len(values)
+    if count < 2 * SEGMENT_MIN_COUNT:
+        return []
+    ranks = _ranks(values)
+    spread = float(np.std(ranks))
+    if spread == 0:
+        return []
+    standard = (ranks - np.mean(ranks)) / spread
+    sums, squares = (np.concatenate(([0.0], np.cumsum(x))) for x in (standard, standard**2))
+    cost = np.full(count + 1, np.inf)
+    cost[0] = -PENALTY
+    last = np.zeros(count + 1, dtype=np.int64)
+    for end in range(SEGMENT_MIN_COUNT, count + 1):
+        begins = np.arange(end - SEGMENT_MIN_COUNT + 1)
+        within = squares[end] - squares[begins] - (sums[end] - sums[begins]) ** 2 / (end - begins)
+        totals = cost[begins] + within + PENALTY
+        last[end] = best = int(np.argmin(totals))
+        cost[end] = totals[best]
+    cuts: list[int] = []
+    at = int(last[count])
+    while at > 0:
+        cuts.append(at)
+        at = int(last[at])
+    return cuts[::-1]
+
+
+def _told(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
+    """The cuts without those between medians that are no change, the least of them first."""
+    left = list(cuts)
+    while left:
+        bounds = [0, *left, len(values)]
+        medians = [float(np.median(values[begin:end])) for begin, end in pairwise(bounds)]
+        small = [n for n, (before, after) in enumerate(pairwise(medians)) if not _is_change(before, after)]
+        if not small:
+            break
+        del left[min(small, key=lambda n: abs(np.log1p(medians[n + 1]) - np.log1p(medians[n])))]
+    return left
+
+
+def _placed(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
+    logs = np.log1p(values)
+    bounds = [0, *cuts, len(values)]
+    placed: list[int] = []
+    for n in range(1, len(bounds) - 1):
+        begin, end = bounds[n - 1], bounds[n + 1]
+        before, after = (float(np.median(logs[a:b])) for a, b in ((begin, bounds[n]), (bounds[n], end)))
+        here = logs[begin:end]
+        # The sum of the distances, were the cut before each of them, up to what is the same for all.
+        gains = np.concatenate(([0.0], np.cumsum(np.abs(here - before) - np.abs(here - after))))
+        low = (placed[-1] if placed else 0) + SEGMENT_MIN_COUNT - begin
+        high = len(here) - SEGMENT_MIN_COUNT
+        placed.append(begin + low + int(np.argmin(gains[low : high + 1])) if low <= high else bounds[n])
+    return placed
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From 1 on; equal values share the mean of their ranks."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    means: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
+    return means[places]
+
+
+def _is_change(before_ms: float, after_ms: float) -> bool:
+    low, high = sorted((before_ms, after_ms))
+    return high - low >= MEDIAN_DIFFERENCE_MIN_MS and high >= MEDIAN_RATIO_MIN * low

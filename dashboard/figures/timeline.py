@@ -332,12 +332,13 @@ def _brackets(
         labels.append(
             {
                 "x": at,
-                "y": 0.9,
+                # Below the words of the rules.
+                "y": 0.8,
                 "yref": "paper",
                 "xanchor": "right",
                 "showarrow": False,
                 "text": f"median {_median(before, is_least=change.is_before_at_least)} → "
-                f"{_median(after, is_least=change.is_after_at_least)}",
+                f"{_median(after, is_least=change.is_after_at_least)} at {change.at.astimezone(where):%H:%M}",
                 "font": {"size": 11, "color": theme.text},
                 "bgcolor": theme.surface,
                 "bordercolor": theme.muted,

@@ -162,7 +162,7 @@ class VertexSpec:
 
 @dataclass(frozen=True, slots=True)
 class EdgeSpec:
-    """One edge. ``by_origin`` hashes the record's origin instead of its key: an even shuffle that is still a hash."""
+    """One edge. ``by_origin`` hashes origin and the edge's place instead of the key: even, and still a hash."""
 
     source: str
     target: str

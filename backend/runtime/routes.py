@@ -145,12 +145,19 @@ class _Hashed:
 
 
 class _HashedByOrigin(_Hashed):
-    """By the key group of the origin, of which each comes once."""
+    """By the key group of the origin, of which each comes once.
+
+    Each edge deals them out anew: what one spread evenly, the same hash on the next would leave where it is.
+    """
 
     looks_ahead = False
 
+    def __init__(self, count: int, max_parallelism: int, parallelism: int, edge: int) -> None:
+        super().__init__(count, max_parallelism, parallelism)
+        self._edge = edge
+
     def __call__(self, record: Record) -> tuple[int, ...]:
-        group = key_group(record.origin, self._maximum)
+        group = key_group(record.origin ^ self._edge, self._maximum)
         return self._singles[owner_of_group(group, self._parallelism, self._maximum)]
 
 
@@ -166,6 +173,7 @@ def route(
     if edge.partitioner is Partitioner.SHUFFLE:
         return _Shuffled(count, Stream(seed, f"shuffle/{index}/{subtask}"))
     if edge.partitioner is Partitioner.HASH:
-        hashed = _HashedByOrigin if edge.by_origin else _Hashed
-        return hashed(count, max_parallelism, parallelism)
+        if edge.by_origin:
+            return _HashedByOrigin(count, max_parallelism, parallelism, index)
+        return _Hashed(count, max_parallelism, parallelism)
     return _InTurn(count, Stream(seed, f"rebalance/{index}/{subtask}").below(count))

@@ -88,3 +88,22 @@ def test_each_partitioner_spreads_as_its_name_says(partitioner: Partitioner) -> 
         assert set(counts.values()) == {1000}
     else:
         assert all(800 < counts[t] < 1200 for t in range(4)), counts
+
+
+def test_one_edge_after_another_hashes_by_origin_anew() -> None:
+    spreads = [
+        route(
+            EdgeSpec("a", "b", Partitioner.HASH, by_origin=True),
+            index=index,
+            subtask=0,
+            targets=list(range(4)),
+            max_parallelism=128,
+            parallelism=4,
+            seed=1,
+        )
+        for index in range(3)
+    ]
+    records = [Record(0, origin, 0, 0, 100) for origin in range(6400)]
+    ways = Counter(tuple(spread(record)[0] for spread in spreads) for record in records)
+    assert len(ways) == 64
+    assert max(ways.values()) < 2 * min(ways.values()), ways

@@ -73,6 +73,7 @@ class OutputPool:
         max_per_channel: int,
         max_overdraft: int,
         flush_timeout_us: int,
+        flush_phase_us: int = 0,
         on_change: Callable[[], None],
         ahead: Ahead | None = None,
         subpartition: Callable[[OutputPool], Subpartition] | None = None,
@@ -83,6 +84,7 @@ class OutputPool:
         self.max_per_channel = max_per_channel
         self._limit = self.size + max_overdraft
         self._flush_timeout_us = flush_timeout_us
+        self._flush_phase_us = flush_phase_us
         self._is_flush_due = False
         self._on_change = on_change
         self.ahead = ahead
@@ -108,8 +110,8 @@ class OutputPool:
         self._take(subpartition)
         if not self._is_flush_due:
             self._is_flush_due = True
-            timeout_us = self._flush_timeout_us
-            due_us = (self.scheduler.now // timeout_us + 1) * timeout_us
+            timeout_us, phase_us = self._flush_timeout_us, self._flush_phase_us
+            due_us = ((self.scheduler.now - phase_us) // timeout_us + 1) * timeout_us + phase_us
             self.scheduler.at(due_us, EventClass.TIMER, self._flush)
         return True
 
@@ -309,6 +311,11 @@ class Subpartition:
     def backlog(self) -> int:
         """Data buffers that a reader may still get: the one in work counts once it is flushed (CR-1)."""
         return self.data_count + bool(self._is_flushed and self._filled)
+
+    @property
+    def queued_count(self) -> int:
+        """Everything that is queued, events and the buffer in work too: what a local receiver sees of it (DB-2)."""
+        return len(self.queue) + len(self.priority) + bool(self._filled)
 
     @property
     def is_event_next(self) -> bool:

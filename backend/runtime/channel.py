@@ -300,8 +300,8 @@ class InputChannel:
 
     @property
     def buffers_in_use(self) -> int:
-        """Buffers of data queued on both sides, as far as the receiver knows (DB-2)."""
-        return self.subpartition.data_count
+        """Buffers queued on both sides, as far as the receiver knows (DB-2)."""
+        return self.subpartition.queued_count
 
     def announce_buffer_bytes(self, size_bytes: int) -> None:
         """Tell the sender how much to put into a buffer from now on (DB-6)."""

@@ -8,6 +8,7 @@ from backend.runtime.buffers import OutputPool
 from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.emission import Output
 from backend.runtime.environment import Environment
+from backend.runtime.prng import Stream
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.routes import route
 from backend.runtime.sizes import SizedSubpartition, SpanDecoder
@@ -34,6 +35,8 @@ def connect(env: Environment, edge: int, tasks: Mapping[tuple[str, int], Task]) 
             max_per_channel=config.max_buffers_per_channel,
             max_overdraft=0 if source.may_block_in_emission else config.max_overdraft,
             flush_timeout_us=config.flush_timeout_us,
+            # Every writer has a flusher of its own, which ticks from when it was started (BUF-2).
+            flush_phase_us=Stream(env.seed, f"flush/{edge}/{i}").below(config.flush_timeout_us),
             on_change=sender.on_output_change,
             subpartition=SizedSubpartition if env.is_size_only else None,
         )

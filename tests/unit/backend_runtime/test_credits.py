@@ -298,18 +298,7 @@ def test_of_checkpoints_side_by_side_each_copies_what_is_in_front_of_its_own_bar
 
 
 def test_a_local_channel_copies_what_it_polls_and_never_what_the_sender_copied() -> None:
-    scheduler = Scheduler()
-    pool = OutputPool(
-        scheduler,
-        channels=1,
-        segment_bytes=_SEGMENT,
-        size=8,
-        max_per_channel=8,
-        max_overdraft=0,
-        flush_timeout_us=1_000,
-        on_change=lambda: None,
-    )
-    subpartition = pool.subpartitions[0]
+    subpartition = _pool(Scheduler()).subpartitions[0]
     channel = LocalChannel(ChannelKey(0, 0, 0), 0, subpartition, InputGate(on_data=_nothing, on_priority=_nothing))
     channel.attach()
     copied: list[bytes] = []
@@ -438,3 +427,39 @@ def test_credit_of_buffers_that_were_let_go_is_void_when_the_sender_is_resumed()
         link.take(1)
         link.settle()
     assert link.channels[0].queued[0] == 2
+
+
+def _pool(scheduler: Scheduler, *, flush_phase_us: int = 0) -> OutputPool:
+    return OutputPool(
+        scheduler,
+        channels=1,
+        segment_bytes=_SEGMENT,
+        size=8,
+        max_per_channel=8,
+        max_overdraft=0,
+        flush_timeout_us=1_000,
+        flush_phase_us=flush_phase_us,
+        on_change=_nothing,
+    )
+
+
+@pytest.mark.parametrize(("phase_us", "flushed_us"), [(0, 2_000), (300, 1_300), (999, 1_999)])
+def test_a_writer_flushes_at_moments_of_its_own(phase_us: int, flushed_us: int) -> None:
+    scheduler = Scheduler()
+    pool = _pool(scheduler, flush_phase_us=phase_us)
+    scheduler.run_until(1_000)
+    pool.subpartitions[0].append(b"x")
+    scheduler.run_until(flushed_us - 1)
+    assert not pool.subpartitions[0].is_readable
+    scheduler.run_until(flushed_us)
+    assert pool.subpartitions[0].is_readable
+
+
+def test_a_local_receiver_sees_events_and_the_buffer_in_work_as_buffers_in_use() -> None:
+    subpartition = _pool(Scheduler()).subpartitions[0]
+    channel = LocalChannel(ChannelKey(0, 0, 0), 0, subpartition, InputGate(on_data=_nothing, on_priority=_nothing))
+    subpartition.append(bytes(2 * _SEGMENT))
+    subpartition.add_event(_ALIGNED)
+    assert channel.buffers_in_use == 3
+    subpartition.append(b"x")
+    assert channel.buffers_in_use == 4

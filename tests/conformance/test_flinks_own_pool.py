@@ -1,0 +1,98 @@
+"""When a sender's pool has room, and when it refuses (BUF-3, BUF-4, MB-3), is as Flink's own pool says.
+
+As in ``test_flinks_own_formulas.py``: some answers are recorded, ``make test-flink`` asks for many more, and
+``python -m tests.conformance.test_flinks_own_pool JARS`` records anew. Key groups of whole numbers are asked for too:
+their hash is the runtime's function over four bytes, where the runtime's keys have eight (DET-8).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from backend.runtime.buffers import OutputPool, Subpartition
+from backend.runtime.scheduler import Scheduler
+from tests.support.fidelity import flinks_hash
+from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
+
+_RECORDED = HARNESSES / "pool.txt"
+_HARNESS = "PoolHarness"
+_RECORDED_COUNT = 150
+_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
+
+
+def _question(seed: int) -> str:
+    rng = random.Random(seed)
+    if seed % 5 == 0:
+        return f"group {rng.choice([rng.randint(0, 5000), rng.randint(-(2**31), 2**31 - 1)])} {rng.randint(1, 32768)}"
+    channels = rng.randint(1, 8)
+    size = rng.randint(channels + 1, 3 * channels + 8)
+    per_channel = rng.choice([1, 2, 5, 10, 2**31 - 1])
+    # Channels that are seldom read, as that of a slow receiver, fill up.
+    weights = [rng.choice([1, 1, 1, 6]) for _ in range(channels)]
+    share = rng.choice([0.5, 0.6, 0.8])
+    steps = [
+        f"{'r' if rng.random() < share else 'g'}{rng.choices(range(channels), weights)[0]}"
+        for _ in range(rng.randint(1, 60))
+    ]
+    return " ".join(map(str, ["pool", channels, size, per_channel, rng.choice([0, 1, 5]), *steps]))
+
+
+def _ours(question: str) -> str:
+    kind, *words = question.split()
+    if kind == "group":
+        return str(flinks_hash(int(words[0])) % int(words[1]))
+    channels, size, per_channel, overdraft = map(int, words[:4])
+    pool = OutputPool(
+        Scheduler(),
+        channels=channels,
+        segment_bytes=64,
+        size=size,
+        max_per_channel=per_channel,
+        max_overdraft=overdraft,
+        flush_timeout_us=1_000,
+        on_change=lambda: None,
+    )
+    held: list[deque[Subpartition]] = [deque() for _ in range(channels)]
+    told = []
+    for step in words[4:]:
+        channel = int(step[1:])
+        if step[0] == "r":
+            done = "+" if pool.request(pool.subpartitions[channel]) else "-"
+            if done == "+":
+                held[channel].append(pool.subpartitions[channel])
+        elif held[channel]:
+            held[channel].popleft().recycle()
+            done = "<"
+        else:
+            done = "="
+        told.append(done + ("a" if pool.is_available else "u"))
+    return " ".join([*told, str(pool.requested)])
+
+
+def test_our_pool_does_what_flinks_did() -> None:
+    lines = _RECORDED.read_text().split("\n")
+
+    assert len(lines) == 2 * _RECORDED_COUNT
+    assert differing(_ours, lines[::2], lines[1::2]) == []
+
+
+@pytest.mark.flink
+@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_our_pool_does_what_flinks_pool_does(version: str) -> None:
+    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+
+    wrong = differing(_ours, questions, drive(Path(_JARS) / version, _HARNESS, questions))
+
+    assert wrong == [], f"{len(wrong)} of {len(questions)}"
+
+
+if __name__ == "__main__":
+    wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
+    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))

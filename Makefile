@@ -11,10 +11,11 @@
 #   make model-check                                every interleaving of a small job, over the real input handlers
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
+#   make fidelity [RECORDINGS=FOLDER]               the runtime beside a running Flink and the plain formulas (docs/fidelity.md)
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long test-flink check bench sim soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-long test-flink check bench fidelity sim soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -69,6 +70,9 @@ test-flink: install-dev
 
 bench: install-dev
 	@for case in benchmarks/*_bench.py; do echo "== $$case"; PYTHONPATH=. $(BIN)/python "$$case" $(ARGS) || exit 1; done
+
+fidelity: install-dev
+	@exec $(BIN)/python benchmarks/fidelity_bench.py $(if $(RECORDINGS),--recordings $(RECORDINGS)) $(ARGS)
 
 model-check: install-dev
 	@exec $(BIN)/python -m tests.support.model_check $(ARGS)

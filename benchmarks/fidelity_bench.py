@@ -1,61 +1,151 @@
-"""How near the reference runtime comes to a recorded Flink, beside the plain formula queued bytes / drain rate.
+"""How near the reference runtime comes to a running Flink, beside the plain formulas CM-1 to CM-5.
 
-The job of the recordings B2 and C2 (one job, aligned and unaligned, under backpressure) is modelled from its recorded
-arguments and run on virtual time over several seeds; medians of the end-to-end durations are compared. The formula is
-the peer: what one would reckon on the back of an envelope from the bytes that were seen queued. It knows nothing of
-unaligned checkpoints.
+Every recorded scenario is run on the runtime from the same parameters, by sizes only; medians over the checkpoints are
+compared. Peers are the formulas, told the same ("formula") or also what was queued in the run itself ("queues"). On
+virtual time: the figures do not depend on the machine. docs/fidelity.md says how the recordings were made.
 
-    python benchmarks/fidelity_bench.py [--pairs 3] [--json]
+    python benchmarks/fidelity_bench.py [--recordings FOLDER [--keep]] [--only NAME] [--pairs 1] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from tests.support.flink_model import (
-    UNALIGNED,
-    Comparison,
-    compare,
-    completed_checkpoints,
-    lab_job,
-    recorded_arguments,
-)
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.support import fidelity_recordings
+from tests.support.fidelity import MEASURES, Medians, Run, Scenario, middle, recorded, simulated
+from tests.support.fidelity_formulas import from_parameters, from_queues
 
-def measure(seeds: int) -> tuple[tuple[Comparison, Comparison], list[float]]:
-    """The comparison over the checkpoints of all seeds, and the aligned error of each seed."""
-    job = lab_job(recorded_arguments("B2"))
-    aligned, unaligned, errors = [], [], []
-    for seed in range(seeds):
-        spec = replace(job, seed=job.seed + seed)
-        of_seed = completed_checkpoints(spec)[0]
-        aligned += of_seed
-        unaligned += completed_checkpoints(spec.with_config(UNALIGNED))[0]
-        errors.append(compare(of_seed, unaligned)[0].error)
-    return compare(aligned, unaligned), errors
+_TITLES = {
+    "end_to_end_ms": "End to end, ms",
+    "start_delay_ms": "Start delay, ms (longest of all subtasks; of the formulas: the last barrier's time)",
+    "alignment_ms": "Alignment, ms (longest of all subtasks; the formulas do not tell it from start delay)",
+    "persisted_bytes": "Persisted in flight, bytes (aligned checkpoints: none, by all)",
+    "records_per_s": "Records a second through the last stage",
+}
+_NOTHING = "-"
 
 
-def main(arguments: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One scenario: medians by version of Flink, of the runtime and of the formulas."""
+
+    scenario: str
+    flink: dict[str, Medians]
+    of_flink: Medians
+    """The middle of all its runs."""
+    spread: dict[str, float]
+    """By measure: longest run minus shortest, as a share of the middle; of one run none is known."""
+    runtime: Medians
+    formula: Medians
+    queues: Medians
+
+    def errors(self, measure: str) -> dict[str, float]:
+        """Of each prediction, as a share of what Flink measured."""
+        measured = getattr(self.of_flink, measure)
+        predicted = {name: getattr(getattr(self, name), measure) for name in ("runtime", "formula", "queues")}
+        return {name: value / measured - 1 for name, value in predicted.items() if measured and value is not None}
+
+
+def compared(scenario: Scenario, runs: Sequence[Run], seeds: int) -> Row:
+    """The scenario's row; the runtime's medians are the middle over ``seeds``."""
+    versions = sorted({run.flink for run in runs})
+    queued = [statistics.median(hop) for hop in zip(*(run.queued_bytes for run in runs), strict=True)]
+    of_flink = middle(run.medians for run in runs)
+    spread = {}
+    for measure in MEASURES:
+        values = [v for run in runs if (v := getattr(run.medians, measure)) is not None]
+        if len(values) > 1 and (centre := getattr(of_flink, measure)):
+            spread[measure] = (max(values) - min(values)) / centre
+    return Row(
+        scenario.name,
+        {version: middle(run.medians for run in runs if run.flink == version) for version in versions},
+        of_flink,
+        spread,
+        middle(simulated(scenario, seed=seed) for seed in range(1, seeds + 1)),
+        from_parameters(scenario),
+        from_queues(scenario, queued),
+    )
+
+
+def table(measure: str, rows: Sequence[Row]) -> Iterable[str]:
+    """One measure of all scenarios, as markdown."""
+    versions = sorted({version for row in rows for version in row.flink})
+    heads = ["Scenario", *(f"Flink {v}" for v in versions), "spread", "runtime", "", "formula", "", "queues", ""]
+    yield f"**{_TITLES[measure]}**\n"
+    yield "| " + " | ".join(heads) + " |"
+    yield "|---" * len(heads) + "|"
+    for row in rows:
+        measured = [getattr(row.flink.get(version, Medians()), measure) for version in versions]
+        if measure == "persisted_bytes" and not any(measured):
+            continue
+        errors = row.errors(measure)
+        spread = row.spread.get(measure)
+        cells = [row.scenario, *map(_figure, measured), _NOTHING if spread is None else f"{spread:.0%}"]
+        for name in ("runtime", "formula", "queues"):
+            cells += [_figure(getattr(getattr(row, name), measure)), f"{errors[name]:+.0%}" if name in errors else ""]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return _NOTHING
+    return f"{value:.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
+
+
+def summary(rows: Sequence[Row]) -> Iterable[str]:
+    """How large the errors are in the middle, and how many scenarios each prediction is nearest in."""
+    yield "| Measure | scenarios | runtime | formula | queues | runtime nearest |"
+    yield "|---|---|---|---|---|---|"
+    for measure in MEASURES:
+        errors = [found for row in rows if (found := row.errors(measure))]
+        cells = [_middle_error(errors, name) for name in ("runtime", "formula", "queues")]
+        nearest = sum(abs(of["runtime"]) <= min(abs(error) for error in of.values()) for of in errors)
+        of_formulas = measure != "alignment_ms"
+        yield f"| {measure} | {len(errors)} | {' | '.join(cells)} | {nearest if of_formulas else _NOTHING} |"
+
+
+def _middle_error(errors: Sequence[dict[str, float]], name: str) -> str:
+    found = [abs(of[name]) for of in errors if name in of]
+    return f"{statistics.median(found):.0%}" if found else _NOTHING
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=3, help="seeds; each is run aligned and unaligned [3]")
+    parser.add_argument("--recordings", type=Path, help="a folder of recordings, instead of the medians that are kept")
+    parser.add_argument("--keep", action="store_true", help="keep their medians: what the tests read")
+    parser.add_argument("--only", action="append", help="this scenario; may be given again")
+    parser.add_argument("--pairs", type=int, default=1, help="seeds of the runtime [1]")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(arguments)
-    compared, errors = measure(max(1, options.pairs))
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str], out: Callable[[str], object] = print) -> None:
+    """Print the tables, or the same as JSON."""
+    options = _parsed(arguments)
+    if options.recordings is None:
+        scenarios = recorded()
+    else:
+        scenarios = fidelity_recordings.reduced_all(
+            sorted(file.parent for file in options.recordings.glob("*/run.json"))
+        )
+        if options.keep:
+            fidelity_recordings.write(scenarios)
+    chosen = [(s, runs) for s, runs in scenarios if not options.only or s.name in options.only]
+    rows = [compared(scenario, runs, max(1, options.pairs)) for scenario, runs in chosen]
     if options.json:
-        rows = [asdict(c) | {"error": c.error, "formula_error": c.formula_error} for c in compared]
-        print(json.dumps({"seeds": len(errors), "comparisons": rows, "aligned_error_by_seed": errors}, indent=2))
+        out(json.dumps([asdict(row) for row in rows], indent=1))
         return
-    for comparison in compared:
-        print(comparison.line())
-    of_b2 = compared[0]
-    assert of_b2.formula_error is not None
-    ratio = abs(of_b2.error) / abs(of_b2.formula_error)
-    print(f"  error of the runtime / error of the formula, aligned: {ratio:.2f}")
-    print(f"  aligned error by seed: {', '.join(f'{error:+.0%}' for error in errors)}")
+    for measure in MEASURES:
+        out("\n".join(table(measure, rows)) + "\n")
+    out("\n".join(summary(rows)))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def straggler(rnd: random.Random) -> DrawnJob:
     vertex = rnd.choice(job.vertices[1:])
     who, factor = rnd.randrange(vertex["parallelism"]), rnd.choice([4.0, 6.0, 10.0])
     vertex |= {"cost_us": 5_000, "slow_subtasks": {str(who): factor}}
-    job.source["rate"] = vertex["parallelism"] * 200 / factor * rnd.choice([1.4, 2.0])
+    # So far above what it can do that its channels are full well before the run is over.
+    job.source["rate"] = vertex["parallelism"] * 200 / factor * rnd.choice([1.7, 2.0])
     return job.done(VerdictKind.STRAGGLER, vertex, [who], healths=_MAY_SUFFER[job.mode])
 
 

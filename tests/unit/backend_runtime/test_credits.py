@@ -9,8 +9,10 @@ from backend.runtime.buffers import DataBuffer, OutputPool, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.elements import Alignment, Barrier, Event
 from backend.runtime.gate import InputGate
+from backend.runtime.kernel import Engine
 from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.scheduler import Scheduler
+from tests.support.runtime_jobs import small_job
 
 _SEGMENT = 64
 _ALIGNED = Barrier(1, 0, Alignment.ALIGNED)
@@ -463,3 +465,11 @@ def test_a_local_receiver_sees_events_and_the_buffer_in_work_as_buffers_in_use()
     assert channel.buffers_in_use == 3
     subpartition.append(b"x")
     assert channel.buffers_in_use == 4
+
+
+def test_every_writer_of_a_job_has_a_moment_of_its_own() -> None:
+    engine = Engine(small_job("aligned", parallelism=4))
+    engine.run_until(1)
+    phases = [output.pool._flush_phase_us for task in engine.tasks for output in task.outputs]
+    assert len(set(phases)) == len(phases) == 8
+    assert all(0 <= phase_us < engine.config.flush_timeout_us for phase_us in phases)

@@ -254,12 +254,31 @@ class Subpartition:
         """The bytes of ``data`` from ``at`` to ``end``."""
         return bytes(data)[at:end]
 
-    def overtake(self, barrier: Barrier) -> list[Data]:
-        """Put a barrier before all data (UC-4); returns copies of the data it overtook."""
+    def overtake(self, barrier: Barrier, most_bytes: int | None = None) -> list[Data]:
+        """Put a barrier before all data (UC-4), or so far that it overtakes no more than ``most_bytes`` (CAP-5).
+
+        Returns copies of the data it overtook.
+        """
         self._finish()
+        if most_bytes is not None and self.queued_bytes > most_bytes:
+            return self._overtake_tail(barrier, most_bytes)
         overtaken = [item.data for item in self.queue if isinstance(item, DataBuffer)]
         self.priority.append(barrier)
         self._tell()
+        return overtaken
+
+    def _overtake_tail(self, barrier: Barrier, most_bytes: int) -> list[Data]:
+        at, overtaken = len(self.queue), list[Data]()
+        for item in reversed(self.queue):
+            if isinstance(item, DataBuffer):
+                most_bytes -= len(item.data)
+                if most_bytes < 0:
+                    break
+                overtaken.append(item.data)
+            at -= 1
+        self.queue.insert(at, barrier)
+        self._tell()
+        overtaken.reverse()
         return overtaken
 
     def add_timeoutable(self, barrier: Barrier, resolve: Resolve) -> None:

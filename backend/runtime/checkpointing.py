@@ -74,6 +74,7 @@ class TaskCheckpointing:
         run.measured.processed_bytes = 0
         run.measured.order = PhaseOrder.FORWARD_SNAPSHOT
         run.is_input_open = False
+        action = None
         if barrier.is_capped:
             action = self._cap_source()
             if action is CapAction.DECLINED:
@@ -82,7 +83,7 @@ class TaskCheckpointing:
             if action is CapAction.ALIGNED:
                 barrier = barrier.as_aligned()
         self._task.stopping.triggered(barrier)
-        self._take(barrier)
+        self._take(barrier, self._cap_bytes() if action is CapAction.PARTIAL else None)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
         """A barrier was taken from a channel."""
@@ -194,6 +195,7 @@ class TaskCheckpointing:
                     self._in_flight,
                     lambda: self._env.config.on_cap == "decline",
                     self._on_cap_decision,
+                    lambda: self._env.config.on_cap == "partial",
                 ),
             )
             self._gatekeeper.current_id = self.last_id
@@ -247,8 +249,8 @@ class TaskCheckpointing:
             case Switched():
                 self._snapshots.log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed")
                 self._env.faults.passed("task.input-switch", task.name)
-            case Snapshot(barrier=barrier):
-                self._take(barrier)
+            case Snapshot(barrier=barrier, output_bytes_max=most_bytes):
+                self._take(barrier, most_bytes)
             case Ended(checkpoint_id=ended):
                 self._ended(k if ended is None else ended, is_alone=ended is None)
             case Forget(checkpoint_id=forgotten):
@@ -319,7 +321,8 @@ class TaskCheckpointing:
         run.is_input_open = False
         self._snapshots.advance(run)
 
-    def _take(self, barrier: Barrier) -> None:
+    def _take(self, barrier: Barrier, output_bytes_max: int | None = None) -> None:
+        self._snapshots.runs[barrier.checkpoint_id].output_bytes_left = output_bytes_max
         self.last_id = barrier.checkpoint_id
         self.is_waiting_for_room = False
         self._watch()
@@ -387,7 +390,8 @@ class TaskCheckpointing:
         cap_bytes, output_bytes = self._cap_bytes(), self._in_flight().output_bytes
         action = CapAction.OVERTOOK
         if output_bytes > cap_bytes:
-            action = CapAction.DECLINED if self._env.config.on_cap == "decline" else CapAction.ALIGNED
+            by_setting = {"decline": CapAction.DECLINED, "partial": CapAction.PARTIAL}
+            action = by_setting.get(self._env.config.on_cap, CapAction.ALIGNED)
         self._cap_decision = CapDecision(cap_bytes, output_bytes, output_bytes, 0, action)
         return action
 

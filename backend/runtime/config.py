@@ -223,7 +223,9 @@ KEYS: Mapping[str, _Key] = {
     ),
     "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),
     "runtime.inflight-cap.job-bytes": _limit("cap_job_bytes", _cap, SIZE_WORDS, is_live=True),
-    "runtime.inflight-cap.on-cap": _Key("on_cap", _one_of("wait", "decline"), str, "wait or decline", True),
+    "runtime.inflight-cap.on-cap": _Key(
+        "on_cap", _one_of("wait", "decline", "partial"), str, "wait, decline or partial", True
+    ),
     "taskmanager.memory.segment-size": _Key(
         "segment_bytes",
         lambda text: _whole(256, 1 << 20)(str(size_bytes(text))),

@@ -44,6 +44,8 @@ class Run:
     waiting_outputs: set[ChannelKey] = field(default_factory=set)
     sync_end_us: int | None = None
     persisted_bytes: int = 0
+    output_bytes_left: int | None = None
+    """How much its barrier may overtake yet (CAP-5); None: all there is."""
     unwritten: int = 0
     is_channel_state_written: bool = False
     is_over: bool = False
@@ -154,7 +156,10 @@ class Snapshots:
             run.waiting_outputs.add(key)
             subpartition.add_timeoutable(barrier, partial(self._output_resolved, run, key))
         else:
-            self._overtaken(run, key, subpartition.overtake(barrier))
+            data = subpartition.overtake(barrier, run.output_bytes_left)
+            if run.output_bytes_left is not None:
+                run.output_bytes_left -= sum(map(len, data))
+            self._overtaken(run, key, data)
 
     def _overtaken(self, run: Run, key: ChannelKey, data: list[Data]) -> None:
         if data:

@@ -82,10 +82,14 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Forward ``barrier``, then take the state (2.3). ``input_is_aligned``: there is no input to persist."""
+    """Forward ``barrier``, then take the state (2.3). ``input_is_aligned``: there is no input to persist.
+
+    ``output_bytes_max``: the barrier overtakes no more than that (CAP-5); None: all there is.
+    """
 
     barrier: Barrier
     input_is_aligned: bool
+    output_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Unaligned with a cap on the bytes in flight (runtime.md 2.10: CAP-1 to CAP-4 and CAP-6).
+"""Unaligned with a cap on the bytes in flight (runtime.md 2.10: CAP-1 to CAP-6).
 
 Barriers overtake; a channel whose barrier came is closed behind its cut, and the others are processed. Once every
 barrier is there, the task snapshots at the first moment at which what it would persist fits, or when all that is in
@@ -45,6 +45,8 @@ class CapAction(StrEnum):
     OVERTOOK = "overtook"
     WAITED = "waited"
     """It overtook, once what was in flight had become little enough."""
+    PARTIAL = "partial"
+    """It overtook as much of the output as fitted, from its tail (CAP-5)."""
     DRAINED = "drained"
     """All input in front of the cuts was processed, and the output still did not fit: aligned."""
     ALIGNED = "aligned"
@@ -73,12 +75,14 @@ class Capped:
         cap_bytes: int,
         in_flight: Callable[[], InFlight],
         declines: bool,
+        is_partial: bool = False,
         decided: Callable[[CapDecision], None] = lambda _: None,
     ) -> None:
         self._open = open_channels
         self._cap_bytes = cap_bytes
         self._in_flight = in_flight
         self._declines = declines
+        self._is_partial = is_partial
         self._decided = decided
         self._complete_since: tuple[int, int] | None = None
         """When every barrier was there, and the bytes in flight then."""
@@ -142,6 +146,10 @@ class Capped:
             is_first = self._complete_since[1] <= self._cap_bytes
             self._tell(in_flight_bytes, now_us, CapAction.OVERTOOK if is_first else CapAction.WAITED)
             snapshot: list[Command] = [Persist(), Snapshot(self._barrier.as_unaligned(), input_is_aligned=False)]
+        elif self._is_partial and now.input_bytes <= self._cap_bytes:
+            self._tell(in_flight_bytes, now_us, CapAction.PARTIAL)
+            left_bytes = self._cap_bytes - now.input_bytes
+            snapshot = [Persist(), Snapshot(self._barrier.as_unaligned(), False, output_bytes_max=left_bytes)]
         elif now.input_bytes == 0:
             self._tell(in_flight_bytes, now_us, CapAction.DRAINED)
             snapshot = [Snapshot(self._barrier.as_aligned(), input_is_aligned=True)]

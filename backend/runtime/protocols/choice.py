@@ -23,6 +23,7 @@ class Cap:
     in_flight: Callable[[], InFlight]
     declines: Callable[[], bool]
     decided: Callable[[CapDecision], None]
+    is_partial: Callable[[], bool]
 
 
 def protocol_of(
@@ -36,6 +37,7 @@ def protocol_of(
             cap_bytes=cap.cap_bytes(),
             in_flight=cap.in_flight,
             declines=cap.declines(),
+            is_partial=cap.is_partial(),
             decided=cap.decided,
         )
     if barrier.alignment is Alignment.UNALIGNED:

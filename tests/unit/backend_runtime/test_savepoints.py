@@ -256,6 +256,40 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     assert asked.restart_count == 0
 
 
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ((), None),
+        ((FaultSpec("coordinator.metadata", action="error"),), FailureReason.FINALIZE_FAILURE),
+        ((FaultSpec("task.before-sync"),), FailureReason.COORDINATOR_SUSPENDED),
+    ],
+)
+def test_who_waits_for_a_savepoint_hears_of_its_end_in_an_event_of_that_instant(
+    plan: tuple[FaultSpec, ...], reason: FailureReason | None
+) -> None:
+    engine = Engine(two_subtasks_job(store_ms=10, interval="10 s", plan=plan))
+    engine.run_until(50_000)
+    heard: list[tuple[int, Savepoint]] = []
+    then = lambda ended: heard.append((engine.now_us, ended))  # noqa: E731
+    savepoint = engine.coordinator.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
+    engine.run_until(100_000)
+    assert savepoint.reason is reason
+    assert heard == [(savepoint.ended_at_us, savepoint)]
+
+
+def test_a_stop_that_is_refused_leaves_the_job_as_it_was() -> None:
+    engine = Engine(two_subtasks_job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=5),)))
+    while engine.status != "RESTARTING":
+        engine.run_until(engine.now_us + 1_000)
+    stop = engine.request_stop()
+    engine.run_until(engine.now_us + 1_000)
+    assert stop.reason is FailureReason.NOT_ALL_TASKS_RUNNING
+    completed = engine.coordinator.completed_count
+    engine.run_until(engine.now_us + 500_000)
+    assert (engine.status, engine.coordinator.stop) == ("RUNNING", None)
+    assert engine.coordinator.completed_count > completed + 2
+
+
 def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not() -> None:
     policy = FailurePolicy()
     for reason in (FailureReason.EXPIRED, FailureReason.FINALIZE_FAILURE, FailureReason.IO_FAILURE):

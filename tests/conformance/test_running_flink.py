@@ -20,7 +20,8 @@ _RATIO, _RATIO_SLOW = 1.25, 1.4
 """Durations and persisted bytes, runtime to Flink, either way, of runs shorter than those that were recorded."""
 _ONLY_1_20 = ("few-buffers",)
 """Flink 2 has no such settings any more: it runs with 2 and 8 buffers."""
-_RATIO_OF_THROUGHPUT = 1.06
+_THROUGHPUT, _THROUGHPUT_SLOW = 1.06, 1.15
+"""With a straggler, throughput goes up and down with each alignment, at Flink too."""
 _MACHINE_MS = 100
 """What messages, threads and files of a small machine add to a checkpoint, which the runtime's costs do not."""
 _RECORDINGS = Path(__file__).parents[1] / "contract" / "recordings"
@@ -35,13 +36,13 @@ def _seconds(runs: list[Run], least: float) -> float:
     return max(least, 5 * (_of_flink(runs).end_to_end_ms or 0) / 1000)
 
 
-def _differences(scenario: Scenario, ours: Medians, theirs: Medians, ratio_max: float) -> list[str]:
+def _differences(scenario: Scenario, ours: Medians, theirs: Medians, ratio_max: float, throughput: float) -> list[str]:
     found = []
     for measure, ratio in (
         ("end_to_end_ms", ratio_max),
         ("start_delay_ms", ratio_max),
         ("persisted_bytes", ratio_max),
-        ("records_per_s", _RATIO_OF_THROUGHPUT),
+        ("records_per_s", throughput),
     ):
         a, b = getattr(ours, measure), getattr(theirs, measure)
         if measure.endswith("_ms") and abs(a - b) < _MACHINE_MS:
@@ -55,7 +56,7 @@ def _differences(scenario: Scenario, ours: Medians, theirs: Medians, ratio_max: 
 def test_the_runtime_measures_what_a_running_flink_measured(name: str) -> None:
     scenario, runs = _SCENARIOS[name]
     ours = simulated(scenario, seconds=_seconds(runs, 15))
-    assert _differences(scenario, ours, _of_flink(runs), _RATIO) == []
+    assert _differences(scenario, ours, _of_flink(runs), _RATIO, _THROUGHPUT) == []
 
 
 @pytest.mark.slow
@@ -64,7 +65,7 @@ def test_in_every_scenario_it_does_and_comes_nearer_than_the_formulas() -> None:
     errors: list[tuple[str, list[float]]] = []
     for scenario, runs in _SCENARIOS.values():
         ours, theirs = simulated(scenario, seconds=_seconds(runs, 21)), _of_flink(runs)
-        differences += _differences(scenario, ours, theirs, _RATIO_SLOW)
+        differences += _differences(scenario, ours, theirs, _RATIO_SLOW, _THROUGHPUT_SLOW)
         if not scenario.is_unaligned and not scenario.number("rate", 0):
             formulas = from_parameters(scenario), *(from_queues(scenario, run.queued_bytes) for run in runs)
             assert theirs.end_to_end_ms is not None

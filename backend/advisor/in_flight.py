@@ -183,7 +183,8 @@ def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | Si
             "throughput falls by a few per cent, and more where buffers shrink below a record",
             "buffers take some checkpoints to settle: the first ones change little",
             "Flink has no cap in bytes; where debloating does not suit the job, fewer buffers"
-            " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) bound the same data",
+            " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) bound the same data;"
+            " Flink 2 ignores these two settings",
             "Flink reports neither setting to its clients: whether it is in force cannot be seen from here",
         ),
     )

@@ -291,8 +291,7 @@ class Engine:
             restart.deployed_at_us = self.now_us
             restart.restored_id = restored.id if restored else None
             restart.lost_channel_bytes = lost_bytes
-            newest = self._newest_completed()
-            restart.repeated_records = newest.record.repeatable_records if newest else 0
+            restart.repeated_records = restored.repeatable_records if restored else 0
             restart.subtasks = {task.key: task.initialization for task in self.tasks}
             restart.source_offsets = self._reached.of(self.tasks, assigned.snapshots)
             for task in self.tasks:

@@ -61,6 +61,8 @@ class ReadCheckpoint:
     graph: Mapping[str, Any]
     """The fingerprint: vertices, operators, parallelism, edges, partitioners (CK-1)."""
     vertices: Mapping[str, VertexState]
+    repeatable_records: int = 0
+    """At least once, those that a restore from it repeats (ALO-5)."""
 
     @property
     def has_channel_state(self) -> bool:
@@ -150,6 +152,7 @@ def write_checkpoint(
         "type": record.barrier.snapshot_type.name,
         "format": None if record.savepoint is None else record.savepoint.format.value,
         "alignment": record.barrier.alignment.value,
+        "repeatable_records": record.repeatable_records,
         "graph": fingerprint(graph),
         "vertices": vertices,
     }
@@ -238,7 +241,12 @@ def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
         for row in document["vertices"]
     }
     return ReadCheckpoint(
-        document["id"], document["triggered_at_us"], document["alignment"], document["graph"], vertices
+        document["id"],
+        document["triggered_at_us"],
+        document["alignment"],
+        document["graph"],
+        vertices,
+        document.get("repeatable_records", 0),
     )
 
 

@@ -73,6 +73,7 @@ def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any
         "committed_records": engine.ledger.committed_count,
         "committed_hash": f"{engine.ledger.folded:016x}",
         "lost_transactions": len(engine.ledger.lost),
+        "lost_records": engine.ledger.lost_count,
         "queued_bytes": engine.queued_bytes,
         "counts": {
             "total": coordinator.total_count,

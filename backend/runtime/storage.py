@@ -107,6 +107,8 @@ class Ledger:
         self.folded = 0
         self.lost: list[str] = []
         """Transactions older than the limit when they were to be committed (SNK-4)."""
+        self.lost_count = 0
+        """Rows in them."""
         self.committed: Callable[[], None] | None = None
         """Told behind each commit that made rows visible."""
 
@@ -177,6 +179,7 @@ class Ledger:
             del self._committed[next(iter(self._committed))]
         if self._now_us() - held.began_us > self._timeout_us:
             self.lost.append(transaction)
+            self.lost_count += held.count
             return
         self.rows.extend(held.rows)
         self.committed_count += held.count

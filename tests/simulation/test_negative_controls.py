@@ -7,31 +7,54 @@ Chandy-Lamport and finished tasks would get wrong is not here, for this runtime 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
-from tests.support.broken_protocols import VARIANTS, Variant
+from tests.support import broken_protocols, broken_restarts
+from tests.support.broken_protocols import Variant
+from tests.support.fault_plans import OF_AT_LEAST_ONCE
 from tests.support.invariants import InvariantError, Watch
+from tests.support.rescaled_jobs import rescaled_job
 from tests.support.runtime_jobs import late_triggers, small_job
 
+VARIANTS = broken_protocols.VARIANTS | broken_restarts.VARIANTS
 _SEEDS = 4
 _RECORDS = 300
 
 
-def _run(variant: Variant, seed: int, records: int = _RECORDS) -> None:
-    spec = small_job(
-        variant.protocol,
+def _spec(variant: Variant, seed: int, records: int) -> JobSpec:
+    if variant.partitioner:
+        job = rescaled_job(
+            variant.protocol,
+            variant.partitioner,
+            (2, 2, 2),
+            seed=2 * seed + 1,
+            plan=variant.plan,
+            config=variant.config,
+            record_bytes=(240, 1300)[seed % 2],
+            records=records,
+        )
+        return replace(job, rescales=variant.rescales)
+    return small_job(
+        variant.protocol if variant.is_exact else "aligned",
         seed=seed,
         fuzz=1 + seed,
         task_managers=2,
         records=records,
         record_bytes=(700, 1500)[seed % 2],
         plan=(*variant.plan, *late_triggers()),
-        config=variant.config,
+        config=variant.config if variant.is_exact else variant.config | OF_AT_LEAST_ONCE,
         parallelism=2,
     )
+
+
+def _run(variant: Variant, seed: int, records: int = _RECORDS) -> None:
+    spec = _spec(variant, seed, records)
     engine = Engine(spec, keeps_rows=True)
-    watch = Watch(engine, records=records)
+    watch = Watch(engine, records=records, is_exact=variant.is_exact)
     if variant.asks_for_savepoints:
         for at_us in (250_000, 500_000, 750_000):
             watch.run_until(at_us)
@@ -66,6 +89,9 @@ def test_a_broken_protocol_is_caught(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_same_jobs_unbroken_break_nothing() -> None:
-    alike = {(v.protocol, v.plan, str(v.config), v.asks_for_savepoints): v for v in VARIANTS.values()}
+    alike = {
+        (v.protocol, v.plan, str(v.config), v.asks_for_savepoints, v.partitioner, str(v.rescales)): v
+        for v in VARIANTS.values()
+    }
     for variant in alike.values():
         _run(variant, 0, records=120)

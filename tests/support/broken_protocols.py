@@ -26,11 +26,13 @@ from backend.runtime.measures import ChannelState
 from backend.runtime.protocols.base import Ended, Gatekeeper, Persist, Resume, Snapshot
 from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.remote_channel import RemoteChannel
+from backend.runtime.rescales import RescaleSpec
 from backend.runtime.scheduler import Scheduler
 from backend.runtime.sinks import TransactionalSink
 from backend.runtime.snapshots import Snapshots
 from backend.runtime.sources import Source
 from backend.runtime.task import Task
+from tests.support.fault_plans import AT_LEAST_ONCE
 
 _CRASH = (FaultSpec("coordinator.between-notifies", hit=8),)
 _EXPIRING = {"execution.checkpointing.timeout": "60 ms"}
@@ -48,6 +50,14 @@ class Variant:
     plan: tuple[FaultSpec, ...] = ()
     config: dict[str, object] = field(default_factory=dict)
     asks_for_savepoints: bool = False
+    partitioner: str = ""
+    """With it the job is one that is rescaled, its first edge of this kind, as ``rescales`` say."""
+    rescales: tuple[RescaleSpec, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the job has to be exactly once."""
+        return self.protocol != AT_LEAST_ONCE
 
 
 def forward_one_record_late(patch: pytest.MonkeyPatch) -> None:

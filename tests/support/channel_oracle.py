@@ -2,23 +2,26 @@
 
 What was written to a subpartition is a stream; where its sender and its receiver take a snapshot are two places in it.
 A receiver reads what was persisted of its own side, then the stream from its beginning, which after a restart is what
-was persisted of the sender's side. That holds where a job goes on with the parallelism that it had.
+was persisted of the sender's side. At another parallelism that holds for each old channel that a new one carries:
+``restored_channels.py`` says which those are. At least once a receiver may be ahead of its sender, and what lies
+between comes again after a restore.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import ClassVar
 
-from backend.runtime.buffers import DataBuffer, Subpartition
+from backend.runtime.buffers import Data, DataBuffer, Subpartition
 from backend.runtime.channel import ChannelKey, InputChannel
 from backend.runtime.completed import Completed
-from backend.runtime.elements import Record
+from backend.runtime.elements import Event, Record, RecoveryCompletion, VirtualChannel, decode
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import SubtaskSnapshot, TaskKey
 from backend.runtime.task import Task
+from tests.support.restored_channels import InFlight, Old, Restored, restored_channels
 
-_STREAMS: dict[int, bytearray] = {}
-"""By the id of a subpartition of the attempt that runs."""
 _TRIMMED_BYTES = 1 << 20
 
 
@@ -26,20 +29,27 @@ class _Recorded(Subpartition):
     """A subpartition whose bytes are kept."""
 
     __slots__ = ()
+    readers: ClassVar[dict[int, _Reader]]
+    """By the id of a subpartition of the attempt that runs."""
 
     def append(self, data: bytes, at: int = 0) -> int:
         end = super().append(data, at)
-        _STREAMS[id(self)] += data[at:end]
+        self.readers[id(self)].stream += data[at:end]
         return end
 
     def extend(self, records: list[Record], size_bytes: int) -> None:
         super().extend(records, size_bytes)
-        _STREAMS[id(self)] += b"".join(record.encode() for record in records)
+        self.readers[id(self)].stream += b"".join(record.encode() for record in records)
 
-    def append_recovered(self, data: bytes, at: int) -> int:
+    def append_recovered(self, data: Data, at: int) -> int:
         end = super().append_recovered(data, at)
-        _STREAMS[id(self)] += data[at:end]
+        self.readers[id(self)].on_recovered_output(bytes(data)[at:end])
         return end
+
+    def add_event(self, event: Event) -> None:
+        if isinstance(event, VirtualChannel | RecoveryCompletion):
+            self.readers[id(self)].on_section(event if isinstance(event, VirtualChannel) else None)
+        super().add_event(event)
 
 
 class _Reader:
@@ -47,41 +57,83 @@ class _Reader:
 
     def __init__(self, channel: InputChannel, oracle: ChannelOracle, of_task: list[_Reader]) -> None:
         self.channel = channel
-        self.stream = _STREAMS[id(channel.subpartition)]
+        self.stream = bytearray()
         self.trimmed = 0
         """Bytes of the stream that are not kept any more."""
         self.fed = 0
-        self.recovered: list[bytes] = []
-        """What is to be read first (RC-1)."""
-        self.recovered_bytes = 0
-        """So much of the stream is what the sender recovered; nothing new is read before all of that (RC-2)."""
+        self.restored = Restored()
+        """What is to be read first (RC-1), and what the sender is to send first (RC-2)."""
+        self._sent_recovered: defaultdict[Old, bytes] = defaultdict(bytes)
+        self._sections: list[tuple[int, Old]] = [(0, None)]
+        """From which place of the stream on its bytes are of which old channel."""
         self._oracle = oracle
         self._of_task = of_task
         self._feed, self._feed_recovered = channel.feed, channel.feed_recovered
         channel.feed = self._on_feed
         channel.feed_recovered = self._on_feed_recovered
 
+    @property
+    def recovered_bytes(self) -> int:
+        """So much of the stream is what the sender recovered; nothing new is read before all of that (RC-2)."""
+        return sum(map(len, self.restored.outputs.values()))
+
+    @property
+    def written(self) -> int:
+        """Bytes of the stream so far."""
+        return len(self.stream) + self.trimmed
+
+    # --- the sender -----------------------------------------------------------------------------------------------
+
+    def on_section(self, old: Old) -> None:
+        """What follows is of an old channel; None: it is new."""
+        self._sections.append((self.written, old))
+        if old is None:
+            self._demand_all_sent()
+
+    def on_recovered_output(self, data: bytes) -> None:
+        """The sender restored these bytes."""
+        self.stream += data
+        self._sent_recovered[self._sections[-1][1]] += data
+
+    def _demand_all_sent(self) -> None:
+        found, wanted = (
+            {old: held for old, held in side.items() if held} for side in (self._sent_recovered, self.restored.outputs)
+        )
+        if found != wanted:
+            told = f"{_sizes(found)} bytes of its output were restored, by old channel, and {_sizes(wanted)} persisted"
+            self._oracle.found("INV-1", f"{self.channel.key}: {told}")
+
+    # --- the receiver ---------------------------------------------------------------------------------------------
+
     def _on_feed(self, buffer: DataBuffer) -> None:
-        if any(each.recovered for each in self._of_task):
-            self._oracle.found("INV-1", f"{self.channel.key}: new input before what was recovered")
-        is_new = self.fed >= self.recovered_bytes
-        if is_new and any(each.fed < each.recovered_bytes for each in self._of_task):
-            self._oracle.found("INV-1", f"{self.channel.key}: new input before what the senders recovered")
+        data = bytes(buffer.data)
+        if self._oracle.is_recovering:
+            self._check_recovery()
         at = self.fed - self.trimmed
-        if self.stream[at : at + len(buffer.data)] != buffer.data:
+        if self.stream[at : at + len(data)] != data:
             self._oracle.found("INV-1", f"{self.channel.key}: other bytes than were sent, {self.fed} bytes on")
-        self.fed += len(buffer.data)
+        self.fed += len(data)
         self._feed(buffer)
+
+    def _check_recovery(self) -> None:
+        if any(chunks for each in self._of_task for chunks in each.restored.inputs.values()):
+            self._oracle.found("INV-1", f"{self.channel.key}: new input before what was recovered")
+        old = next(old for start, old in reversed(self._sections) if start <= self.fed)
+        if self.channel.virtual != old:
+            self._oracle.found("INV-1", f"{self.channel.key}: bytes of {old} are read as of {self.channel.virtual}")
+        if self.fed >= self.recovered_bytes:
+            self._demand_all_sent()
+            if any(each.fed < each.recovered_bytes for each in self._of_task):
+                self._oracle.found("INV-1", f"{self.channel.key}: new input before what the senders recovered")
 
     def _on_feed_recovered(self) -> bool:
         waiting = self.channel.recovered
-        if waiting:
-            if not self.recovered or waiting[0] != self.recovered[0]:
+        if waiting and not isinstance(waiting[0], VirtualChannel):
+            persisted = self.restored.inputs[self.channel.virtual]
+            if not persisted or bytes(waiting[0]) != persisted[0]:
                 self._oracle.found("INV-1", f"{self.channel.key}: recovered bytes that were not persisted here next")
             else:
-                del self.recovered[0]
-        elif self.recovered:
-            self._oracle.found("INV-1", f"{self.channel.key}: persisted bytes that were not recovered")
+                del persisted[0]
         return self._feed_recovered()
 
     def part(self, start: int, end: int) -> bytes:
@@ -93,10 +145,18 @@ class _Reader:
             self.trimmed = upto
 
 
+def _sizes(held: Mapping[Old, bytes]) -> dict[str, int]:
+    return {str(old): len(data) for old, data in held.items()}
+
+
 class ChannelOracle:
     """The channels of the attempt that runs."""
 
     def __init__(self, engine: Engine, report: Callable[[str, str], None]) -> None:
+        self.is_recovering = False
+        """No checkpoint has completed since the job was started."""
+        self.ahead: dict[int, list[Record]] = {}
+        """At least once: the records that are in the state of a completed checkpoint, and come again behind it."""
         self._engine = engine
         self._report = report
         self._readers: dict[ChannelKey, _Reader] = {}
@@ -104,55 +164,42 @@ class ChannelOracle:
         self._sent: dict[int, dict[ChannelKey, int]] = {}
         self._done: dict[int, dict[ChannelKey, int]] = {}
 
+        class Recorded(_Recorded):
+            __slots__ = ()
+            readers: ClassVar[dict[int, _Reader]] = {}
+
+        self._recorded = Recorded
+
     def found(self, rule: str, problem: str) -> None:
         """A breach."""
         self._report(rule, problem)
 
-    def begin(self, tasks: list[Task]) -> None:
-        """New attempts are connected, and nothing has been restored yet."""
-        for reader in self._readers.values():
-            _STREAMS.pop(id(reader.channel.subpartition), None)
+    def begin(self, tasks: list[Task], restored: InFlight | None) -> None:
+        """New attempts are connected, and nothing has been restored yet; ``restored`` is what they have to take up."""
         self._sent.clear()
         self._done.clear()
+        self.is_recovering = True
         self._tasks = {(task.spec.id, task.index): task for task in tasks}
-        for task in tasks:
-            for output in task.outputs:
-                for subpartition in output.pool.subpartitions:
-                    subpartition.__class__ = _Recorded
-                    _STREAMS[id(subpartition)] = bytearray()
         self._readers = {}
         for task in tasks:
             of_task: list[_Reader] = []
             of_task += (_Reader(channel, self, of_task) for channel in task.gate.channels)
             self._readers |= {reader.channel.key: reader for reader in of_task}
-        restored = self._restored()
-        for key, chunks in _inputs(restored):
-            if key in self._readers:
-                self._readers[key].recovered = list(chunks)
-        for key, chunks in _outputs(restored):
-            if key in self._readers:
-                self._readers[key].recovered_bytes = sum(map(len, chunks))
-
-    def _restored(self) -> Mapping[TaskKey, SubtaskSnapshot]:
-        engine = self._engine
-        newest = engine.coordinator.newest
-        if newest is not None:
-            dropped = engine.config.drops_channel_state_of == newest.record.id
-            return {} if dropped else newest.snapshots
-        if engine._start_from is None or engine.config.drops_channel_state_of == engine._start_from.id:
-            return {}
-        vertices = engine.spec.graph.vertices
-        rows = [(v, engine._start_from.vertices[vertex.id].subtasks) for v, vertex in enumerate(vertices)]
-        return {(v, n): snapshot for v, subtasks in rows for n, snapshot in enumerate(subtasks)}
+        self._recorded.readers = {id(reader.channel.subpartition): reader for reader in self._readers.values()}
+        for reader in self._readers.values():
+            reader.channel.subpartition.__class__ = self._recorded
+        if restored is not None:
+            for key, channel in restored_channels(restored, self._engine.env.graph).items():
+                self._readers[key].restored = channel
 
     def on_snapshot(self, checkpoint_id: int, name: tuple[str, int]) -> None:
         """A subtask takes its state: so many bytes are sent, and so many are done."""
         task = self._tasks[name]
         sent = self._sent.setdefault(checkpoint_id, {})
         for output in task.outputs:
-            for target, subpartition in zip(output.targets, output.pool.subpartitions, strict=True):
+            for target in output.targets:
                 key = ChannelKey(output.edge, task.index, target)
-                sent[key] = len(_STREAMS[id(subpartition)]) + self._readers[key].trimmed
+                sent[key] = self._readers[key].written
         done = self._done.setdefault(checkpoint_id, {})
         for channel in task.gate.channels:
             done[channel.key] = channel.bytes_received - len(channel.unconsumed)
@@ -160,18 +207,23 @@ class ChannelOracle:
     def problems(self, completed: Completed, *, is_exact: bool) -> Iterator[tuple[str, str]]:
         """What is wrong with a checkpoint: INV-3 and INV-2, channel by channel."""
         k = completed.record.id
+        self.is_recovering = False
         inputs, outputs = dict(_inputs(completed.snapshots)), dict(_outputs(completed.snapshots))
         sent_by, done_by = self._sent.pop(k), self._done.pop(k)
+        ahead: list[Record] = []
         for key, reader in self._readers.items():
             sent, done = sent_by[key], done_by[key]
             if done > sent:
                 if is_exact:
                     yield "INV-3", f"checkpoint {k}, {key}: {done - sent} bytes received before they were sent"
+                ahead += _records(reader.part(sent, done))
                 continue
             persisted = b"".join(inputs.get(key, [])) + b"".join(outputs.get(key, []))
             if persisted != reader.part(done, sent):
                 yield "INV-2", f"checkpoint {k}, {key}: {len(persisted)} bytes persisted, {sent - done} lie between"
             reader.trim(done)
+        if not is_exact:
+            self.ahead[k] = ahead
         for older in [c for c in self._sent if c < k]:
             self.forget(older)
 
@@ -179,6 +231,30 @@ class ChannelOracle:
         """A checkpoint is over."""
         self._sent.pop(checkpoint_id, None)
         self._done.pop(checkpoint_id, None)
+
+
+def records_in_flight(snapshots: Iterable[SubtaskSnapshot]) -> list[Record]:
+    """Records among the persisted bytes; the receiver's side of a channel begins what the sender's ends."""
+    by_channel: defaultdict[ChannelKey, bytes] = defaultdict(bytes)
+    snapshots = tuple(snapshots)
+    for side in ("inputs", "outputs"):
+        for snapshot in snapshots:
+            for key, chunks in getattr(snapshot.channels, side).items():
+                by_channel[key] += b"".join(chunks)
+    return [record for data in by_channel.values() for record in _records(data)]
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    at = 0
+    while (element := decode(data, at)) is not None:
+        at += element.size_bytes
+        if isinstance(element, Record):
+            yield element
+
+
+def by_key(records: list[Record]) -> Counter[int]:
+    """How many records each key has."""
+    return Counter(record.key for record in records)
 
 
 def _inputs(snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> Iterator[tuple[ChannelKey, list[bytes]]]:

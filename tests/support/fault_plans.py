@@ -3,29 +3,40 @@
 ``Case("unaligned", "pair", 17)`` is one run; ``str(case)`` names it, and ``Case.of`` reads the name. Kinds: *alone* and
 *pair* go through the failpoints one by one and two by two; *messages*, *links* and *store* are what can happen to
 messages, to what is on its way and to what is written; *storm* is all of it at once; *corrupt* damages what a restart
-reads. Rescaling is a kind of its own once a job can be: its place is ``KINDS``.
+reads. *rescaled* restarts the job at other parallelisms, from checkpoints with data in flight and from savepoints;
+*rescaled-pair* and the like do that to a job with those faults before, while and after it is rescaled.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.runtime import faults
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
 from backend.runtime.prng import Stream
+from backend.runtime.rescales import RescaleSpec
+from tests.support import rescaled_jobs
 from tests.support.invariants import InvariantError, Watch
+from tests.support.rescaled_jobs import PARTITIONERS, TARGETS, rescaled_job
 from tests.support.runtime_jobs import PROTOCOLS, late_triggers, needs_of, points_of, small_job
 
 RECORDS = 200
+FROM_CHECKPOINT, FROM_SAVEPOINT, IN_FLIGHT = "rescale.checkpoint", "rescale.savepoint", "rescale.in-flight"
+"""What is counted of rescales beside the points that struck: from what they were, and how many with data in flight."""
 AT_LEAST_ONCE = "at-least-once"
-_OF_AT_LEAST_ONCE: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
+OF_AT_LEAST_ONCE: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 MODES = (*PROTOCOLS, AT_LEAST_ONCE)
 _LATER_US = 250_000
+_RESCALED_US = 80_000
+"""No rescale is before that."""
 _MESSAGE_ACTIONS = ("drop", "duplicate", "delay")
+
+
+Kind = Callable[["_Draft", str, Stream, int], None]
 
 
 @dataclass(slots=True)
@@ -36,6 +47,7 @@ class _Draft:
     config: dict[str, object]
     task_managers: int | None = None
     has_timers: bool = False
+    is_rescaled: bool = False
 
     def crash(self, point: str, protocol: str, draws: Stream, *, at_us: int = 0) -> None:
         """The job dies at a point; what it needs to come there is arranged."""
@@ -113,14 +125,40 @@ def _corrupt(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
     draft.plan.append(FaultSpec("store.read", action="corrupt"))
 
 
-KINDS: dict[str, Callable[[_Draft, str, Stream, int], None]] = {
+def _rescaled(faults_of: Kind) -> Kind:
+    """Faults of a kind in a job that is rescaled meanwhile."""
+
+    def rescaled(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+        draft.is_rescaled = True
+        faults_of(draft, protocol, draws, n)
+        # Half of what is to strike does so from a rescale on: while the job is started, or later.
+        draft.plan = [
+            replace(f, at_us=_RESCALED_US) if f.action == "crash" and draws.below(2) else f for f in draft.plan
+        ]
+
+    return rescaled
+
+
+def _recovering(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
+    """Nothing, or a crash while what was rescaled is restored."""
+    points = faults.RECOVERY_POINTS
+    if n % (len(points) + 1):
+        draft.plan.append(FaultSpec(points[n % len(points)], hit=1 + draws.below(4), at_us=_RESCALED_US))
+
+
+_FAULTS: dict[str, Kind] = {
     "alone": _alone,
     "pair": _pair,
     "storm": _storm,
     "messages": _messages,
     "links": _links,
     "store": _store,
+}
+KINDS: dict[str, Kind] = {
+    **_FAULTS,
     "corrupt": _corrupt,
+    **{f"rescaled-{name}": _rescaled(kind) for name, kind in _FAULTS.items()},
+    "rescaled": _rescaled(_recovering),
 }
 
 
@@ -147,7 +185,7 @@ class Case:
         """The job with its faults."""
         draws = Stream(self.seed, f"{self.kind} of {self.protocol}")
         is_exact = self.protocol != AT_LEAST_ONCE
-        draft = _Draft([], {} if is_exact else dict(_OF_AT_LEAST_ONCE))
+        draft = _Draft([], {} if is_exact else dict(OF_AT_LEAST_ONCE))
         # At least once is aligned without the blocking: the same failpoints.
         protocol = self.protocol if is_exact else "aligned"
         KINDS[self.kind](draft, protocol, draws, self.seed)
@@ -156,35 +194,67 @@ class Case:
         has_timers = draft.has_timers or draws.below(4) == 0
         draft.config["execution.checkpointing.unaligned.interruptible-timers.enabled"] = draws.below(2) == 1
         draft.config["execution.checkpointing.num-retained"] = 1 + draws.below(2)
+        if draft.is_rescaled:
+            return self._rescaled_spec(protocol, draft, has_timers=has_timers)
         return small_job(
             protocol,
             seed=self.seed,
             task_managers=draft.task_managers or 1 + draws.below(2),
             fuzz=draws.below(3) and 1 + self.seed,
             plan=tuple(draft.plan),
-            records=RECORDS,
+            records=self.records,
             record_bytes=(60, 120, 700, 1500)[draws.below(4)],
             parallelism=2 + draws.below(2),
             config=draft.config,
             keyed=_TIMERS if has_timers else None,
         )
 
+    def _rescaled_spec(self, protocol: str, draft: _Draft, *, has_timers: bool) -> JobSpec:
+        """A change of RS-13 in the middle and others around it, once or a few times."""
+        draws = Stream(self.seed, f"rescales of {self.kind} of {self.protocol}")
+        before, after = TARGETS[draws.below(len(TARGETS))]
+        parallelism = (1 + draws.below(3), before, 1 + draws.below(4))
+        rescales = []
+        for n in range(1 + draws.below(3)):
+            wanted = {"map": after if n == 0 else 1 + draws.below(4)}
+            wanted |= {name: 1 + draws.below(4) for name in ("source", "keyed") if draws.below(2)}
+            at_us = _RESCALED_US + n * 100_000 + draws.below(150_000)
+            rescales.append(RescaleSpec(at_us, wanted, from_savepoint=draws.below(3) == 0))
+        if draft.task_managers is not None:
+            draft.config["runtime.task-managers"] = draft.task_managers
+        job = rescaled_job(
+            protocol,
+            [*PARTITIONERS][draws.below(len(PARTITIONERS))],
+            parallelism,
+            seed=self.seed,
+            plan=tuple(draft.plan),
+            config=draft.config,
+            keyed=_TIMERS if has_timers else None,
+            record_bytes=(60, 240, 700, 1500)[draws.below(4)],
+        )
+        return replace(job, rescales=tuple(rescales))
+
+    @property
+    def records(self) -> int:
+        """How many the job has to commit."""
+        return rescaled_jobs.RECORDS if self.kind.startswith("rescaled") else RECORDS
+
     def run(self) -> Counter[str]:
-        """Run it under all invariants; how often each point struck.
+        """Run it under all invariants; how often each point struck, and how often it was rescaled.
 
         Raises:
             InvariantError: one was broken.
 
         """
         engine = Engine(self.spec(), keeps_rows=True)
-        watch = Watch(engine, records=RECORDS, is_exact=self.protocol != AT_LEAST_ONCE)
+        watch = Watch(engine, records=self.records, is_exact=self.protocol != AT_LEAST_ONCE)
         if self.kind == "corrupt":
             _run_corrupt(watch, is_exact=self.protocol != AT_LEAST_ONCE)
         else:
             watch.run_to_the_end()
         if self.seed % 10 == 0:
             self._run_again(watch)
-        return engine.env.faults.struck
+        return engine.env.faults.struck + _rescales(engine)
 
     def _run_again(self, watch: Watch) -> None:
         """The same run, unwatched: the same trace (INV-12, INV-13)."""
@@ -192,6 +262,13 @@ class Case:
         again.run_until(watch.ended_at_us)
         if again.trace_hash != watch.hash_at_end:
             raise InvariantError("INV-13", "another trace than the same run had when it was watched")
+
+
+def _rescales(engine: Engine) -> Counter[str]:
+    done = [rescale for rescale in engine.rescales if rescale.stopped_at_us is not None]
+    found = Counter(FROM_SAVEPOINT if rescale.from_savepoint else FROM_CHECKPOINT for rescale in done)
+    found[IN_FLIGHT] = sum(rescale.persisted_bytes > 0 for rescale in done)
+    return found
 
 
 _TIMERS: dict[str, object] = {"kind": "timer+sink", "hold": "15 ms", "cost_us": 1800, "timer_cost_us": 200}

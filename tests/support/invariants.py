@@ -2,12 +2,14 @@
 
 ``Watch(engine)`` hangs itself on an engine that has not run yet, ``run_until`` runs it and looks between the events,
 ``end`` stops the checkpoints and looks at what is left. Every breach is an ``InvariantError`` with its rule. The
-oracles see bytes and provenance, which operators do not, and compute for themselves whatever they compare with.
+oracles see bytes and provenance, which operators do not, and compute for themselves whatever they compare with. The job
+may be restarted at another parallelism while it is watched.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,9 +22,10 @@ from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.task import Task, TaskStatus
 from tests.support.buffer_books import check_books
 from tests.support.channel_oracle import ChannelOracle
-from tests.support.counting_oracle import CountingOracle
+from tests.support.counting_oracle import CountingOracle, SourceRecords
+from tests.support.intended_losses import IntendedLosses
 from tests.support.measurement_oracle import MeasurementOracle
-from tests.support.runtime_jobs import exactly_once_violations
+from tests.support.restored_channels import in_flight_of
 
 _SLICE_US = 20_000
 _QUIET = {"execution.checkpointing.interval": "7 d", "execution.checkpointing.timeout": "2 s"}
@@ -39,12 +42,19 @@ class InvariantError(AssertionError):
 class Watch:
     """One run under all invariants.
 
-    ``records``: how many a bounded job has to commit. ``is_exact`` False: at least once (INV-6). ``is_counting`` False:
-    the job has no keyed stage whose counts tell what the state reflects (INV-4).
+    ``records``: how many a bounded job has to commit; ``copies``: how often each record of a source is to be committed,
+    where that is not once. ``is_exact`` False: at least once (INV-6). ``is_counting`` False: the job
+    has no keyed stage whose counts tell what the state reflects (INV-4).
     """
 
     def __init__(
-        self, engine: Engine, *, records: int | None = None, is_exact: bool = True, is_counting: bool = True
+        self,
+        engine: Engine,
+        *,
+        records: int | None = None,
+        copies: Mapping[str, int] | None = None,
+        is_exact: bool = True,
+        is_counting: bool = True,
     ) -> None:
         self.engine = engine
         self.ended_at_us = 0
@@ -53,14 +63,18 @@ class Watch:
         self.checked_checkpoints = 0
         self.checked_subtasks = 0
         self._records = records
+        self._copies = copies or {}
         self._is_exact = is_exact
+        self._source_records = SourceRecords(engine)
         self._channels = ChannelOracle(engine, self._broken)
-        self._counts = CountingOracle(engine, is_exact=is_exact) if is_counting else None
+        self._losses = IntendedLosses(engine, self._channels.ahead)
+        self._counts = CountingOracle(self._source_records) if is_counting else None
         self._measures = MeasurementOracle(engine)
         self._newest_completed = 0
         self._newest_triggered = 0
-        self._triggered: dict[int, CheckpointRecord] = {}
+        self._checked: set[int] = set()
         self._restored = -1
+        self._timeout_most_us = 0
         self._watermarks: dict[int, int] = {}
         self._snapshotting: dict[tuple[str, int], int] = {}
         self._prepared: dict[str, int] = {}
@@ -69,13 +83,16 @@ class Watch:
     def _hang_on(self) -> None:
         coordinator, ledger = self.engine.coordinator, self.engine.ledger
         begin, terminal, told = coordinator.begin, coordinator.on_terminal, self.engine.env.log.listener
-        commit, prepare = ledger.commit, ledger.prepare
+        commit, prepare, open_ = ledger.commit, ledger.prepare, ledger.begin
 
         def begun(tasks: list[Task]) -> None:
+            self._check_the_untold()
             begin(tasks)
             self._watermarks.clear()
             self._restored = self.engine.restored_id or 0
-            self._channels.begin(tasks)
+            went_back = f"{self._restored} is restored, and {self._newest_completed} was complete"
+            self._demand("INV-10", self._restored >= self._newest_completed, went_back)
+            self._channels.begin(tasks, self._losses.restored(in_flight_of(self.engine)))
 
         def ended(record: CheckpointRecord) -> None:
             if terminal is not None:
@@ -96,11 +113,16 @@ class Watch:
             self._prepared[transaction] = self._snapshotting[vertex, int(subtask)]
             prepare(transaction)
 
+        def opened(transaction: str) -> None:
+            self._losses.began(transaction)
+            open_(transaction)
+
         coordinator.begin = begun
         coordinator.on_terminal = ended
         self.engine.env.log.listener = happened
         ledger.commit = committed
         ledger.prepare = prepared
+        ledger.begin = opened
 
     # --- while it runs --------------------------------------------------------------------------------------------
 
@@ -124,6 +146,8 @@ class Watch:
         except AssertionError as error:
             self._broken("INV-8", str(error))
         self._look_at_the_books_of_checkpoints()
+        for problem in self._losses.problems_of_the_restart():
+            self._broken("INV-15", problem)
         for task in engine.tasks:
             before = self._watermarks.get(id(task), -1)
             self._demand("INV-10", task.watermark_us >= before, f"{task.name}: the watermark went back from {before}")
@@ -133,8 +157,15 @@ class Watch:
         coordinator = self.engine.coordinator
         counted = coordinator.completed_count + coordinator.failed_count + coordinator.in_progress_count
         self._demand("INV-9", coordinator.total_count == counted, "checkpoints that neither run nor ended")
-        kept = len(coordinator.completed)
-        self._demand("INV-7", kept <= self.engine.config.num_retained, f"{kept} checkpoints are kept")
+        self._timeout_most_us = max(self._timeout_most_us, self.engine.config.timeout_us)
+        for pending in coordinator._pending.values():
+            age_us = self.engine.now_us - pending.record.triggered_at_us
+            self._demand("INV-9", age_us <= self._timeout_most_us, f"checkpoint {pending.record.id} never expires")
+        kept = [each.record for each in coordinator.completed]
+        ids = [record.id for record in kept]
+        is_newest = ids == sorted(ids) and max(ids, default=0) >= self._newest_completed
+        is_few = len(ids) <= self.engine.config.num_retained and not any(record.is_discarded for record in kept)
+        self._demand("INV-7", is_few and is_newest, f"checkpoints {ids} are kept")
         newest = coordinator.history[0].id if coordinator.history else 0
         self._demand("INV-10", newest >= self._newest_triggered, f"checkpoint {newest} after a newer one")
         self._newest_triggered = newest
@@ -157,6 +188,7 @@ class Watch:
         coordinator = self.engine.coordinator
         if transaction in self.engine.ledger._committed:
             return
+        self._losses.committing(transaction)
         under = self._prepared.get(transaction)
         completed = coordinator.newest.record.id if coordinator.newest is not None else 0
         is_durable = under is None or under <= max(completed, self._restored)
@@ -168,21 +200,32 @@ class Watch:
             self._measures.forget(record.id)
             return
         coordinator = self.engine.coordinator
-        if record.is_savepoint:
-            completed = coordinator.savepoints[record.id]
-        else:
-            assert coordinator.newest is not None
-            completed = coordinator.newest
+        completed = coordinator.savepoints.get(record.id, coordinator.newest)
+        assert completed is not None
+        self._check(completed)
+
+    def _check_the_untold(self) -> None:
+        """A crash between storing a checkpoint and telling of it: it counts all the same, and is restored."""
+        coordinator = self.engine.coordinator
+        for completed in sorted([*coordinator.completed, *coordinator.savepoints.values()], key=lambda c: c.record.id):
+            if completed.record.id not in self._checked:
+                self._check(completed)
+
+    def _check(self, completed: Completed) -> None:
+        record = completed.record
+        self._checked.add(record.id)
+        if not record.is_savepoint:
             is_newer = record.id > max(self._newest_completed, self._restored)
             self._demand("INV-10", is_newer, f"checkpoint {record.id} completed after {self._newest_completed}")
             self._newest_completed = record.id
-        self._check(completed)
-
-    def _check(self, completed: Completed) -> None:
         for rule, problem in self._channels.problems(completed, is_exact=self._is_exact):
             self._broken(rule, problem)
+        ahead = len(self._channels.ahead.get(record.id, []))
+        told = record.repeatable_records
+        self._demand("INV-15", told == ahead, f"checkpoint {record.id} tells of {told} records to repeat, not {ahead}")
         if self._counts is not None:
-            problem = self._counts.problem(completed)
+            doubled, lost = self._losses.by_key(record.id)
+            problem = self._counts.problem(completed, doubled=doubled, lost=lost)
             self._demand("INV-4" if self._is_exact else "INV-6", problem is None, problem or "")
         try:
             self.checked_subtasks += self._measures.check(completed.record)
@@ -197,15 +240,16 @@ class Watch:
         """Until every record is committed, some checkpoints on; then ``end``."""
         assert self._records is not None
         engine = self.engine
-        while self._committed < self._records and engine.now_us < most_us and engine.status != "FAILED":
+        while self._committed < self._records and engine.now_us < most_us and engine.ended_at_us is None:
             self.run_until(engine.now_us + 100_000)
         self.run_until(engine.now_us + 350_000)
         self.end()
 
     @property
     def _committed(self) -> int:
-        ledger = self.engine.ledger
-        return ledger.committed_count if self._is_exact else len({row.origin for row in ledger.rows})
+        ledger, losses = self.engine.ledger, self._losses
+        done = ledger.committed_count if self._is_exact else len({row.origin for row in ledger.rows})
+        return done + losses.late_count + len(losses.lost)
 
     def mark_end(self) -> None:
         """Keep the trace so far, to be compared with that of another run."""
@@ -215,6 +259,9 @@ class Watch:
         """No checkpoint is asked for any more, and what is under way ends: nothing may be left of any of them."""
         engine = self.engine
         self.mark_end()
+        if engine.ended_at_us is not None:
+            self._check_output(is_whole=False)
+            return
         engine.set_config(_QUIET)
         self.run_until(engine.now_us + 4_000_000, slice_us=500_000)
         self._demand("INV-9", engine.coordinator.in_progress_count == 0, "a checkpoint neither completes nor fails")
@@ -225,28 +272,36 @@ class Watch:
             lived = engine.now_us - task.started_us
             self._demand("INV-11", spent == lived, f"{task.name} accounts for {spent} of {lived} us")
         self._check_store()
-        self._check_output()
+        self._check_output(is_whole=True)
 
     def _check_store(self) -> None:
-        newest = self.engine.coordinator.newest
-        if newest is None:
-            return
-        stored = newest.stored(self.engine.env.graph, inline_below_bytes=1)
-        named = set(_files(json.loads(stored.metadata)))
-        self._demand("INV-7", named == set(stored.files), f"files {named ^ set(stored.files)} belong to nothing")
+        coordinator = self.engine.coordinator
+        for kept in [*coordinator.completed, *coordinator.savepoints.values()]:
+            stored = kept.stored(kept.record.graph, inline_below_bytes=1)
+            named = set(_files(json.loads(stored.metadata)))
+            self._demand("INV-7", named == set(stored.files), f"files {named ^ set(stored.files)} belong to nothing")
 
-    def _check_output(self) -> None:
-        ledger = self.engine.ledger
-        self._demand("INV-15", not ledger.lost or self._records is None, f"{ledger.lost} timed out")
+    def _check_output(self, *, is_whole: bool) -> None:
+        """Of a job that ended before its records did it is not the whole output."""
+        for problem in self._losses.problems_of_transactions():
+            self._broken("INV-15", problem)
         if self._records is None:
             return
-        if self._is_exact:
-            problems = exactly_once_violations(ledger.rows, self._records)
-            self._demand("INV-5", not problems, "; ".join(problems))
-            self._demand("INV-5", not (wrong := _out_of_order(ledger.rows)), f"out of order: keys {wrong}")
-            return
-        missing = self._records - len({row.origin for row in ledger.rows})
-        self._demand("INV-6", missing == 0, f"{missing} records missing")
+        rows = self._losses.rows()
+        expected, keys = Counter[int](), dict[int, int]()
+        for source, record in self._source_records.of_bounded():
+            expected[record.origin] += self._copies.get(source, 1)
+            keys[record.origin] = record.key
+        expected.update(record.origin for record in self._losses.doubled)
+        expected.subtract(record.origin for record in self._losses.lost)
+        found = Counter(row.origin for row in rows)
+        rule = "INV-5" if self._is_exact else "INV-6"
+        missing, surplus = expected - found if is_whole else Counter[int](), found - expected
+        problem = f"{missing.total()} records missing and {surplus.total()} too many"
+        self._demand(rule, not missing and not surplus, f"{problem}: {[*missing][:3]} and {[*surplus][:3]}")
+        if self._is_exact and not self._losses.lost:
+            self._demand(rule, all(keys[row.origin] == row.key for row in rows), "records of another key")
+            self._demand(rule, not (wrong := _out_of_order(rows)), f"out of order: keys {wrong}")
 
 
 def _left(task: Task) -> list[str]:

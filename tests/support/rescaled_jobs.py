@@ -36,6 +36,7 @@ def rescaled_job(
     keyed: dict[str, object] | None = None,
     watermark_interval_ms: int = 20,
     record_bytes: int | None = None,
+    records: int = RECORDS,
 ) -> JobSpec:
     """Sources, a map behind the partitioner, and a slow keyed stage with the sink: both edges fill up."""
     settings: dict[str, object] = {
@@ -48,7 +49,9 @@ def rescaled_job(
         "runtime.fuzz-schedule": seed,
         "runtime.inflight-cap.stall": "200 ms",
     }
-    settings |= PROTOCOLS["unaligned" if mode == "savepoint" else mode]
+    settings |= PROTOCOLS[{"savepoint": "unaligned", "at-least-once": "aligned"}.get(mode, mode)]
+    if mode == "at-least-once":
+        settings["execution.checkpointing.mode"] = "AT_LEAST_ONCE"
     if mode == "aligned-timeout":
         settings["execution.checkpointing.aligned-checkpoint-timeout"] = "10 ms"
     source, mapped, last = parallelism
@@ -59,7 +62,7 @@ def rescaled_job(
         "seed": seed,
         "config": settings | (config or {}),
         "vertex": [
-            {"id": "source", "kind": "source", "parallelism": source, "keys": 16, "limit": RECORDS, "cost_us": 50},
+            {"id": "source", "kind": "source", "parallelism": source, "keys": 16, "limit": records, "cost_us": 50},
             {"id": "map", "kind": "map", "parallelism": mapped, "cost_us": map_us},
             {"id": "keyed", "kind": "keyed+sink", "parallelism": last, "cost_us": 1300 * last} | (keyed or {}),
         ],

@@ -1,7 +1,8 @@
 """Many runs under induced faults: ``make sim SEEDS=10000`` (``python -m tests.support.storms --help``).
 
-Seed n is one run: its protocol and kind of faults in turn, the rest drawn (``tests/support/fault_plans.py``). Each runs
-under all invariants of ``tests/support/invariants.py``. Whatever fails prints the one line that runs it again.
+Seed n is one run: its protocol and kind of faults in turn, half of them with the job rescaled meanwhile, the rest drawn
+(``tests/support/fault_plans.py``). Each runs under all invariants of ``tests/support/invariants.py``. Whatever fails
+prints the one line that runs it again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from os import cpu_count
 
-from tests.support.fault_plans import AT_LEAST_ONCE, KINDS, MODES, Case
+from tests.support.fault_plans import AT_LEAST_ONCE, FROM_CHECKPOINT, FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, Case
 from tests.support.invariants import InvariantError
 from tests.support.runtime_jobs import points_of
 
@@ -97,12 +98,19 @@ class _Tally:
 
     def never_struck(self) -> list[str]:
         points = {p: points_of("aligned" if p == AT_LEAST_ONCE else p) for p in self.struck}
-        return [f"{p}: {point}" for p, struck in self.struck.items() for point in points[p] if not struck[point]]
+        return [
+            f"{p}: {point}"
+            for p, struck in self.struck.items()
+            for point in (*points[p], FROM_CHECKPOINT, FROM_SAVEPOINT)
+            if not struck[point]
+        ]
 
 
 def _finish(tally: _Tally, *, is_whole: bool) -> int:
-    strikes = sum(sum(each.values()) for each in tally.struck.values())
-    print(f"{tally.done} runs, {strikes} faults struck, {len(tally.failed)} failed")
+    struck = sum(tally.struck.values(), Counter[str]())
+    in_flight, rescales = struck.pop(IN_FLIGHT, 0), [struck.pop(kind, 0) for kind in (FROM_CHECKPOINT, FROM_SAVEPOINT)]
+    told = f"{sum(rescales)} rescales ({rescales[1]} from savepoints, {in_flight} with data in flight)"
+    print(f"{tally.done} runs, {struck.total()} faults struck, {told}, {len(tally.failed)} failed")
     silent = tally.never_struck() if is_whole and tally.done >= _SEEDS_FOR_ALL_POINTS else []
     if silent:
         print("never struck: " + ", ".join(silent))

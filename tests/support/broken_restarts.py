@@ -1,0 +1,238 @@
+"""Broken variants of rescaling and of what a restart repeats and loses (T-9): each must be caught by an invariant.
+
+As in ``broken_protocols.py`` a variant is a patch of the runtime, wrong in one thing, and the job that it shows in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backend.runtime import rescaling, restoring
+from backend.runtime.channel import InputChannel
+from backend.runtime.checkpointing import TaskCheckpointing
+from backend.runtime.elements import Barrier, VirtualChannel
+from backend.runtime.graph import FaultSpec
+from backend.runtime.kernel import Engine
+from backend.runtime.metadata import read_checkpoint
+from backend.runtime.protocols.at_least_once import AtLeastOnce
+from backend.runtime.recovery import Recovery
+from backend.runtime.redistribution import restored_operator
+from backend.runtime.rescales import Rescaler, RescaleSpec
+from backend.runtime.rescaling import EdgeRescale
+from backend.runtime.restarts import Restart
+from backend.runtime.storage import Ledger
+from tests.support.broken_protocols import Variant, pass_by_the_end_of_recovery, read_new_input_first
+from tests.support.fault_plans import AT_LEAST_ONCE
+
+_UP = (RescaleSpec(200_000, {"map": 3, "keyed": 3}),)
+_DOWN = (RescaleSpec(200_000, {"map": 1, "keyed": 1}),)
+_MAP_ONLY = (RescaleSpec(200_000, {"map": 3}),)
+_OF_SOURCES = (RescaleSpec(200_000, {"source": 1, "map": 3}),)
+_MORE_SOURCES = (RescaleSpec(200_000, {"source": 3}),)
+_SAVED = (RescaleSpec(150_000, {"keyed": 3}, from_savepoint=True),)
+_CRASH = (FaultSpec("coordinator.between-notifies", hit=8),)
+_CP = "execution.checkpointing."
+
+
+# --- rescaling --------------------------------------------------------------------------------------------------------
+
+
+def do_not_filter(patch: pytest.MonkeyPatch) -> None:
+    """Of an ambiguous channel every new subtask keeps all (RS-9)."""
+    patch.setattr(Recovery, "_keeps", lambda self, edge: lambda record: True)
+
+
+def give_channel_state_to_the_wrong_subtask(patch: pytest.MonkeyPatch) -> None:
+    """What was of an old subtask is taken up by the neighbour of who has to, on both sides alike (RS-5)."""
+    mapping = rescaling.old_subtasks
+
+    def shifted(mapper: Any, new: int, *, new_count: int, **named: Any) -> Any:
+        return mapping(mapper, (new + 1) % new_count, new_count=new_count, **named)
+
+    patch.setattr(rescaling, "old_subtasks", shifted)
+
+
+def put_channel_state_into_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
+    """What a receiver had is read as of another sender than what the sender had (RS-6)."""
+    new_sender = EdgeRescale.new_sender
+    patch.setattr(EdgeRescale, "new_sender", lambda self, old: (new_sender(self, old) + 1) % len(self.senders))
+
+
+def stay_with_the_first_old_channel(patch: pytest.MonkeyPatch) -> None:
+    """All old channels of a new one are decoded as the first of them (RS-8)."""
+    turn_to = InputChannel.turn_to
+
+    def turn_once(self: InputChannel, virtual: VirtualChannel) -> None:
+        if self.virtual is None:
+            turn_to(self, virtual)
+
+    patch.setattr(InputChannel, "turn_to", turn_once)
+
+
+def restore_the_last_chunk_first(patch: pytest.MonkeyPatch) -> None:
+    """The order of what a receiver had of an old channel is lost (RS-8)."""
+    restore = Recovery._restore_input
+    patch.setattr(
+        Recovery, "_restore_input", lambda self, inputs: restore(self, {k: c[::-1] for k, c in inputs.items()})
+    )
+
+
+def lose_an_old_channels_output(patch: pytest.MonkeyPatch) -> None:
+    """Of the senders that one takes over only the first one's output is restored (RS-5)."""
+    restore = Recovery._restore_output
+
+    def first_only(self: Recovery, outputs: Any) -> None:
+        kept = {}
+        for key, chunks in outputs.items():
+            olds = self._rescaled[key.edge].senders[self._task.index] if key.edge in self._rescaled else ()
+            if key.source_subtask in olds[:1] or not olds:
+                kept[key] = chunks
+        restore(self, kept)
+
+    patch.setattr(Recovery, "_restore_output", first_only)
+
+
+def leave_moved_keys_behind(patch: pytest.MonkeyPatch) -> None:
+    """A new subtask restores what the old one of its index had, and none of the key groups that come to it (RS-1)."""
+
+    def own_only(old: Any, subtask: int, **named: Any) -> Any:
+        whole = restored_operator(old, subtask, **named)
+        before = old[subtask].keyed if subtask < len(old) else {}
+        return replace(whole, keyed={group: data for group, data in whole.keyed.items() if group in before})
+
+    patch.setattr(restoring, "restored_operator", own_only)
+
+
+def deal_splits_out_twice(patch: pytest.MonkeyPatch) -> None:
+    """A split that one subtask gives up is read by two (RS-2)."""
+    patch.setattr(restoring, "restored_operator", lambda old, subtask, **named: _all_splits(old, subtask, **named))
+
+
+def _all_splits(old: Any, subtask: int, **named: Any) -> Any:
+    whole = restored_operator(old, subtask, **named)
+    states = tuple(
+        replace(state, entries=tuple(dict.fromkeys(entry for each in old for entry in each.entries(state.name))))
+        if state.name == "splits"
+        else state
+        for state in whole.states
+    )
+    return replace(whole, states=states)
+
+
+def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """The savepoint that was asked for is restored, whatever was committed since (CO-8)."""
+    newest = Engine._newest_completed
+    patch.setattr(Engine, "_newest_completed", lambda self: newest(self) if self._start_from is None else None)
+    patch.setattr(
+        Rescaler,
+        "_saved",
+        lambda self, asked: (
+            read_checkpoint(kept.stored(kept.record.graph))
+            if (kept := self._coordinator.savepoints.get(asked.checkpoint_id or 0))
+            else pytest.fail("the savepoint failed")
+        ),
+    )
+    # Whoever asks for a savepoint hears of it late.
+    patch.setattr("backend.runtime.rescales.SAVEPOINT_POLL_US", 200_000)
+
+
+# --- what comes again, and what is lost -------------------------------------------------------------------------------
+
+
+def take_a_snapshot_with_the_first_barrier(patch: pytest.MonkeyPatch) -> None:
+    """At least once, and the records of slow channels are in no state (ALO-1)."""
+
+    barrier = AtLeastOnce.barrier
+
+    def hasty(self: AtLeastOnce, channel: int, which: Barrier, now_us: int) -> list[Any]:
+        if which.checkpoint_id <= self.current_id:
+            return []
+        opened, self._open = self._open, 1
+        commands = barrier(self, channel, which, now_us)
+        self._open, self.current_id = opened, which.checkpoint_id
+        return commands
+
+    patch.setattr(AtLeastOnce, "barrier", hasty)
+
+
+def do_not_count_what_comes_again(patch: pytest.MonkeyPatch) -> None:
+    """What is taken in behind a barrier is in the state, and nobody is told that it comes again (ALO-5)."""
+    patch.setattr(TaskCheckpointing, "processed", lambda self, channel, element: self.recheck(None))
+
+
+def do_not_tell_what_a_restart_repeats(patch: pytest.MonkeyPatch) -> None:
+    """A restart says that it repeats nothing."""
+    _constant(patch, "repeated_records")
+
+
+def do_not_tell_what_a_restart_leaves_out(patch: pytest.MonkeyPatch) -> None:
+    """A restart without channel state says that it lost nothing (RC-8)."""
+    _constant(patch, "lost_channel_bytes")
+
+
+def _constant(patch: pytest.MonkeyPatch, name: str) -> None:
+    patch.setattr(Restart, name, property(lambda self: 0, lambda self, value: None))
+
+
+def lose_transactions_and_do_not_name_them(patch: pytest.MonkeyPatch) -> None:
+    """What has timed out is gone, and the ledger says nothing of it (SNK-4)."""
+    commit = Ledger.commit
+
+    def silent(self: Ledger, transaction: str) -> None:
+        commit(self, transaction)
+        self.lost.clear()
+
+    patch.setattr(Ledger, "commit", silent)
+
+
+def show_what_has_timed_out(patch: pytest.MonkeyPatch) -> None:
+    """A transaction is named as lost, and its rows are there all the same (SNK-4)."""
+    commit = Ledger.commit
+
+    def shown(self: Ledger, transaction: str) -> None:
+        rows = list(self._open[transaction].rows) if transaction in self._open else []
+        lost = len(self.lost)
+        commit(self, transaction)
+        if len(self.lost) > lost:
+            self.rows.extend(rows)
+
+    patch.setattr(Ledger, "commit", shown)
+
+
+_DROPPING: dict[str, object] = {f"{_CP}recover-without-channel-state.checkpoint-id": 3}
+_DROPPED = (FaultSpec("coordinator.on-ack", hit=20),)
+_SHORT: dict[str, object] = {"runtime.transaction-timeout": "140 ms"}
+
+
+def _of(*variants: Variant) -> Iterator[tuple[str, Variant]]:
+    for each in variants:
+        name = each.breaks.__name__
+        yield f"{name}-rescaled" if each.partitioner and each.breaks.__module__ != __name__ else name, each
+
+
+VARIANTS: dict[str, Variant] = dict(
+    _of(
+        Variant(do_not_filter, "INV-4", partitioner="hash", rescales=_MAP_ONLY),
+        Variant(give_channel_state_to_the_wrong_subtask, "INV-1", partitioner="rebalance", rescales=_MAP_ONLY),
+        # The runtime's own check: the two sides disagree (RS-6).
+        Variant(put_channel_state_into_the_wrong_channel, "INV-8", partitioner="rebalance", rescales=_MAP_ONLY),
+        Variant(stay_with_the_first_old_channel, "INV-1", partitioner="rebalance", rescales=_DOWN),
+        Variant(restore_the_last_chunk_first, "INV-1", partitioner="rebalance", rescales=_DOWN),
+        Variant(lose_an_old_channels_output, "INV-1", partitioner="rebalance", rescales=_OF_SOURCES),
+        Variant(read_new_input_first, "INV-1", partitioner="rebalance", rescales=_UP),
+        Variant(pass_by_the_end_of_recovery, "INV-1", partitioner="rebalance", rescales=_UP),
+        Variant(leave_moved_keys_behind, "INV-4", protocol="aligned", partitioner="hash", rescales=_UP),
+        Variant(deal_splits_out_twice, "INV-4", protocol="aligned", partitioner="hash", rescales=_MORE_SOURCES),
+        Variant(go_back_behind_a_newer_checkpoint, "INV-10", partitioner="hash", rescales=_SAVED),
+        Variant(take_a_snapshot_with_the_first_barrier, "INV-2", protocol=AT_LEAST_ONCE),
+        Variant(do_not_count_what_comes_again, "INV-15", protocol=AT_LEAST_ONCE),
+        Variant(do_not_tell_what_a_restart_repeats, "INV-15", protocol=AT_LEAST_ONCE, plan=_CRASH),
+        Variant(do_not_tell_what_a_restart_leaves_out, "INV-15", plan=_DROPPED, config=_DROPPING),
+        Variant(lose_transactions_and_do_not_name_them, "INV-15", config=_SHORT),
+        Variant(show_what_has_timed_out, "INV-5", config=_SHORT),
+    )
+)

@@ -1,0 +1,108 @@
+"""What a run loses and doubles on purpose, reckoned apart from the runtime's own counts (INV-6, INV-15).
+
+Three things do: at least once a restore repeats what was taken in behind a barrier (ALO-5), a restore without channel
+state loses what was in flight (RC-8), and a transaction that grew too old is lost (SNK-4). Of each the runtime must
+have counted exactly what this did, and given it a name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from backend.runtime.channel import ChannelKey
+from backend.runtime.elements import Record
+from backend.runtime.kernel import Engine
+from backend.runtime.storage import Row
+from tests.support.channel_oracle import by_key, records_in_flight
+from tests.support.restored_channels import InFlight
+
+
+class IntendedLosses:
+    """Of one run; ``ahead`` are the records by checkpoint that a restore from it repeats."""
+
+    def __init__(self, engine: Engine, ahead: dict[int, list[Record]]) -> None:
+        self.doubled: list[Record] = []
+        self.lost: list[Record] = []
+        self._engine = engine
+        self._ahead = ahead
+        self._restored: set[int] = set()
+        self._last: tuple[int, int] = (0, 0)
+        """(repeated records, lost bytes) of the restart in work."""
+        self._began_us: dict[str, int] = {}
+        self._late: dict[str, tuple[int, list[Row]]] = {}
+        """Of lost transactions: how much had been committed before, and their rows."""
+
+    # --- restarts -------------------------------------------------------------------------------------------------
+
+    def restored(self, found: InFlight | None) -> InFlight | None:
+        """A job is started from a checkpoint; what of it is restored. The same records come again once, however often
+        it is restored: what they did meanwhile is lost with it."""
+        self._last = (0, 0)
+        if found is None:
+            return None
+        is_first = found.checkpoint_id not in self._restored
+        self._restored.add(found.checkpoint_id)
+        ahead = self._ahead.get(found.checkpoint_id, [])
+        self.doubled += ahead if is_first else []
+        if found.checkpoint_id != self._engine.config.drops_channel_state_of:
+            self._last = (len(ahead), 0)
+            return found
+        self.lost += records_in_flight(found.snapshots) if is_first else []
+        self._last = (len(ahead), sum(_persisted(found)))
+        return None
+
+    def problems_of_the_restart(self) -> Iterator[str]:
+        """What the last restart does not tell of what it loses and repeats."""
+        if not self._engine.restarts:
+            return
+        restart = self._engine.restarts[-1]
+        told = restart.repeated_records, restart.lost_channel_bytes
+        if restart.deployed_at_us is not None and told != self._last:
+            yield f"the restart tells of {told} repeated records and lost bytes, and {self._last} are"
+
+    def by_key(self, checkpoint_id: int) -> tuple[Counter[int], Counter[int]]:
+        """(doubled, lost) so far in the state of a checkpoint that is complete now, by key."""
+        return by_key([*self.doubled, *self._ahead.get(checkpoint_id, [])]), by_key(self.lost)
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def began(self, transaction: str) -> None:
+        """A transaction was opened."""
+        self._began_us[transaction] = self._engine.now_us
+
+    def committing(self, transaction: str) -> None:
+        """It is committed for the first time, now."""
+        ledger, now = self._engine.ledger, self._engine.now_us
+        began_us = self._began_us.get(transaction, now)
+        if now - began_us > self._engine.config.transaction_timeout_us:
+            self._late[transaction] = (len(ledger.rows), list(ledger._open[transaction].rows))
+
+    def problems_of_transactions(self) -> Iterator[str]:
+        """Of transactions that were lost and not named, or named and not lost."""
+        ledger = self._engine.ledger
+        if [*self._late] != ledger.lost:
+            yield f"{ledger.lost} are named as timed out, and {[*self._late]} are"
+        if self.late_count != ledger.lost_count:
+            yield f"{ledger.lost_count} rows are counted as timed out, and {self.late_count} are"
+
+    @property
+    def late_count(self) -> int:
+        """Rows of transactions that were lost."""
+        return sum(len(rows) for _, rows in self._late.values())
+
+    def rows(self) -> list[Row]:
+        """What was committed, and in its place what was lost with a transaction that is named."""
+        rows: list[Row] = []
+        done = 0
+        committed = self._engine.ledger.rows
+        for at, lost in self._late.values():
+            rows += committed[done:at] + lost
+            done = at
+        return rows + committed[done:]
+
+
+def _persisted(found: InFlight) -> Iterator[int]:
+    for snapshot in found.snapshots:
+        sides: tuple[dict[ChannelKey, list[bytes]], ...] = (snapshot.channels.inputs, snapshot.channels.outputs)
+        yield from (len(chunk) for side in sides for chunks in side.values() for chunk in chunks)

@@ -1,0 +1,83 @@
+"""What every channel of a restarted job has to be given first, reckoned from the checkpoint alone (RS-4 to RS-8).
+
+The runtime's own mappings are not used: who owns a key group follows from PT-2, the rest is counting in turn. At an
+unchanged parallelism a channel is given back what was its own; at another one, what was in flight of each old channel
+that it carries now, under the old channel's name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from backend.runtime.channel import ChannelKey
+from backend.runtime.elements import VirtualChannel
+from backend.runtime.graph import Graph, Partitioner
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import SubtaskSnapshot
+
+Old = VirtualChannel | None
+"""The old channel that bytes are of; None: the channel's own, for as many subtasks as before."""
+
+
+@dataclass(slots=True)
+class Restored:
+    """Of one channel: what its receiver takes up, chunk by chunk, and what its sender sends first."""
+
+    inputs: defaultdict[Old, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    outputs: defaultdict[Old, bytes] = field(default_factory=lambda: defaultdict(bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """The channel state of a checkpoint, and how many subtasks each vertex had."""
+
+    checkpoint_id: int
+    snapshots: tuple[SubtaskSnapshot, ...]
+    parallelism: Mapping[str, int]
+
+
+def in_flight_of(engine: Engine) -> InFlight | None:
+    """What the engine restores now; None where it begins anew."""
+    newest, begun = engine.coordinator.newest, engine._start_from
+    if newest is not None and (begun is None or newest.record.id >= begun.id):
+        before = {vertex.id: vertex.parallelism for vertex in newest.record.graph.vertices}
+        return InFlight(newest.record.id, tuple(newest.snapshots.values()), before)
+    if begun is None:
+        return None
+    subtasks = (snapshot for state in begun.vertices.values() for snapshot in state.subtasks)
+    return InFlight(begun.id, tuple(subtasks), {name: state.parallelism for name, state in begun.vertices.items()})
+
+
+def restored_channels(found: InFlight, graph: Graph) -> dict[ChannelKey, Restored]:
+    """By channel of the graph that is started; its edges are those of the checkpoint."""
+    channels: defaultdict[ChannelKey, Restored] = defaultdict(Restored)
+    for snapshot in found.snapshots:
+        for key, chunks in snapshot.channels.inputs.items():
+            for channel, old in _places(key, found, graph):
+                channels[channel].inputs[old] += map(bytes, chunks)
+        for key, chunks in snapshot.channels.outputs.items():
+            for channel, old in _places(key, found, graph):
+                channels[channel].outputs[old] += b"".join(map(bytes, chunks))
+    return dict(channels)
+
+
+def _places(key: ChannelKey, found: InFlight, graph: Graph) -> Iterable[tuple[ChannelKey, Old]]:
+    """Which channels carry an old one now, and under which name."""
+    edge = graph.edges[key.edge]
+    source, target = graph.vertex(edge.source), graph.vertex(edge.target)
+    before = found.parallelism[edge.source], found.parallelism[edge.target]
+    if before == (source.parallelism, target.parallelism):
+        return [(key, None)]
+    if edge.partitioner is Partitioner.HASH:
+        groups = range(target.effective_max_parallelism)
+        own = (g for g in groups if g * before[1] // len(groups) == key.target_subtask)
+        receivers = {g * target.parallelism // len(groups) for g in own}
+    elif edge.partitioner is Partitioner.GLOBAL:
+        receivers = {0}
+    else:
+        receivers = {key.target_subtask % target.parallelism}
+    sender = key.source_subtask % source.parallelism
+    old = VirtualChannel(key.source_subtask, key.target_subtask)
+    return [(ChannelKey(key.edge, sender, receiver), old) for receiver in sorted(receivers)]

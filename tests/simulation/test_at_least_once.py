@@ -25,7 +25,8 @@ from backend.runtime.prng import Stream
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import Began, Ended, Forget, Snapshot
 from backend.runtime.task import Task
-from tests.support.runtime_jobs import late_triggers, points_of, run_to_the_end, small_job, two_subtasks_job
+from tests.support.invariants import Watch, run_to_the_end
+from tests.support.runtime_jobs import RECORDS, late_triggers, points_of, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
 _MODE: dict[str, object] = {f"{_CP}mode": "AT_LEAST_ONCE"}
@@ -99,9 +100,7 @@ def test_no_record_is_lost_and_those_that_come_twice_are_those_predicted(monkeyp
         oracle = _Oracle(monkeypatch)
         engine = Engine(_drawn(seed), keeps_rows=True)
         oracle.attach(engine)
-        while len({row.origin for row in engine.ledger.rows}) < _RECORDS and engine.now_us < 60_000_000:
-            engine.run_until(engine.now_us + 100_000)
-        engine.run_until(engine.now_us + 350_000)
+        Watch(engine, records=_RECORDS, is_exact=False).run_to_the_end()
         restored = {r.restored_id for r in engine.restarts if r.restored_id is not None}
         found = Counter(row.origin for row in engine.ledger.rows)
         predicted = Counter(dict.fromkeys(found, 1))
@@ -158,7 +157,9 @@ def test_a_savepoint_of_a_job_in_this_mode_is_at_least_once_too() -> None:
 
 
 def test_the_mode_goes_with_several_checkpoints_at_once_and_not_with_unaligned_ones() -> None:
-    engine = run_to_the_end(small_job("aligned", config=_MODE | {f"{_CP}max-concurrent-checkpoints": 3}))
+    engine = run_to_the_end(
+        small_job("aligned", config=_MODE | {f"{_CP}max-concurrent-checkpoints": 3}), records=RECORDS
+    )
     assert engine.coordinator.completed_count > 2
     with pytest.raises(PlanError, match="exactly-once only") as refused:
         small_job("unaligned", config=_MODE)

@@ -1,7 +1,8 @@
 """Goal: no crash at any failpoint loses or doubles a record (INV-4, INV-5, INV-14), whatever the protocol.
 
 Method: one seed fixes the job's data, the places of the crashes, one or two task managers, the sizes of records and the
-schedule. After the faults stop the job must commit everything, each record once and each key's counts 1..n. Over 200
+schedule. After the faults stop the job must commit everything, each record once and each key's counts 1..n, and no
+invariant may be broken on the way there (``tests/support/invariants.py``). Over 200
 seeds (``make test-long``) each failpoint of a protocol must have struck at least five times, over the first 45 once;
 ``make sim SEEDS=10000`` goes through far more. To replay one run: ``drawn_run("unaligned", 17)`` of
 ``tests/support/runtime_jobs.py``.
@@ -15,12 +16,12 @@ import pytest
 
 from backend.runtime.faults import MESSAGE_POINTS
 from backend.runtime.graph import FaultSpec
+from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import (
     PROTOCOLS,
+    RECORDS,
     drawn_run,
-    exactly_once_violations,
     points_of,
-    run_to_the_end,
     small_job,
 )
 
@@ -33,9 +34,7 @@ def test_no_crash_loses_or_doubles_a_record(protocol: str, seeds: int, hits_leas
     struck: Counter[str] = Counter()
     restores = 0
     for seed in range(seeds):
-        engine = run_to_the_end(drawn_run(protocol, seed))
-        problems = exactly_once_violations(engine.ledger.rows)
-        assert not problems, f"{protocol}, seed {seed}: {problems}"
+        engine = run_to_the_end(drawn_run(protocol, seed), records=RECORDS)
         assert not engine.ledger.lost, f"{protocol}, seed {seed}: transactions timed out"
         struck.update(engine.env.faults.struck)
         restores += engine.coordinator.restored_count
@@ -54,6 +53,7 @@ def test_lost_doubled_and_late_messages_cost_time_and_no_record(protocol: str) -
         ]
         plan.append(FaultSpec("store.write", hit=3 + seed, action="error"))
         timeout: dict[str, object] = {"execution.checkpointing.timeout": "250 ms"}
-        engine = run_to_the_end(small_job(protocol, seed=seed, fuzz=seed, plan=tuple(plan), config=timeout))
-        assert not exactly_once_violations(engine.ledger.rows), f"{protocol}, seed {seed}"
+        engine = run_to_the_end(
+            small_job(protocol, seed=seed, fuzz=seed, plan=tuple(plan), config=timeout), records=RECORDS
+        )
         assert engine.coordinator.failed_count > 0, f"{protocol}, seed {seed}: no fault was felt"

@@ -2,12 +2,13 @@
 
 Method: one job with two sources of unequal parallelism, a forward and a rescale edge, a join of a shuffled and a
 broadcast input, a keyed stage with a fan-out before it and a sink behind another shuffle. Crashes, schedules and task
-managers are drawn by seed; what was committed must be what an undisturbed run commits.
+managers are drawn by seed; what was committed must be what an undisturbed run commits, each record as often and each
+key counted in order, and no invariant is broken on the way there (``tests/support/invariants.py``).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -17,11 +18,13 @@ from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
 from backend.runtime.prng import Stream
+from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, points_of
 
 _LIMITS = {"clicks": 120, "rules": 12}
 # Two of three join subtasks' copies of each rule; every element doubled by the fan-out of the join.
-_EXPECTED = (_LIMITS["clicks"] + 3 * _LIMITS["rules"]) * 2
+_COPIES = {"clicks": 2, "rules": 6}
+_EXPECTED = sum(_LIMITS[source] * count for source, count in _COPIES.items())
 _POINTWISE, _BROADCAST = (0, 1), 3
 
 
@@ -60,26 +63,6 @@ def _job(
     return load_job_document(document).with_faults(plan)
 
 
-def _run(spec: JobSpec) -> Engine:
-    engine = Engine(spec, keeps_rows=True)
-    while engine.ledger.committed_count < _EXPECTED and engine.now_us < 30_000_000:
-        engine.run_until(engine.now_us + 50_000)
-    engine.run_until(engine.now_us + 300_000)
-    return engine
-
-
-def _problems(engine: Engine) -> list[str]:
-    """Every origin as often as the undisturbed job makes it, and each key counted 1..n."""
-    rows = engine.ledger.rows
-    by_key: defaultdict[int, list[int]] = defaultdict(list)
-    for row in rows:
-        by_key[row.key].append(row.value)
-    found = [f"key {k}" for k, values in by_key.items() if sorted(values) != list(range(1, len(values) + 1))]
-    copies = Counter(Counter(row.origin for row in rows).values())
-    expected = {2: _LIMITS["clicks"], 6: _LIMITS["rules"]}
-    return found if copies == expected else [*found, f"origins committed so often: {dict(copies)}"]
-
-
 @pytest.mark.parametrize("seeds", [10, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_joins_and_pointwise_and_broadcast_edges_lose_and_double_nothing(protocol: str, seeds: int) -> None:
@@ -90,8 +73,7 @@ def test_joins_and_pointwise_and_broadcast_edges_lose_and_double_nothing(protoco
         plan = [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(25)) for _ in range(3)]
         if draws.below(2):
             plan += [FaultSpec("rpc.trigger", hit=2, action="delay", delay_us=40_000) for _ in range(60)]
-        engine = _run(_job(protocol, seed=seed, plan=tuple(plan)))
-        assert not _problems(engine), f"{protocol}, seed {seed}: {_problems(engine)}"
+        engine = run_to_the_end(_job(protocol, seed=seed, plan=tuple(plan)), records=_EXPECTED, copies=_COPIES)
         restores += engine.coordinator.restored_count
     assert restores > seeds // 3
 

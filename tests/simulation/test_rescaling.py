@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.domain.errors import PlanError, ProtocolViolationError
+from backend.domain.errors import PlanError
 from backend.runtime.graph import FaultSpec, Partitioner
 from backend.runtime.jobfile import load_job_document
 from backend.runtime.kernel import Engine
@@ -22,6 +22,7 @@ from backend.runtime.recovery import Recovery
 from backend.runtime.rescales import RescaleSpec
 from backend.runtime.simulate import simulate
 from backend.runtime.task import TaskStatus
+from tests.support.invariants import InvariantError
 from tests.support.rescaled_jobs import (
     MODES,
     PARTITIONERS,
@@ -377,8 +378,8 @@ def test_records_that_are_not_filtered_are_caught(monkeypatch: pytest.MonkeyPatc
     """A negative control (T-9): ambiguous channels without the filter."""
     monkeypatch.setattr(Recovery, "_keeps", lambda self, edge: lambda record: True)
     spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=1)
-    with pytest.raises(ProtocolViolationError, match="PT-2"):
+    with pytest.raises(InvariantError, match="PT-2"):
         # The copies reach a subtask that does not own their keys.
         run_rescaled(spec, {"keyed": 3}, from_savepoint=False)
-    engine = run_rescaled(spec, {"map": 3}, from_savepoint=False)
-    assert any("twice" in problem for problem in violations(engine))
+    with pytest.raises(InvariantError, match="INV-4"):
+        run_rescaled(spec, {"map": 3}, from_savepoint=False)

@@ -61,8 +61,12 @@ class _Reader:
         self.trimmed = 0
         """Bytes of the stream that are not kept any more."""
         self.fed = 0
+        self.is_recovering = True
+        """Nothing new was read here yet."""
         self.restored = Restored()
         """What is to be read first (RC-1), and what the sender is to send first (RC-2)."""
+        self.recovered_bytes = 0
+        """So much of the stream is what the sender recovered; nothing new is read before all of that (RC-2)."""
         self._sent_recovered: defaultdict[Old, bytes] = defaultdict(bytes)
         self._sections: list[tuple[int, Old]] = [(0, None)]
         """From which place of the stream on its bytes are of which old channel."""
@@ -71,11 +75,6 @@ class _Reader:
         self._feed, self._feed_recovered = channel.feed, channel.feed_recovered
         channel.feed = self._on_feed
         channel.feed_recovered = self._on_feed_recovered
-
-    @property
-    def recovered_bytes(self) -> int:
-        """So much of the stream is what the sender recovered; nothing new is read before all of that (RC-2)."""
-        return sum(map(len, self.restored.outputs.values()))
 
     @property
     def written(self) -> int:
@@ -107,10 +106,9 @@ class _Reader:
 
     def _on_feed(self, buffer: DataBuffer) -> None:
         data = bytes(buffer.data)
-        if self._oracle.is_recovering:
+        if self.is_recovering:
             self._check_recovery()
-        at = self.fed - self.trimmed
-        if self.stream[at : at + len(data)] != data:
+        if not self.stream.startswith(data, self.fed - self.trimmed):
             self._oracle.found("INV-1", f"{self.channel.key}: other bytes than were sent, {self.fed} bytes on")
         self.fed += len(data)
         self._feed(buffer)
@@ -121,10 +119,12 @@ class _Reader:
         old = next(old for start, old in reversed(self._sections) if start <= self.fed)
         if self.channel.virtual != old:
             self._oracle.found("INV-1", f"{self.channel.key}: bytes of {old} are read as of {self.channel.virtual}")
-        if self.fed >= self.recovered_bytes:
-            self._demand_all_sent()
-            if any(each.fed < each.recovered_bytes for each in self._of_task):
-                self._oracle.found("INV-1", f"{self.channel.key}: new input before what the senders recovered")
+        if self.fed < self.recovered_bytes:
+            return
+        self._demand_all_sent()
+        if any(each.fed < each.recovered_bytes for each in self._of_task):
+            self._oracle.found("INV-1", f"{self.channel.key}: new input before what the senders recovered")
+        self.is_recovering = False
 
     def _on_feed_recovered(self) -> bool:
         waiting = self.channel.recovered
@@ -153,8 +153,6 @@ class ChannelOracle:
     """The channels of the attempt that runs."""
 
     def __init__(self, engine: Engine, report: Callable[[str, str], None]) -> None:
-        self.is_recovering = False
-        """No checkpoint has completed since the job was started."""
         self.ahead: dict[int, list[Record]] = {}
         """At least once: the records that are in the state of a completed checkpoint, and come again behind it."""
         self._engine = engine
@@ -178,7 +176,6 @@ class ChannelOracle:
         """New attempts are connected, and nothing has been restored yet; ``restored`` is what they have to take up."""
         self._sent.clear()
         self._done.clear()
-        self.is_recovering = True
         self._tasks = {(task.spec.id, task.index): task for task in tasks}
         self._readers = {}
         for task in tasks:
@@ -190,7 +187,9 @@ class ChannelOracle:
             reader.channel.subpartition.__class__ = self._recorded
         if restored is not None:
             for key, channel in restored_channels(restored, self._engine.env.graph).items():
-                self._readers[key].restored = channel
+                reader = self._readers[key]
+                reader.restored = channel
+                reader.recovered_bytes = sum(map(len, channel.outputs.values()))
 
     def on_snapshot(self, checkpoint_id: int, name: tuple[str, int]) -> None:
         """A subtask takes its state: so many bytes are sent, and so many are done."""
@@ -207,7 +206,6 @@ class ChannelOracle:
     def problems(self, completed: Completed, *, is_exact: bool) -> Iterator[tuple[str, str]]:
         """What is wrong with a checkpoint: INV-3 and INV-2, channel by channel."""
         k = completed.record.id
-        self.is_recovering = False
         inputs, outputs = dict(_inputs(completed.snapshots)), dict(_outputs(completed.snapshots))
         sent_by, done_by = self._sent.pop(k), self._done.pop(k)
         ahead: list[Record] = []
@@ -224,8 +222,6 @@ class ChannelOracle:
             reader.trim(done)
         if not is_exact:
             self.ahead[k] = ahead
-        for older in [c for c in self._sent if c < k]:
-            self.forget(older)
 
     def forget(self, checkpoint_id: int) -> None:
         """A checkpoint is over."""

@@ -10,6 +10,7 @@ from backend.runtime.elements import ORIGIN_SHIFT
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
+from tests.support.invariants import Watch
 from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations
 
 RECORDS = 260
@@ -78,13 +79,14 @@ def rescaled_job(
 
 
 def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bool, at_us: int = 200_000) -> Engine:
-    """Run, restart it at the wanted parallelism, and run to the end."""
+    """Run, restart it at the wanted parallelism, and run to the end, under all invariants."""
     engine = Engine(spec, keeps_rows=True)
-    engine.run_until(at_us)
+    watch = Watch(engine, records=RECORDS)
+    watch.run_until(at_us)
     while engine.coordinator.newest is None and not from_savepoint:
-        engine.run_until(engine.now_us + 20_000)
+        watch.run_until(engine.now_us + 20_000)
     engine.rescale(wanted, from_savepoint=from_savepoint)
-    finish(engine)
+    watch.run_to_the_end(most_us=30_000_000)
     return engine
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from backend.runtime import faults
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
 from backend.runtime.prng import Stream
 from backend.runtime.storage import Row
 
@@ -102,15 +101,6 @@ def two_subtasks_job(
         "store": {"latency": f"{store_ms} ms", "bytes_per_s": 1_000_000_000_000},
     }
     return load_job_document(document).with_faults(plan)
-
-
-def run_to_the_end(spec: JobSpec, *, records: int = RECORDS, most_us: int = 60_000_000) -> Engine:
-    """Run until every record is committed, and some checkpoints on; stops at ``most_us`` whatever is committed."""
-    engine = Engine(spec, keeps_rows=True)
-    while engine.ledger.committed_count < records and engine.now_us < most_us:
-        engine.run_until(engine.now_us + 100_000)
-    engine.run_until(engine.now_us + 350_000)
-    return engine
 
 
 def exactly_once_violations(rows: list[Row], records: int = RECORDS) -> list[str]:

@@ -145,11 +145,11 @@ def test_the_bytes_that_made_a_subtask_decline_stand_in_its_events() -> None:
 @pytest.mark.parametrize("protocol", ["unaligned", "aligned-timeout"])
 def test_all_options_together_lose_and_double_nothing(protocol: str) -> None:
     restarts = 0
-    for seed in range(0, 45, 3):
+    for seed in range(0, 45, 5):
         options = {_MISSING: True, _UNFLUSHED: "5 ms", _OWN_CLOCK: bool(seed % 2)}
         engine = run_to_the_end(drawn_run(protocol, seed).with_config(options), records=RECORDS)
         restarts += engine.restart_count
-    assert restarts > 8
+    assert restarts > 5
 
 
 def test_order_and_kinds_of_barriers_are_told_for_each_subtask() -> None:

@@ -20,7 +20,7 @@ from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run
 from tests.support.simulated_target import SimulatedTarget
 
-_SEEDS = range(0, 48, 4)
+_SEEDS = range(0, 48, 7)
 
 
 def _with_savepoints(spec: JobSpec, seed: int) -> JobSpec:

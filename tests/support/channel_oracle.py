@@ -23,6 +23,7 @@ from backend.runtime.task import Task
 from tests.support.restored_channels import InFlight, Old, Restored, restored_channels
 
 _TRIMMED_BYTES = 1 << 20
+_append = Subpartition.append
 
 
 class _Recorded(Subpartition):
@@ -33,7 +34,7 @@ class _Recorded(Subpartition):
     """By the id of a subpartition of the attempt that runs."""
 
     def append(self, data: bytes, at: int = 0) -> int:
-        end = super().append(data, at)
+        end = _append(self, data, at)
         self.readers[id(self)].stream += data[at:end]
         return end
 
@@ -158,7 +159,8 @@ class ChannelOracle:
         self._engine = engine
         self._report = report
         self._readers: dict[ChannelKey, _Reader] = {}
-        self._tasks: dict[tuple[str, int], Task] = {}
+        self.tasks: dict[tuple[str, int], Task] = {}
+        """Of the attempt that runs, by vertex and index."""
         self._sent: dict[int, dict[ChannelKey, int]] = {}
         self._done: dict[int, dict[ChannelKey, int]] = {}
 
@@ -176,7 +178,7 @@ class ChannelOracle:
         """New attempts are connected, and nothing has been restored yet; ``restored`` is what they have to take up."""
         self._sent.clear()
         self._done.clear()
-        self._tasks = {(task.spec.id, task.index): task for task in tasks}
+        self.tasks = {(task.spec.id, task.index): task for task in tasks}
         self._readers = {}
         for task in tasks:
             of_task: list[_Reader] = []
@@ -193,7 +195,7 @@ class ChannelOracle:
 
     def on_snapshot(self, checkpoint_id: int, name: tuple[str, int]) -> None:
         """A subtask takes its state: so many bytes are sent, and so many are done."""
-        task = self._tasks[name]
+        task = self.tasks[name]
         sent = self._sent.setdefault(checkpoint_id, {})
         for output in task.outputs:
             for target in output.targets:

@@ -29,7 +29,7 @@ from tests.support.intended_losses import IntendedLosses
 from tests.support.measurement_oracle import MeasurementOracle
 from tests.support.restored_channels import in_flight_of
 
-_SLICE_US = 20_000
+_SLICE_US = 50_000
 _LAST_ONES_US = 30_000_000
 _QUIET = {"execution.checkpointing.interval": "7 d", "execution.checkpointing.timeout": "2 s"}
 
@@ -184,7 +184,7 @@ class Watch:
         return f"{self.engine.spec.name}, seed {self.engine.seed}, at {self.engine.now_us} us"
 
     def _on_event(self, checkpoint_id: int, event: BarrierEvent) -> None:
-        self._measures.on_event(checkpoint_id, event)
+        self._measures.on_event(checkpoint_id, event, self._channels.tasks[event.vertex_id, event.subtask])
         if event.kind is BarrierEventKind.SNAPSHOT_SYNC_START:
             self._snapshotting[event.vertex_id, event.subtask] = checkpoint_id
             self._channels.on_snapshot(checkpoint_id, (event.vertex_id, event.subtask))

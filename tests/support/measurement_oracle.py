@@ -10,6 +10,7 @@ from collections import defaultdict
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import Ack, CheckpointRecord, PhaseOrder
+from backend.runtime.task import Task
 
 Kind = BarrierEventKind
 _Row = tuple[int, int, BarrierEvent]
@@ -26,10 +27,10 @@ class MeasurementOracle:
         # An acknowledgement that a fault holds up is longer on its way than any message.
         self._are_acks_late = any(fault.point == "rpc.ack" for fault in engine.spec.faults)
 
-    def on_event(self, checkpoint_id: int, event: BarrierEvent) -> None:
-        """Something happened to a checkpoint."""
-        task = next(t for t in self._engine.tasks if (t.spec.id, t.index) == (event.vertex_id, event.subtask))
-        polled = sum(c.bytes_received for c in task.gate.channels)
+    def on_event(self, checkpoint_id: int, event: BarrierEvent, task: Task) -> None:
+        """Something happened to a checkpoint at a task."""
+        is_received = event.kind is BarrierEventKind.BARRIER_RECEIVED
+        polled = sum(c.bytes_received for c in task.gate.channels) if is_received else 0
         self._events[checkpoint_id][event.vertex_id, event.subtask].append((self._engine.now_us, polled, event))
 
     def forget(self, checkpoint_id: int) -> None:

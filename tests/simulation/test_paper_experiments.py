@@ -1,0 +1,115 @@
+"""Goal: the test plan of FLIP-76 comes out as its authors expected (T-3 to T-6).
+
+Method: ``make experiments`` runs ``tests/support/paper_experiments.py`` over twenty seeds and tells medians, intervals
+and every row; here are one seed of it, and what must hold of any.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.paper_experiments import (
+    CHECKPOINTING,
+    INTERVALS,
+    MTBF,
+    SLOW_US,
+    Median,
+    Row,
+    main,
+    median_of,
+    medians,
+    overhead,
+    progress,
+    progress_of,
+    times,
+)
+
+
+def test_unaligned_checkpoints_progress_under_failures_that_let_no_aligned_one_complete() -> None:
+    aligned, unaligned = (
+        {row.experiment: row.value for row in progress_of(protocol, 3, "below", for_us=4_000_000)}
+        for protocol in ("aligned", "unaligned")
+    )
+    assert aligned["progress"] == 0
+    assert unaligned["progress"] > 20, unaligned
+
+
+def test_the_interval_of_a_median_is_that_of_its_order_statistics() -> None:
+    assert median_of([float(n) for n in range(1, 21)]) == Median(10.5, 6, 15)
+    assert median_of([3.0, 1.0, 2.0]) == Median(2, 1, 3)
+    rows = [Row("times", "aligned", "x", seed, float(seed), "ms") for seed in range(5)]
+    assert medians(rows) == {("times", "x", "aligned"): Median(2, 0, 4)}
+
+
+@pytest.mark.slow
+def test_unaligned_times_do_not_depend_on_the_drain_time_and_throughput_does_not_depend_on_the_protocol() -> None:
+    found = medians([row for protocol in ("none", *CHECKPOINTING) for row in times(protocol, 2)])
+    fast, slow = SLOW_US
+    ms = {(p, s): found["times", s, p].value for p in CHECKPOINTING for s in SLOW_US}
+    for setting in SLOW_US:
+        assert ms["unaligned", setting] < ms["aligned-timeout", setting] < ms["aligned", setting], ms
+        per_s = {p: found["throughput", setting, p].value for p in ("none", *CHECKPOINTING)}
+        assert min(per_s.values()) > 0.98 * max(per_s.values()), per_s
+    # The sink is four times slower.
+    assert ms["aligned", slow] > 3 * ms["aligned", fast], ms
+    assert ms["at-least-once", slow] > 3 * ms["at-least-once", fast], ms
+    assert ms["unaligned", slow] < 1.5 * ms["unaligned", fast], ms
+    assert ms["unaligned", slow] * 20 < ms["aligned", slow], ms
+
+
+@pytest.mark.slow
+def test_progress_by_the_time_between_failures_and_the_death_spiral_of_much_in_flight() -> None:
+    found = medians([row for protocol in ("aligned", "unaligned") for row in progress(protocol, 2)])
+    useful = {(p, s): found["progress", f"failures {s}", p].value for p in ("aligned", "unaligned") for s in MTBF}
+    assert useful["aligned", "below"] == 0 < useful["unaligned", "below"], useful
+    assert useful["aligned", "at"] < useful["unaligned", "at"], useful
+    assert min(useful["aligned", "above"], useful["unaligned", "above"]) > 800, useful
+    # What is in flight is processed before anything new, and before the next checkpoint: failures come sooner.
+    much = "failures at, more in flight"
+    assert found["progress", much, "unaligned"].value < useful["unaligned", "at"] / 4
+    restart_ms = [found["restart", f"failures above{more}", "unaligned"].value for more in ("", ", more in flight")]
+    assert restart_ms[1] > 2 * restart_ms[0], restart_ms
+
+
+@pytest.mark.slow
+def test_checkpoints_cost_throughput_that_grows_with_their_number() -> None:
+    found = medians([row for protocol in ("aligned", "unaligned") for row in overhead(protocol, 2)])
+    for protocol in ("aligned", "unaligned"):
+        percent = [found["overhead", f"every {interval}", protocol].value for interval in INTERVALS]
+        assert percent[0] > percent[-1] > -0.5, (protocol, percent)
+        assert percent[-1] < 2, (protocol, percent)
+
+
+def test_every_row_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("tests.support.paper_experiments.EXPERIMENTS", {"progress": _one_row})
+    monkeypatch.setattr("tests.support.paper_experiments.get_context", _InThisProcess)
+    kept = tmp_path / "rows" / "all.jsonl"
+    assert main(["--seeds", "2", "--rows", str(kept)]) == 0
+    rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+    assert {(row["protocol"], row["seed"]) for row in rows} >= {("aligned", 0), ("unaligned", 1)}
+    out = capsys.readouterr().out
+    assert "progress, failures below (useful records/s)" in out
+    assert "  unaligned               0.5          0.0 to        1.0" in out
+
+
+def _one_row(protocol: str, seed: int) -> list[Row]:
+    return [Row("progress", protocol, "failures below", seed, seed, "useful records/s")]
+
+
+class _InThisProcess:
+    """A pool of no processes."""
+
+    def __init__(self, *_: object) -> None:
+        self.imap = map
+
+    def Pool(self, _: int) -> _InThisProcess:
+        return self
+
+    def __enter__(self) -> _InThisProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None

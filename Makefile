@@ -7,6 +7,8 @@
 #   make bench                                      ratios to a peer or a floor measured in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
 #   make sim SEEDS=10000 [ARGS="--protocol aligned"] so many runs of it under induced faults, every invariant checked
+#   make experiments [SEEDS=20]                     the FLIP-76 test plan: times, throughput, progress under failures, cost
+#   make rescale-matrix [SEEDS=1]                   every change of parallelism x partitioner x kind of checkpoint
 #   make soak [RECORDS=1000000]                     a long run of it under faults, its memory bounded
 #   make model-check                                every interleaving of a small job, over the real input handlers
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
@@ -15,7 +17,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long test-flink check bench fidelity sim soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -41,6 +43,13 @@ else
 sim: install
 	@exec $(BIN)/barrierscope simulate $(JOB) $(ARGS)
 endif
+
+experiments: install-dev
+	@exec $(BIN)/python -m tests.support.paper_experiments --seeds $(or $(SEEDS),20) $(ARGS)
+
+rescale-matrix: install-dev
+	RESCALE_SEEDS=$(or $(SEEDS),1) $(BIN)/python -m pytest -ra -n 2 tests/simulation/test_rescaling.py \
+		-k another_parallelism $(ARGS)
 
 RECORDS ?= 1000000
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,9 +22,11 @@ from backend.runtime.metadata import read_checkpoint
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.recovery import Recovery
 from backend.runtime.redistribution import restored_operator
-from backend.runtime.rescales import Rescaler, RescaleSpec
+from backend.runtime.requests import Savepoint
+from backend.runtime.rescales import Rescale, Rescaler, RescaleSpec
 from backend.runtime.rescaling import EdgeRescale
 from backend.runtime.restarts import Restart
+from backend.runtime.scheduler import EventClass
 from backend.runtime.storage import Ledger
 from tests.support.broken_protocols import Variant, pass_by_the_end_of_recovery, read_new_input_first
 from tests.support.fault_plans import AT_LEAST_ONCE
@@ -125,19 +128,20 @@ def _all_splits(old: Any, subtask: int, **named: Any) -> Any:
 
 def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """The savepoint that was asked for is restored, whatever was committed since (CO-8)."""
-    newest = Engine._newest_completed
+    newest, saved = Engine._newest_completed, Rescaler._saved
     patch.setattr(Engine, "_newest_completed", lambda self: newest(self) if self._start_from is None else None)
-    patch.setattr(
-        Rescaler,
-        "_saved",
-        lambda self, asked: (
-            read_checkpoint(kept.stored(kept.record.graph))
-            if (kept := self._coordinator.savepoints.get(asked.checkpoint_id or 0))
-            else pytest.fail("the savepoint failed")
-        ),
-    )
-    # Whoever asks for a savepoint hears of it late.
-    patch.setattr("backend.runtime.rescales.SAVEPOINT_POLL_US", 200_000)
+
+    def read(self: Rescaler, savepoint: Savepoint) -> Any:
+        kept = self._coordinator.savepoints[savepoint.checkpoint_id or 0]
+        return read_checkpoint(kept.stored(kept.record.graph))
+
+    def later(self: Rescaler, rescale: Rescale, savepoint: Savepoint) -> None:
+        """Whoever asked for a savepoint hears of it late."""
+        then = partial(saved, self, rescale, savepoint)
+        self._env.scheduler.after(200_000, EventClass.TIMER, lambda _: then())
+
+    patch.setattr(Rescaler, "_read", read)
+    patch.setattr(Rescaler, "_saved", later)
 
 
 # --- what comes again, and what is lost -------------------------------------------------------------------------------

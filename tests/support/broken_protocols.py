@@ -117,7 +117,7 @@ def persist_behind_the_barrier(patch: pytest.MonkeyPatch) -> None:
 def forget_the_overtaken_output(patch: pytest.MonkeyPatch) -> None:
     """What the barrier overtakes in the output is not persisted."""
     overtake = Subpartition.overtake
-    patch.setattr(Subpartition, "overtake", lambda self, barrier: overtake(self, barrier) and [])
+    patch.setattr(Subpartition, "overtake", lambda self, *given: overtake(self, *given) and [])
 
 
 def snapshot_at_the_last_barrier(patch: pytest.MonkeyPatch) -> None:

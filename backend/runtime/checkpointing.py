@@ -344,7 +344,7 @@ class TaskCheckpointing:
         self._watch()
         decision, self._cap_decision = self._cap_decision, None
         if run is not None:
-            run.is_over = True
+            self._snapshots.cancel(run)
             declined_bytes = None if decision is None else decision.in_flight_bytes
             self._snapshots.log(k, Kind.ABORTED, size_bytes=declined_bytes, reason=reason)
         for output in self._task.outputs:

@@ -17,7 +17,7 @@ from backend.runtime.measures import SubtaskCheckpoint, SubtaskSnapshot, TaskKey
 from backend.runtime.provenance import Provenance
 from backend.runtime.scheduler import Action, EventClass, Scheduler
 from backend.runtime.stopping import FinishedMessage
-from backend.runtime.storage import Ledger, SnapshotStore
+from backend.runtime.storage import Ledger, SnapshotStore, Upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,12 @@ class Environment:
 
     def write(
         self, size_bytes: int, done: Callable[[object], None], failed: Callable[[object], None], factor: float
-    ) -> None:
-        """Write to the store; one of the two is called."""
+    ) -> Upload | None:
+        """Write to the store; one of the two is called, unless what it returns is cancelled."""
         fault = self.faults.message("store.write")
         if fault is not None and fault.action == "error":
             self.scheduler.after(self.store.latency_us, EventClass.STORAGE, failed)
-            return
+            return None
         if fault is not None and fault.action == "delay":
             self.store.stand_still(fault.delay_us)
-        self.store.write(size_bytes, done, factor=factor)
+        return self.store.write(size_bytes, done, factor=factor)

@@ -24,6 +24,7 @@ from backend.runtime.metadata import files_of
 from backend.runtime.operators import factor_of
 from backend.runtime.scheduler import EventClass
 from backend.runtime.state import OperatorSnapshot
+from backend.runtime.storage import Upload
 from backend.runtime.task import Task
 
 
@@ -47,6 +48,7 @@ class Run:
     output_bytes_left: int | None = None
     """How much its barrier may overtake yet (CAP-5); None: all there is."""
     unwritten: int = 0
+    uploads: list[Upload] = field(default_factory=list)
     is_channel_state_written: bool = False
     is_over: bool = False
     is_counting: bool = False
@@ -189,7 +191,15 @@ class Snapshots:
     def _write(self, run: Run, size_bytes: int) -> None:
         run.unwritten += 1
         factor = factor_of(self._task.spec.slow_upload_factors, self._task.index)
-        self._env.write(size_bytes, partial(self._written, run), partial(self._not_written, run), factor)
+        upload = self._env.write(size_bytes, partial(self._written, run), partial(self._not_written, run), factor)
+        if upload is not None:
+            run.uploads.append(upload)
+
+    def cancel(self, run: Run) -> None:
+        """It was given up: nothing more of it is written (TE-8)."""
+        run.is_over = True
+        for upload in run.uploads:
+            self._env.store.cancel(upload)
 
     def _written(self, run: Run, _: object) -> None:
         run.unwritten -= 1

@@ -6,6 +6,7 @@ stands for an external system: transactions by id, commits that may be repeated,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,19 @@ _MASK = (1 << 64) - 1
 _COMMITTED_KEPT = 100_000
 
 
+@dataclass(slots=True, eq=False)
+class Upload:
+    """One write and when its transfer begins. ``round`` counts how often that changed."""
+
+    done: Callable[[object], None]
+    not_before_us: int
+    start_us: int
+    transfer_us: int
+    own_transfer_us: int
+    latency_us: int
+    round: int = 0
+
+
 class SnapshotStore:
     """Costs of writing and reading; what was written is kept by whoever wrote it."""
 
@@ -30,30 +44,67 @@ class SnapshotStore:
         self.latency_us = latency_us
         self.bytes_per_s = bytes_per_s
         self._free_us = 0
+        self._still_until_us = 0
+        self._uploads: deque[Upload] = deque()
+        """Whose transfer may not be over, in their order."""
         self.written_bytes = 0
         self.write_count = 0
 
-    def write(self, size_bytes: int, done: Callable[[object], None], *, factor: float = 1.0) -> None:
+    def write(self, size_bytes: int, done: Callable[[object], None], *, factor: float = 1.0) -> Upload:
         """Write ``size_bytes``; ``done`` is called when they are durable."""
-        start_us = max(self._scheduler.now, self._free_us)
+        now = self._scheduler.now
+        while self._uploads and self._uploads[0].start_us + self._uploads[0].transfer_us <= now:
+            self._uploads.popleft()
         transfer_us = int(size_bytes * 1_000_000 * factor) // self.bytes_per_s
-        self._free_us = start_us + transfer_us
-        end_us = self._free_us
-        if self._upload_bytes_per_s is not None:
-            # One upload has a limit of its own; the others may use what it leaves of the bandwidth (DET-7).
-            end_us = max(end_us, start_us + int(size_bytes * 1_000_000 * factor) // self._upload_bytes_per_s)
+        # One upload has a limit of its own; the others may use what it leaves of the bandwidth (DET-7).
+        own = self._upload_bytes_per_s
+        own_us = 0 if own is None else int(size_bytes * 1_000_000 * factor) // own
+        latency_us = self._scheduler.jitter(int(self.latency_us * factor))
+        not_before_us = max(now, self._still_until_us)
+        upload = Upload(done, not_before_us, max(now, self._free_us), transfer_us, own_us, latency_us)
+        self._uploads.append(upload)
+        self._free_us = upload.start_us + transfer_us
         self.written_bytes += size_bytes
         self.write_count += 1
-        latency_us = self._scheduler.jitter(int(self.latency_us * factor))
-        self._scheduler.at(end_us + latency_us, EventClass.STORAGE, done)
+        self._schedule(upload)
+        return upload
+
+    def cancel(self, upload: Upload) -> None:
+        """Nobody wants it any more: those behind it get the time that it still would have taken (TE-8)."""
+        upload.round += 1
+        if upload not in self._uploads:
+            return
+        free_us = max(self._scheduler.now, upload.start_us)
+        later = list(self._uploads)[self._uploads.index(upload) + 1 :]
+        self._uploads.remove(upload)
+        if upload.start_us + upload.transfer_us <= self._scheduler.now:
+            return
+        for each in later:
+            start_us = max(free_us, each.not_before_us)
+            if start_us != each.start_us:
+                each.start_us = start_us
+                each.round += 1
+                self._schedule(each)
+            free_us = start_us + each.transfer_us
+        self._free_us = max(free_us, self._still_until_us)
+
+    def _schedule(self, upload: Upload) -> None:
+        end_us = upload.start_us + max(upload.transfer_us, upload.own_transfer_us)
+        self._scheduler.at(end_us + upload.latency_us, EventClass.STORAGE, self._end, (upload, upload.round))
+
+    def _end(self, scheduled: tuple[Upload, int]) -> None:
+        upload, of_round = scheduled
+        if of_round == upload.round:
+            upload.done(None)
 
     def stand_still(self, for_us: int) -> None:
         """Write nothing for a while; what is asked for meanwhile waits."""
-        self._free_us = max(self._scheduler.now, self._free_us) + for_us
+        self._free_us = self._still_until_us = max(self._scheduler.now, self._free_us) + for_us
 
     def forget(self) -> None:
         """The writers are gone: what they still had in the queue is not written."""
-        self._free_us = self._scheduler.now
+        self._free_us = self._still_until_us = self._scheduler.now
+        self._uploads.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,112 @@
+"""The store writes one thing at a time, and what is cancelled leaves its time to those behind it (DET-7, TE-8)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from backend.domain.failure import FailureReason
+from backend.runtime.kernel import Engine
+from backend.runtime.scheduler import Scheduler
+from backend.runtime.storage import SnapshotStore, Upload
+from tests.support.runtime_jobs import two_subtasks_job
+
+
+class _Store:
+    """A store of a megabyte a second, and when each write was done."""
+
+    def __init__(self, **limits: int) -> None:
+        self.scheduler = Scheduler()
+        self.store = SnapshotStore(self.scheduler, latency_us=5, bytes_per_s=1_000_000, **limits)
+        self.done_us: dict[str, int] = {}
+        self.uploads: dict[str, Upload] = {}
+
+    def write(self, name: str, size_bytes: int) -> None:
+        self.uploads[name] = self.store.write(size_bytes, partial(self._done, name))
+
+    def _done(self, name: str, _: object) -> None:
+        self.done_us[name] = self.scheduler.now
+
+    def cancel(self, name: str) -> None:
+        self.store.cancel(self.uploads[name])
+
+    def all_done_us(self) -> dict[str, int]:
+        self.scheduler.run_until(10_000)
+        return self.done_us
+
+
+@pytest.mark.parametrize(
+    ("at_us", "cancelled", "done_us"),
+    [
+        (0, (), {"a": 105, "b": 305, "c": 605}),
+        # One that has not begun: those behind it move up.
+        (50, ("b",), {"a": 105, "c": 405}),
+        # One in the middle: those behind it begin now.
+        (50, ("a",), {"b": 255, "c": 555}),
+        (150, ("b",), {"a": 105, "c": 455}),
+        (150, ("b", "c"), {"a": 105}),
+        # Transferred, and not yet told: nothing is won, and nobody is told.
+        (102, ("a",), {"b": 305, "c": 605}),
+        # Over.
+        (200, ("a",), {"a": 105, "b": 305, "c": 605}),
+        (50, ("b", "b"), {"a": 105, "c": 405}),
+    ],
+)
+def test_a_cancelled_write_is_never_done_and_leaves_its_time(
+    at_us: int, cancelled: tuple[str, ...], done_us: dict[str, int]
+) -> None:
+    store = _Store()
+    for name, size_bytes in (("a", 100), ("b", 200), ("c", 300)):
+        store.write(name, size_bytes)
+    store.scheduler.run_until(at_us)
+    for name in cancelled:
+        store.cancel(name)
+    assert store.all_done_us() == done_us
+
+
+def test_what_comes_later_begins_no_earlier_than_it_was_asked_for() -> None:
+    store = _Store()
+    store.write("a", 100)
+    store.scheduler.run_until(90)
+    store.write("b", 50)
+    store.cancel("a")
+    store.write("c", 10)
+    assert store.all_done_us() == {"b": 145, "c": 155}
+
+
+def test_a_store_that_stands_still_writes_nothing_whatever_is_cancelled() -> None:
+    store = _Store()
+    store.write("a", 100)
+    store.store.stand_still(1_000)
+    store.write("b", 50)
+    store.write("c", 10)
+    store.cancel("a")
+    store.cancel("b")
+    store.cancel("c")
+    store.write("d", 10)
+    assert store.all_done_us() == {"d": 1_115}
+
+
+def test_an_upload_with_a_limit_of_its_own_leaves_the_rest_to_the_others() -> None:
+    store = _Store(upload_bytes_per_s=500_000)
+    store.write("a", 100)
+    store.write("b", 100)
+    store.scheduler.run_until(10)
+    store.cancel("a")
+    assert store.all_done_us() == {"b": 215}
+
+
+def test_a_checkpoint_that_expires_holds_the_next_one_up_no_more() -> None:
+    spec = two_subtasks_job(store_ms=1, interval="10 s", timeout="100 ms")
+    engine = Engine(spec)
+    engine.run_until(50_000)
+    engine.env.store.bytes_per_s = 100
+    engine.coordinator.request_checkpoint()
+    engine.run_until(155_000)
+    assert engine.coordinator.history[0].reason is FailureReason.EXPIRED
+    engine.env.store.bytes_per_s = 10**12
+    engine.coordinator.request_checkpoint()
+    engine.run_until(160_000)
+    assert engine.coordinator.history[0].reason is None
+    assert engine.coordinator.completed_count == 1

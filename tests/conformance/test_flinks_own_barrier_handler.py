@@ -68,6 +68,15 @@ def test_what_is_recorded_at_least_once_has_checkpoints_that_fall_out_of_the_tab
     assert max(int(barrier[2]) for of_one in barriers for barrier in of_one) > TRACKED_MAX
 
 
+@pytest.mark.parametrize("passing", ["b 0 3 0 l", "x 0 3"], ids=["barrier", "marker"])
+def test_the_end_of_the_last_channel_completes_nothing_that_it_has_passed_by(passing):
+    # Flink's tracker keeps it in its table and fails over it.
+    before, after = ours_of(f"tracker 2 b 1 2 0 l e 1 {passing} e 0").rsplit(";", 1)
+
+    assert before.startswith(";;")
+    assert after == ""
+
+
 @pytest.mark.flink
 @pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
 @pytest.mark.parametrize("mode", _DRAWN)

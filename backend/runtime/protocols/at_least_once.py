@@ -90,7 +90,9 @@ class AtLeastOnce:
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
         """ALO-3: this checkpoint and all older ones are given up; what still comes of it is only counted."""
         if checkpoint_id > self.current_id and self._open == 1:
-            return [_cancelled(checkpoint_id)]
+            # As with a barrier: the end of this channel must not complete what the marker has passed by.
+            older, self._counts = self._counts, []
+            return [*(Forget(count.id) for count in older if not count.is_given_up), _cancelled(checkpoint_id)]
         commands: list[Command] = []
         while self._counts and self._counts[0].id < checkpoint_id:
             commands += self._give_up(self._counts.pop(0))

@@ -257,8 +257,8 @@ class Case:
         return engine.env.faults.struck + _rescales(engine)
 
     def _run_again(self, watch: Watch) -> None:
-        """The same run, unwatched: the same trace (INV-12, INV-13)."""
-        again = Engine(self.spec())
+        """The same run, unwatched and with every step an event: the same trace (INV-12, INV-13)."""
+        again = Engine(self.spec(), is_stepwise=True)
         again.run_until(watch.ended_at_us)
         if again.trace_hash != watch.hash_at_end:
             raise InvariantError("INV-13", "another trace than the same run had when it was watched")

@@ -33,6 +33,7 @@ _NOT_IN_THE_CHART = {
     "api_url": "the command line's",
     "api_token_file": "pods get the variable, from a secret",
     "xdg_data_home": "of `up`",
+    "built_in_spark_demo": "of `up`",
 }
 
 

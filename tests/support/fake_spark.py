@@ -40,7 +40,7 @@ def add_spark(fake: FakeApi) -> FakeApi:
         if id_ == BEHIND:
             checkpoints.append(_failed(id_, name, now))
         detail = _detail(id_, name, checkpoints, now)
-        made: Any = SimpleNamespace(detail=detail, checkpoints=checkpoints, pressure=[], events=[])
+        made: Any = SimpleNamespace(detail=detail, checkpoints=checkpoints, pressure=[], events=[], changes=[])
         fake.jobs[id_] = made
     return fake
 

@@ -56,7 +56,7 @@ def recorded_arguments(recording: str) -> dict[str, Any]:
 
 
 def completed_checkpoints(spec: JobSpec) -> tuple[list[CheckpointRecord], Engine]:
-    engine = Engine(spec)
+    engine = Engine(spec, is_size_only=True)
     records: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = records.append
     engine.run_until(RUN_US)

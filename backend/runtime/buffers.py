@@ -75,7 +75,6 @@ class OutputPool:
         flush_timeout_us: int,
         flush_phase_us: int = 0,
         on_change: Callable[[], None],
-        ahead: Ahead | None = None,
         subpartition: Callable[[OutputPool], Subpartition] | None = None,
     ) -> None:
         self.scheduler = scheduler
@@ -87,7 +86,7 @@ class OutputPool:
         self._flush_phase_us = flush_phase_us
         self._is_flush_due = False
         self._on_change = on_change
-        self.ahead = ahead
+        self.ahead: Ahead | None = None
         """What the writer has done ahead of its time, where it may."""
         self.requested = 0
         self.finished_count = 0

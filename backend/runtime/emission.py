@@ -13,7 +13,7 @@ from functools import partial
 
 from backend.runtime.buffers import OutputPool
 from backend.runtime.elements import Event, Record, Watermark, WatermarkStatus
-from backend.runtime.routes import Route
+from backend.runtime.routes import Places, Route
 
 Append = Callable[[int], int]
 """Write something from a position on; returns how far it came."""
@@ -67,22 +67,28 @@ class Emission:
                 if written < size:
                     self._wait(partial(subpartitions[target].append, data), size, written)
 
-    def fitting(self, records: list[Record], size: int) -> int:
-        """How many of the records, all of ``size`` bytes, can be written without anybody else seeing anything of it."""
-        count = len(records)
-        for output in self.outputs:
-            room = [subpartition.room_bytes for subpartition in output.pool.subpartitions]
-            count = min(count, output.route.fitting(records, size, room))
-        return count
+    def places(self, records: list[Record]) -> list[Places]:
+        """Where records that may be written ahead go, by output."""
+        return [output.route.places(records) for output in self.outputs]
 
-    def extend(self, records: list[Record], size: int) -> None:
-        """Write records that are known to fit."""
+    def fitting(self, places: list[Places], at: int, most: int, size: int) -> int:
+        """How many can be written without anybody else seeing anything of it.
+
+        Of ``most`` records from place ``at`` on, all of ``size`` bytes.
+        """
+        for output, of_output in zip(self.outputs, places, strict=True):
+            room = [subpartition.room_bytes // size for subpartition in output.pool.subpartitions]
+            most = output.route.fitting(of_output and of_output[at : at + most], most, room)
+        return most
+
+    def extend(self, records: list[Record], places: list[Places], at: int, size: int) -> None:
+        """Write records that are known to fit, those whose ``places`` begin ``at``."""
         if not self.outputs:
             return
         self.records_out += len(records)
-        for output in self.outputs:
+        for output, of_output in zip(self.outputs, places, strict=True):
             subpartitions = output.pool.subpartitions
-            for position, dealt in output.route.deal(records):
+            for position, dealt in output.route.deal(records, of_output and of_output[at : at + len(records)]):
                 size_bytes = len(dealt) * size
                 self.bytes_out += size_bytes
                 subpartitions[position].extend(dealt, size_bytes)

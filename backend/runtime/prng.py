@@ -36,10 +36,13 @@ def mix64_pair(value: int, inner: int) -> int:
 
 LANES = 256
 """How many numbers are scrambled at once: each lies in a lane of 128 bits of one long number, which holds a product."""
-_ONES = sum(1 << 128 * lane for lane in range(LANES))
+_LANE_BITS = 128
+_ONES = sum(1 << _LANE_BITS * lane for lane in range(LANES))
 _ALL = _MASK * _ONES
 _GAMMAS = _GAMMA * _ONES
-_COUNTED = sum(lane << 128 * lane for lane in range(LANES))
+_COUNTED = sum(lane << _LANE_BITS * lane for lane in range(LANES))
+# How the lanes are added up: the upper half to the lower one, until one is left.
+_HALVES = [(bits, (1 << bits) - 1) for bits in (_LANE_BITS * LANES >> n for n in range(1, LANES.bit_length()))]
 _FILL = (0,) * LANES
 # With fewer, all lanes together cost more than one by one.
 _LANES_WORTH = LANES // 8
@@ -64,7 +67,7 @@ def mix64_sum(values: Sequence[int], inners: Sequence[int]) -> int:
         outer, inner = (
             int.from_bytes(_IN_LANES.pack(*part, *fill), "little") for part in (some, inners[at : at + LANES])
         )
-        total += sum(_from_lanes(_mix_lanes(_mix_lanes(inner) ^ outer))[:count])
+        total += _sum_of_lanes(_mix_lanes(_mix_lanes(inner) ^ outer), count)
     return total & _MASK
 
 
@@ -78,6 +81,15 @@ def _mix_lanes(z: int) -> int:
 
 def _from_lanes(z: int) -> tuple[int, ...]:
     return _FROM_LANES.unpack(z.to_bytes(16 * LANES, "little"))
+
+
+def _sum_of_lanes(z: int, count: int) -> int:
+    """Of the first so many: a lane has room for the sum."""
+    if count < LANES:
+        z &= (1 << _LANE_BITS * count) - 1
+    for half, low in _HALVES:
+        z = (z >> half) + (z & low)
+    return z
 
 
 class Stream:

@@ -1,13 +1,13 @@
 """How one sender spreads records over the receivers of an edge (PT-1, PT-2): one class a partitioner.
 
-A route chooses for one record, or looks ahead: how many records in a row fit into the room that there is
-(``fitting``, which moves nothing), and where each of them goes (``deal``, which moves on). Positions are places in the
-sender's list of receivers.
+A route chooses for one record, or looks ahead: where each of many goes (``places``), how many of them in a row fit into
+the room that there is (``fitting``, which moves nothing), and who gets which (``deal``, which moves on). Positions are
+places in the sender's list of receivers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 from backend.runtime.elements import Record
@@ -15,25 +15,32 @@ from backend.runtime.graph import EdgeSpec, Partitioner
 from backend.runtime.hashing import key_group, owner_of_group
 from backend.runtime.prng import Stream
 
+Places = list[int] | None
+"""The position of each of many records; None where that is not a matter of the record."""
+
 
 class Route(Protocol):
     """One sender's way to spread records over its receivers."""
 
     looks_ahead: bool
-    """Whether ``fitting`` and ``deal`` may be asked."""
+    """Whether what is below may be asked."""
 
     def __call__(self, record: Record) -> tuple[int, ...]:
         """The positions that one record goes to, and move on."""
         ...
 
-    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
-        """How many of the records, all of ``size`` bytes, fit one after the other.
+    def places(self, records: list[Record]) -> Places:
+        """Where each goes, whenever it goes."""
+        ...
 
-        ``room``: bytes by position; used up.
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        """How many records fit one after the other, of ``most`` that go to ``places``.
+
+        ``room``: so many fit, by position.
         """
         ...
 
-    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
         """(position, its records in order), and move on."""
         ...
 
@@ -49,10 +56,13 @@ class _Fixed:
     def __call__(self, record: Record) -> tuple[int, ...]:
         return self._positions
 
-    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
-        return min(len(records), min(room[position] for position in self._positions) // size)
+    def places(self, records: list[Record]) -> Places:
+        return None
 
-    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        return min(most, *(room[position] for position in self._positions))
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
         return ((position, records) for position in self._positions)
 
 
@@ -71,13 +81,15 @@ class _InTurn:
         self._at = at + 1 if at + 1 < self._count else 0
         return self._singles[at]
 
-    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
+    def places(self, records: list[Record]) -> Places:
+        return None
+
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
         at, count = self._at, self._count
         # The record with which a receiver gets one too many: so many rounds, and its place in the round.
-        first = min(left // size * count + (position - at) % count for position, left in enumerate(room))
-        return min(len(records), first)
+        return min(most, *(left * count + (position - at) % count for position, left in enumerate(room)))
 
-    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
         at, count = self._at, self._count
         self._at = (at + len(records)) % count
         return (((at + n) % count, records[n::count]) for n in range(min(count, len(records))))
@@ -96,10 +108,13 @@ class _Shuffled:
     def __call__(self, record: Record) -> tuple[int, ...]:
         return self._singles[self._draws.below(self._count)]
 
-    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
+    def places(self, records: list[Record]) -> Places:
         raise NotImplementedError
 
-    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        raise NotImplementedError
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
         raise NotImplementedError
 
 
@@ -124,24 +139,36 @@ class _Hashed:
             self._owners[key] = owner
         return owner
 
-    def fitting(self, records: Sequence[Record], size: int, room: list[int]) -> int:
-        owners = self._owners
-        for n, record in enumerate(records):
-            owner = owners.get(record.key)
-            if owner is None:
-                owner = self._owner(record.key)
-            left = room[owner] - size
-            if left < 0:
-                return n
-            room[owner] = left
-        return len(records)
+    def places(self, records: list[Record]) -> Places:
+        known = self._owners
+        try:
+            return [known[record.key] for record in records]
+        except KeyError:
+            return [self._owner(record.key) for record in records]
 
-    def deal(self, records: list[Record]) -> Iterator[tuple[int, list[Record]]]:
-        owners = self._owners
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        assert places is not None
+        for position, left in enumerate(room):
+            if left < most and places.count(position) > left:
+                # From the record on with which this receiver gets one too many, none.
+                most = _index(places, position, left)
+                del places[most:]
+        return most
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
+        assert places is not None
         dealt: list[list[Record]] = [[] for _ in self._singles]
-        for record in records:
-            dealt[owners[record.key]].append(record)
+        for record, place in zip(records, places, strict=True):
+            dealt[place].append(record)
         return ((position, of_one) for position, of_one in enumerate(dealt) if of_one)
+
+
+def _index(found: list[int], value: int, before: int) -> int:
+    """Where ``value`` is found that so many come before."""
+    at = -1
+    for _ in range(before + 1):
+        at = found.index(value, at + 1)
+    return at
 
 
 class _HashedByOrigin(_Hashed):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from backend.runtime.channel import InputChannel
 from backend.runtime.elements import Element, Record
 from backend.runtime.operators import in_bulk
-from backend.runtime.prng import LANES
+from backend.runtime.routes import Places
 from backend.runtime.scheduler import turn_of
 from backend.runtime.sinks import Bulk
 from backend.runtime.sources import Source
@@ -53,13 +53,14 @@ class RunningAhead:
     """The plan of one attempt of one subtask; there is one only while the subtask is busy."""
 
     __slots__ = (
-        "_alike",
-        "_alike_from",
         "_apart_us",
+        "_at",
         "_begin_us",
         "_bulks",
         "_elements",
+        "_end",
         "_left",
+        "_places",
         "_records",
         "_reschedule",
         "_scheduler",
@@ -80,43 +81,55 @@ class RunningAhead:
         self._begin_us = 0
         """When the first of them is."""
         self._records: list[Record] = []
+        """What is taken in order, all of one size: the rest of a buffer, as far as it is alike, or a source's draws."""
+        self._at = 0
+        """The first of them that is not processed yet."""
+        self._places: list[Places] = []
+        """Where they go, by output."""
+        self._size = 0
         self._elements: list[Element] = []
         """Of the buffer in work what is to be processed yet, the next one last; nothing for a source."""
-        self._alike: list[Record] = []
-        """The records at its beginning that are of one size, ``_alike_from`` elements before its end."""
-        self._alike_from = 0
-        self._size = 0
+        self._end = 0
+        """How many elements that were when its records were looked at."""
 
     def plan(self, channel: InputChannel, at_us: int) -> int:
         """Take up the next records of a buffer, from ``at_us`` on; returns when the step behind them is."""
         elements = channel.elements
-        if len(elements) < _STEPS_MIN:
+        left = len(elements)
+        if left < _STEPS_MIN:
             return at_us
-        records = self._alike[self._alike_from - len(elements) :] if elements is self._elements else []
-        if not records:
+        at = self._end - left
+        if elements is not self._elements or at >= len(self._records):
+            at = 0
             self._elements = elements
-            self._alike = records = _alike(elements, channel.record_bytes)
-            self._alike_from = len(elements)
-            if not records:
-                return at_us
-        return self._planned(records, self._task.emission.fitting(records, records[0].size_bytes), at_us)
+            self._end = left
+            self._look_at(_alike(elements, channel.record_bytes))
+        return self._planned(at, len(self._records) - at, at_us)
 
     def plan_source(self, source: Source, before_us: int, at_us: int) -> int:
         """The same for what a source has ready, as far as steps are before ``before_us``."""
         split = source.only_split
         if split is None:
             return at_us
-        most = split.due_count(at_us, min(LANES, -((at_us - before_us) // self._apart_us)))
+        records, at = split.drawn()
+        most = split.due_count(at_us, min(len(records) - at, -((at_us - before_us) // self._apart_us)))
+        if most >= _STEPS_MIN and records is not self._records:
+            self._look_at(records)
+        return self._planned(at, most, at_us)
+
+    def _look_at(self, records: list[Record]) -> None:
+        self._records = records
+        if records:
+            self._size = records[0].size_bytes
+            self._places = self._task.emission.places(records)
+
+    def _planned(self, at: int, most: int, at_us: int) -> int:
         if most < _STEPS_MIN:
             return at_us
-        records = split.ahead(most)
-        return self._planned(records, self._task.emission.fitting(records, split.record_bytes), at_us)
-
-    def _planned(self, records: list[Record], count: int, at_us: int) -> int:
+        count = self._task.emission.fitting(self._places, at, most, self._size)
         if count < _STEPS_MIN:
             return at_us
-        self._records = records[:count]
-        self._size = records[0].size_bytes
+        self._at = at
         self._begin_us = at_us
         self._left = count
         return at_us + count * self._apart_us
@@ -151,9 +164,9 @@ class RunningAhead:
 
     def _carry_out(self, count: int) -> None:
         task, sourcing = self._task, self._task.sourcing
-        records = self._records
-        if count < self._left:
-            records, self._records = records[:count], records[count:]
+        at = self._at
+        records = self._records[at : at + count]
+        self._at = at + count
         self._left -= count
         task.steps.add(self._begin_us, self._apart_us, count)
         self._begin_us += count * self._apart_us
@@ -165,7 +178,7 @@ class RunningAhead:
         for bulk in self._bulks:
             records = bulk(records)
         if records:
-            task.emission.extend(records, self._size)
+            task.emission.extend(records, self._places, at, self._size)
 
 
 def _alike(elements: list[Element], record_bytes: int) -> list[Record]:

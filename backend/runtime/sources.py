@@ -112,25 +112,29 @@ class Split:
 
     def poll(self) -> Record:
         """The next record; the offset moves with it."""
-        (record,) = self.ahead(1)
+        records, at = self.drawn()
+        record = records[at]
         if record.event_time_us > self.newest_us:
             self.newest_us = record.event_time_us
         self.offset += 1
         return record
 
-    def ahead(self, most: int) -> list[Record]:
-        """One or more of the next records; the offset does not move."""
+    def drawn(self) -> tuple[list[Record], int]:
+        """Records in order, and which of them is the next one; the offset does not move."""
         at = self.offset - self._drawn_from
         if not 0 <= at < LANES:
             at = self.offset % LANES
             self._drawn_from = self.offset - at
             self._drawn = self._draw(self._drawn_from)
-        return self._drawn[at : at + most]
+        return self._drawn, at
 
     def move(self, records: list[Record]) -> None:
-        """These, which were got ahead, are polled."""
+        """These, which were the next ones, are polled."""
         self.offset += len(records)
-        self.newest_us = max(self.newest_us, max([record.event_time_us for record in records]))
+        # Without disorder the last one is the latest.
+        latest = max([record.event_time_us for record in records]) if self._spread_us else records[-1].event_time_us
+        if latest > self.newest_us:
+            self.newest_us = latest
 
     def _draw(self, first: int) -> list[Record]:
         """The records of all lanes: every record comes through here, and in numbers they are cheaper."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from backend.domain.errors import PlanError
@@ -174,7 +175,7 @@ def _numbered(vertices: list[VertexSpec], read: ReadCheckpoint) -> Iterator[Vert
         if state is not None:
             number = state.number
         elif number in taken:
-            number = next(n for n in range(len(vertices) + len(taken) + 1) if n not in taken)
+            number = next(n for n in count() if n not in taken)
             taken.add(number)
         yield vertex if number == index else replace(vertex, number=number)
 

@@ -165,6 +165,17 @@ def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
             restored_graph(read, _with_vertex(_spec(kind).graph, vertex, **changes))
 
 
+def test_a_hashed_vertex_without_state_keeps_its_key_groups_while_they_are_enough() -> None:
+    """PT-4: nothing of it is bound to them, so more subtasks than that are no fault."""
+    kind = SnapshotKind.ALIGNED
+    read = read_checkpoint(_run_to(kind, _spec(kind))[1])
+    for parallelism, groups in ((3, 128), (127, 128), (128, 128), (129, 256)):
+        graph = restored_graph(read, _with_vertex(_spec(kind).graph, "map", parallelism=parallelism))
+        assert graph.vertex("map").effective_max_parallelism == groups, parallelism
+    own = restored_graph(read, _with_vertex(_spec(kind).graph, "map", max_parallelism=64))
+    assert own.vertex("map").effective_max_parallelism == 64
+
+
 def test_every_key_group_split_and_byte_in_flight_has_its_new_owners() -> None:
     """RS-1, RS-2, RS-6: state is dealt out once, channel state as often as its channel is ambiguous."""
     kind = SnapshotKind.UNALIGNED

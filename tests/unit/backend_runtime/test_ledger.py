@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.elements import Record
+from backend.runtime.prng import LANES
 from backend.runtime.redistribution import restored_operator
 from backend.runtime.sinks import TransactionalSink
 from backend.runtime.storage import Ledger, Row
@@ -165,3 +169,85 @@ def test_the_hash_of_committed_rows_tells_other_rows_and_not_another_order() -> 
 
     assert folded(1, 2, 3) == folded(3, 1, 2)
     assert len({folded(1, 2, 3), folded(1, 2), folded(1, 2, 4), folded(1, 2, 2)}) == 4
+
+
+def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_committed() -> None:
+    """INV-5, INV-12: runs that cut their output otherwise are compared by it."""
+    numbers = list(range(LANES + 5))
+    folded = []
+    for cuts in ([len(numbers)], [1, 2, len(numbers)], [LANES, len(numbers)]):
+        for in_bulk in (False, True):
+            ledger, _ = _ledger(keeps_rows=False)
+            for begin, end in pairwise([0, *cuts]):
+                ledger.begin(name := f"t{begin}")
+                records = [_record(n) for n in numbers[begin:end]]
+                if in_bulk:
+                    ledger.write_all(name, records)
+                else:
+                    for record in records:
+                        ledger.write(name, record)
+                ledger.prepare(name)
+                ledger.commit(name)
+            assert ledger.committed_count == len(numbers)
+            folded.append(ledger.folded)
+    alone, _ = _ledger(keeps_rows=False)
+    for number in numbers:
+        alone.append(_record(number))
+    assert folded == [alone.folded] * 6
+    assert alone.folded > 0
+
+
+def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it_holds() -> None:
+    """SNK-3: what a run before left open is there to be settled, and what it committed is not committed again."""
+    first, _ = _ledger()
+    for name, number in (("a", 1), ("b", 2), ("both", 3)):
+        first.begin(name)
+        first.write(name, _record(number))
+        first.prepare(name)
+    first.commit("a")
+    first.put(_record(7))
+    first.put(_record(8))
+    second, _ = _ledger()
+    second.begin("both")
+    second.write("both", _record(4))
+    second.prepare("both")
+    second.append(_record(5))
+    second.put(replace(_record(7), value=70))
+    second.take_over(first)
+    for name in ("a", "b", "both"):
+        second.commit(name)
+    assert [row.value for row in second.rows] == [1, 5, 2, 4], "of one name its own stands"
+    assert second.committed_count == 4
+    assert (second.table, second.put_count) == ({1: 70, 2: 8}, 3)
+    with pytest.raises(ProtocolViolationError, match="neither open"):
+        second.commit("c")
+
+
+def test_the_newest_attempt_is_the_highest_that_a_transaction_open_or_committed_names() -> None:
+    ledger, clock = _ledger()
+    assert (ledger.newest_attempt, ledger.oldest_open_us()) == (-1, None)
+    clock.now_us = 5
+    ledger.begin("a/sink/0/11/2")
+    clock.now_us = 9
+    ledger.begin("sink/1/3/99")
+    assert (ledger.newest_attempt, ledger.oldest_open_us()) == (11, 5)
+    assert (ledger.open_of("a/sink"), ledger.open_of("a")) == (["a/sink/0/11/2"], [])
+    ledger.prepare("a/sink/0/11/2")
+    ledger.commit("a/sink/0/11/2")
+    assert (ledger.newest_attempt, ledger.oldest_open_us()) == (11, 9)
+    assert ledger.open_of("sink") == ["sink/1/3/99"]
+    assert ledger.open_of("a/sink") == []
+
+
+def test_a_lost_transaction_is_counted_by_its_rows_and_one_that_is_just_in_time_is_not_lost() -> None:
+    """SNK-4, INV-15."""
+    ledger, clock = _ledger(keeps_rows=False, timeout_us=1_000)
+    for name in ("late", "in time"):
+        ledger.begin(name)
+        ledger.write_all(name, [_record(1), _record(2), _record(3)])
+        ledger.prepare(name)
+    clock.now_us = 1_000
+    ledger.commit("in time")
+    clock.now_us = 1_001
+    ledger.commit("late")
+    assert (ledger.committed_count, ledger.lost, ledger.lost_count) == (3, ["late"], 3)

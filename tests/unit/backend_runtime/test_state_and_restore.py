@@ -8,17 +8,21 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.errors import PlanError, ProtocolViolationError
-from backend.runtime.graph import FaultSpec, Graph
+from backend.runtime.graph import FaultSpec, Graph, VertexKind, VertexSpec
 from backend.runtime.hashing import groups_of, key_group
 from backend.runtime.kernel import Engine
+from backend.runtime.measures import ChannelState, SubtaskSnapshot
 from backend.runtime.metadata import (
+    ReadCheckpoint,
     StoredCheckpoint,
+    VertexState,
     files_of,
+    fingerprint,
     read_checkpoint,
 )
 from backend.runtime.redistribution import redistribute, restored_operator
 from backend.runtime.requests import SavepointFormat
-from backend.runtime.restoring import assign, restored_graph
+from backend.runtime.restoring import assign, restored_graph, without_channel_state
 from backend.runtime.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
 from tests.support.runtime_jobs import exactly_once_violations, small_job, two_subtasks_job
 
@@ -281,6 +285,44 @@ def test_reading_back_gives_what_was_written() -> None:
     assert restored[0, 1] == newest.snapshots[0, 1]
     assert restored[2, 0].operators[0] == newest.snapshots[2, 0].operators[0]
     assert len(restored[2, 0].operators[1].entries("transactions")) == 2
+
+
+def _read_by_hand(*subtasks: SubtaskSnapshot) -> tuple[ReadCheckpoint, VertexSpec]:
+    """One keyed vertex with a sink, and what its subtasks had."""
+    vertex = VertexSpec("k", VertexKind("keyed+sink"), "k", parallelism=len(subtasks), max_parallelism=_M)
+    state = VertexState(len(subtasks), _M, is_keyed=True, subtasks=subtasks)
+    return ReadCheckpoint(1, 0, "aligned", fingerprint(Graph((vertex,), ())), {"k": state}), vertex
+
+
+def test_the_declared_size_of_state_goes_with_its_key_groups_and_entries_count_where_they_are_read() -> None:
+    """RS-1, ME-17: what a rescaled subtask loads; a store may count more bytes than there are, and none less."""
+
+    def snapshot(keyed: dict[int, bytes], entry: bytes, state_bytes: int) -> SubtaskSnapshot:
+        states = (OperatorState("transactions", StateMode.UNION, (entry,)),)
+        operators = (OperatorSnapshot(keyed), OperatorSnapshot({}, states))
+        return SubtaskSnapshot(operators, ChannelState(), -1, state_bytes, 0)
+
+    # 400 declared bytes for 40 of key groups, beside 6 of entries; and fewer declared than entries are.
+    one, other = snapshot({0: b"a" * 10, 40: b"b" * 30}, b"first.", 406), snapshot({100: b"c" * 5}, b"second", 3)
+    read, vertex = _read_by_hand(one, other)
+    for parallelism, sizes in ((4, [112, 312, 12, 12]), (1, [412]), (2, [406, 3])):
+        graph = Graph((replace(vertex, parallelism=parallelism),), ())
+        restored = assign(read, graph).snapshots
+        assert [restored[0, n].state_bytes for n in range(parallelism)] == sizes, parallelism
+
+
+def test_a_checkpoint_without_its_channel_state_is_the_same_but_for_the_bytes_that_are_told() -> None:
+    """RC-8."""
+    engine = Engine(small_job("unaligned", seed=3))
+    engine.run_until(450_000)
+    read = read_checkpoint(_stored(engine))
+    left, lost_bytes = without_channel_state(read)
+    assert lost_bytes == read.persisted_bytes > 0
+    assert (left.persisted_bytes, left.has_channel_state) == (0, False)
+    for name, vertex in read.vertices.items():
+        bare = [replace(s, channels=ChannelState(), persisted_bytes=0) for s in vertex.subtasks]
+        assert list(left.vertices[name].subtasks) == bare
+    assert without_channel_state(left) == (left, 0)
 
 
 def test_keyed_state_is_not_restored_under_another_explicit_maximum_parallelism() -> None:

@@ -22,8 +22,8 @@ class _Store:
         self.done_us: dict[str, int] = {}
         self.uploads: dict[str, Upload] = {}
 
-    def write(self, name: str, size_bytes: int) -> None:
-        self.uploads[name] = self.store.write(size_bytes, partial(self._done, name))
+    def write(self, name: str, size_bytes: int, *, factor: float = 1.0) -> None:
+        self.uploads[name] = self.store.write(size_bytes, partial(self._done, name), factor=factor)
 
     def _done(self, name: str, _: object) -> None:
         self.done_us[name] = self.scheduler.now
@@ -95,6 +95,32 @@ def test_an_upload_with_a_limit_of_its_own_leaves_the_rest_to_the_others() -> No
     store.scheduler.run_until(10)
     store.cancel("a")
     assert store.all_done_us() == {"b": 215}
+
+
+def test_a_slow_writer_takes_its_factor_of_transfer_and_latency_and_others_wait_for_the_transfer() -> None:
+    """DET-7: one that writes nothing waits for the answer all the same."""
+    store = _Store()
+    store.write("slow", 100, factor=3.0)
+    store.write("other", 50)
+    store.write("nothing", 0)
+    assert store.all_done_us() == {"slow": 315, "other": 355, "nothing": 355}
+    assert (store.store.write_count, store.store.written_bytes) == (3, 150)
+    alone = _Store(upload_bytes_per_s=500_000)
+    alone.write("slow", 100, factor=1.5)
+    alone.write("nothing", 0)
+    assert alone.all_done_us() == {"slow": 307, "nothing": 155}
+
+
+def test_a_job_that_failed_leaves_nothing_in_the_queue_and_the_next_writes_at_once() -> None:
+    store = _Store()
+    store.write("a", 500)
+    store.store.stand_still(1_000)
+    store.scheduler.run_until(100)
+    store.store.forget()
+    store.write("b", 20)
+    store.cancel("a")
+    store.write("c", 20)
+    assert store.all_done_us() == {"b": 125, "c": 145}
 
 
 def test_a_checkpoint_that_expires_holds_the_next_one_up_no_more() -> None:

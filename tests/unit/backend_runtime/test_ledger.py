@@ -9,10 +9,13 @@ import pytest
 
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.elements import Record
+from backend.runtime.graph import FaultSpec
+from backend.runtime.kernel import Engine
 from backend.runtime.prng import LANES
 from backend.runtime.redistribution import restored_operator
 from backend.runtime.sinks import TransactionalSink
 from backend.runtime.storage import Ledger, Row
+from tests.support.runtime_jobs import two_subtasks_job
 
 
 class _Clock:
@@ -113,6 +116,16 @@ def test_a_restored_sink_settles_the_transactions_of_another_parallelism_each_on
     assert sorted(ledger.open_of("sink")) == ["sink/0/1/1", "sink/1/1/1"]
 
 
+def test_a_job_that_fails_before_its_first_checkpoint_aborts_what_it_left_open() -> None:
+    """SNK-3: there is nothing to restore, and the transactions of the attempt before are nobody's."""
+    plan = (FaultSpec("source.after-emit", hit=5),)
+    engine = Engine(two_subtasks_job(plan=plan, interval="10 s"), keeps_rows=True)
+    while not engine.restart_count or engine.tasks[1].records_in < 3:
+        engine.run_until(engine.now_us + 5_000)
+    assert engine.restored_id is None
+    assert engine.ledger.open_of("sink") == ["sink/0/1/1"]
+
+
 def test_restoring_twice_commits_once() -> None:
     ledger, _ = _ledger()
     sink = _sink(ledger)
@@ -195,6 +208,11 @@ def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_co
         alone.append(_record(number))
     assert folded == [alone.folded] * 6
     assert alone.folded > 0
+    runs = [_ledger(keeps_rows=False)[0] for _ in range(2)]
+    for number in numbers:
+        runs[number % 2].append(_record(number))
+    runs[1].take_over(runs[0])
+    assert (runs[1].folded, runs[1].committed_count) == (alone.folded, len(numbers)), "of a run and the next"
 
 
 def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it_holds() -> None:

@@ -181,6 +181,7 @@ def test_records_of_an_ambiguous_old_channel_are_kept_by_the_edges_choice_and_ot
     many = b"".join(_record(n) for n in range(6))
     assert _keys(receiver.recovered(_OLD[0, 0], many, _OLD[0, 1], many)) == [0, 2, 4, 0, 1, 2, 3, 4, 5]
     assert receiver.filtered == 3
+    assert receiver.channel.record_bytes == 0, "what came through a filter is not taken for records of one size"
     assert _keys(receiver.sent(_OLD[1, 0], many, RecoveryCompletion())) == [0, 2, 4]
     assert receiver.filtered == 6
 

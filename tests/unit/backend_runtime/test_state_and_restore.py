@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.errors import PlanError, ProtocolViolationError
+from backend.runtime.channel import ChannelKey
 from backend.runtime.graph import FaultSpec, Graph, VertexKind, VertexSpec
 from backend.runtime.hashing import groups_of, key_group
 from backend.runtime.kernel import Engine
@@ -240,6 +241,20 @@ def test_files_are_counted_as_they_are_written(inline_below_bytes: int) -> None:
     handles = [h for v in json.loads(stored.metadata)["vertices"] for h in _handles(v["subtasks"])]
     assert sum(c.logical for c in counts) == sum(bool(h["size"]) for h in handles) > 4
     assert all(ack.measured.files == files_of(newest.snapshots[key]) for key, ack in newest.record.acks.items())
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "counts"), [(0, (0, 0)), (1, (3, 0)), (20_479, (3, 0)), (20_480, (3, 3)), (30_000, (3, 3))]
+)
+def test_state_of_twenty_kibibytes_gets_a_file_and_what_is_smaller_none(
+    size_bytes: int, counts: tuple[int, int]
+) -> None:
+    """CK-2, ME-18: each stream for itself, whatever lies in it."""
+    half, rest = b"x" * (size_bytes // 2), b"y" * (size_bytes - size_bytes // 2)
+    operator = OperatorSnapshot({1: half, 2: rest}, (OperatorState("all", StateMode.UNION, (half, rest)),))
+    inputs = {ChannelKey(0, 0, 0): [half], ChannelKey(0, 1, 0): [rest]}
+    snapshot = SubtaskSnapshot((operator,), ChannelState(inputs, {ChannelKey(1, 0, 0): []}), -1, 0, 0)
+    assert files_of(snapshot) == counts
 
 
 @pytest.mark.parametrize("inline_below_bytes", [0, 300, 1 << 20])

@@ -1,10 +1,23 @@
-"""The size of a buffer under debloating: the reference vectors of DB-7 and DB-8, and when senders are told (DB-6)."""
+"""The size of a buffer under debloating: the reference vectors of DB-7 and DB-8, and when senders are told (DB-6).
+
+Then what a gate measures (DB-1, DB-2), and whose turn it is when, on gates that are made by hand.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from backend.runtime.debloating import Estimator, Limits, next_size
+from backend.runtime.channel import ChannelKey
+from backend.runtime.config import RuntimeConfig
+from backend.runtime.debloating import Debloating, Estimator, GateDebloater, Limits, limits_of, next_size
+from backend.runtime.measures import TimeAccount, Usage
+from backend.runtime.scheduler import Scheduler
+from backend.runtime.task import TaskStatus
 
 
 def _limits(
@@ -72,3 +85,121 @@ def test_senders_are_told_of_a_quarter_more_or_less_or_of_a_bound_and_never_of_t
     assert estimator.update(300, 1, limits) == 300
     assert estimator.update(0, 1, limits) == 256
     assert estimator.update(0, 1, limits) is None
+
+
+# --- a gate -----------------------------------------------------------------------------------------------------------
+
+
+class _Channel:
+    """What a gate counts of a channel, and what its sender was told."""
+
+    def __init__(self, edge: int = 0) -> None:
+        self.key = ChannelKey(edge, 0, 0)
+        self.bytes_received = 0
+        self.buffers_in_use = 0
+        self.told: list[int] = []
+
+    def announce_buffer_bytes(self, size_bytes: int) -> None:
+        self.told.append(size_bytes)
+
+
+class _Job:
+    """One subtask with channels, and the time."""
+
+    def __init__(self, *edges: int, **settings: Any) -> None:
+        self.channels = [_Channel(edge) for edge in edges]
+        self.account = TimeAccount(0, samples=1)
+        self.status = TaskStatus.RUNNING
+        self.gate, self.key = self, (0, 0)
+        self.scheduler = Scheduler()
+        settings = {"is_debloating": True, "debloat_samples": 1} | settings
+        self.env: Any = SimpleNamespace(scheduler=self.scheduler, config=RuntimeConfig(**settings), now=0)
+
+    def mail(self, action: Callable[[object], None], argument: object) -> None:
+        self.env.now = self.scheduler.now
+        action(argument)
+
+    def gate_of_all(self) -> GateDebloater:
+        task: Any = self
+        channels: Any = self.channels
+        return GateDebloater(task, 0, channels)
+
+    def begun(self) -> Debloating:
+        debloating, tasks = Debloating(self.env), [self]
+        debloating.begin(tasks)  # type: ignore[arg-type]
+        return debloating
+
+
+def test_a_gates_throughput_is_what_came_in_the_time_that_was_not_idle_and_stays_where_there_was_none() -> None:
+    """DB-1, DB-2: bytes a second over all its channels; the period is the time since it last looked."""
+    job = _Job(0, 0)
+    one, other = job.channels
+    one.bytes_received = 700
+    gate = job.gate_of_all()
+    one.buffers_in_use, other.buffers_in_use = 3, 4
+    assert gate.buffers_in_use == 7
+    # 200 ms, of them 50 idle.
+    job.account.turn(Usage.BUSY, 50_000)
+    one.bytes_received, other.bytes_received = 1_000, 1_200
+    job.env.now = 200_000
+    gate.recalculate()
+    assert gate.throughput_bytes_per_s == 1_500 * 1_000_000 // 150_000 == 10_000
+    assert gate.estimator.size_bytes == 10_000 // 7
+    assert one.told == other.told == [10_000 // 7]
+    # The same again, all of it active: from where the last one ended, and nobody is told the same twice.
+    one.bytes_received += 2_000
+    job.env.now = 400_000
+    gate.recalculate()
+    assert gate.throughput_bytes_per_s == 10_000
+    assert len(one.told) == 1
+    # A period with nothing but idle time.
+    job.account.turn(Usage.IDLE, 400_000)
+    job.env.now = 600_000
+    gate.recalculate()
+    assert gate.throughput_bytes_per_s == 10_000
+    gate.switch_off()
+    assert (one.told[-1], other.told[-1], gate.estimator.size_bytes) == (32_768, 32_768, 32_768)
+
+
+def test_each_gate_is_looked_at_every_period_while_it_is_on_and_its_subtask_runs() -> None:
+    """DB-1: one timer, however often it is switched; a subtask that recovers is not measured."""
+    job = _Job(2, 1, 2, debloat_period_us=1_000, debloat_samples=2)
+    debloating = job.begun()
+    assert [gate.edge for gate in debloating.gates(job.key)] == [1, 2]
+    assert debloating.gates((5, 5)) == ()
+    job.account.turn(Usage.BUSY, 0)
+    told = job.channels[1].told
+
+    def told_by(at_us: int) -> list[int]:
+        job.scheduler.run_until(at_us)
+        return told
+
+    job.status = TaskStatus.INITIALIZING
+    assert told_by(2_500) == []
+    job.status = TaskStatus.RUNNING
+    assert told_by(2_999) == []
+    assert told_by(3_500) == [10_922], "nothing came: a third of the maximum"
+    debloating.reconfigured()
+    for is_on in (False, True):
+        job.env.config = replace(job.env.config, is_debloating=is_on)
+        debloating.reconfigured()
+        assert bool(debloating.gates(job.key)) == is_on
+    assert told_by(3_500) == [10_922, 32_768], "switched off: whole segments again"
+    assert told_by(4_499) == [10_922, 32_768], "what was scheduled before is over"
+    assert told_by(4_500) == [10_922, 32_768, 10_922]
+    debloating.begin([])
+    assert debloating.gates(job.key) == ()
+    assert len(told_by(20_000)) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits"),
+    [
+        ({}, Limits(256, 32_768, 1_000, 20, 25)),
+        ({"segment_bytes": 128, "debloat_target_us": 700}, Limits(128, 128, 1, 20, 25)),
+        ({"debloat_target_us": 2_999, "segment_bytes_min": 300}, Limits(300, 32_768, 2, 20, 25)),
+    ],
+)
+def test_the_limits_are_those_of_the_settings_by_default_flinks(settings: dict[str, int], limits: Limits) -> None:
+    """DB-3, DB-4, DB-6."""
+    assert limits_of(RuntimeConfig(**settings)) == limits  # type: ignore[arg-type]

@@ -166,6 +166,15 @@ def test_what_breaks_the_transaction_protocol_is_a_violation() -> None:
         ledger.write("u", _record(1))
     with pytest.raises(ProtocolViolationError, match="neither open nor committed"):
         ledger.commit("never begun")
+    for keeps_rows in (False, True):
+        other, _ = _ledger(keeps_rows=keeps_rows)
+        other.begin("v")
+        other.write_all("v", [_record(1), _record(2)], [10, 20])
+        other.prepare("v")
+        with pytest.raises(ProtocolViolationError, match="SNK-1: a write into the pre-committed v"):
+            other.write_all("v", [_record(3)])
+        other.commit("v")
+        assert other.rows == ([Row(1, 1, 10), Row(2, 2, 20)] if keeps_rows else [])
 
 
 def test_the_hash_of_committed_rows_tells_other_rows_and_not_another_order() -> None:

@@ -18,7 +18,7 @@ from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
 from backend.runtime.measures import CheckpointState
-from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat
+from backend.runtime.requests import REQUESTS_KEPT, Request, RequestQueue, Savepoint, SavepointFormat, keep
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
@@ -97,6 +97,34 @@ def test_a_full_queue_lets_go_of_the_newest_periodic_request_and_then_takes_no_m
     assert again.number == 5
     assert queue.add(_request(6, savepoint=False)) is not None
     assert _order(queue) == [1, 2, 4]
+
+
+def test_of_many_requests_the_oldest_that_are_over_are_forgotten_and_none_that_is_under_way() -> None:
+    """SV-4: whoever asked can look up what became of it."""
+    kept: dict[int, Savepoint] = {}
+    asked = [Savepoint(n, SavepointFormat.CANONICAL, n, ended_at_us=n if n % 2 else None) for n in range(1200)]
+    for each in asked[:REQUESTS_KEPT]:
+        keep(kept, each)
+    assert len(kept) == REQUESTS_KEPT == 1000
+    keep(kept, asked[1000])
+    assert [n for n in range(1001) if n not in kept] == [1]
+    for each in asked[1001:]:
+        keep(kept, each)
+    assert [n for n in range(1200) if n not in kept] == list(range(1, 400, 2))
+    under_way = {n: Savepoint(n, SavepointFormat.CANONICAL, n) for n in range(REQUESTS_KEPT)}
+    keep(under_way, asked[1000])
+    assert len(under_way) == REQUESTS_KEPT + 1
+
+
+def test_a_job_that_stops_drops_the_timers_requests_and_keeps_what_users_asked_for() -> None:
+    """SV-3."""
+    queue = RequestQueue()
+    for number in range(1, 5):
+        queue.add(_request(number, savepoint=number == 3))
+    queue.add(Request(is_forced=False, number=9))
+    queue.drop_periodic()
+    assert _order(queue) == [3, 9]
+    assert (len(queue), queue.first) == (0, None)
 
 
 def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_only_slot() -> None:

@@ -374,6 +374,21 @@ def test_a_savepoint_that_fails_rescales_nothing() -> None:
     assert (engine.restart_count, rescale.stopped_at_us) == (0, None)
 
 
+def test_a_savepoint_that_a_newer_checkpoint_overtook_is_not_gone_back_to() -> None:
+    """CO-8: what the checkpoint committed would be committed once more, had the job begun from the savepoint."""
+    late = (FaultSpec("rpc.ack", hit=1, at_us=200_000, action="delay", delay_us=300_000),)
+    config: dict[str, object] = {"execution.checkpointing.max-concurrent-checkpoints": 2}
+    spec = rescaled_job("aligned", "hash", (2, 2, 2), seed=1, plan=late, config=config)
+    engine = Engine(spec, keeps_rows=True)
+    engine.run_until(200_000)
+    rescale = engine.rescale({"keyed": 3}, from_savepoint=True)
+    assert rescale.status == "IN_PROGRESS"
+    finish(engine)
+    assert rescale.status == "COMPLETED"
+    assert (rescale.restored_id or 0) > max(engine.coordinator.savepoints), "the savepoint was first: nothing is shown"
+    assert violations(engine) == []
+
+
 def test_records_that_are_not_filtered_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative control (T-9): ambiguous channels without the filter."""
     monkeypatch.setattr(Recovery, "_keeps", lambda self, edge: lambda record: True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
 # --- one checkpoint ---------------------------------------------------------------------------------------------------
 
 
-def _measured(first_barrier_us: int = 130, **values: int | None) -> SubtaskCheckpoint:
+def _measured(first_barrier_us: int = 130, **values: Any) -> SubtaskCheckpoint:
     return SubtaskCheckpoint(checkpoint_id=7, triggered_at_us=100, first_barrier_us=first_barrier_us, **values)
 
 

@@ -133,7 +133,7 @@ class RuntimeEngine:
 
     def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
         """How far a requested checkpoint has come; None where it is not (or no longer) known."""
-        asked = self._engine.coordinator.checkpoint_requests.get(number)
+        asked = self._engine.coordinator.triggering.checkpoint_requests.get(number)
         if asked is None:
             return None
         return RequestedCheckpointView(asked.requested_at_us, asked.ended_at_us, asked.checkpoint_id, asked.message)
@@ -154,7 +154,7 @@ class RuntimeEngine:
 
     def savepoint(self, number: int, job_id: str) -> SavepointView | None:
         """How far a requested savepoint has come; None where it is not (or no longer) known."""
-        asked = self._engine.coordinator.savepoint_requests.get(number)
+        asked = self._engine.coordinator.triggering.savepoint_requests.get(number)
         if asked is None:
             return None
         is_complete = asked.ended_at_us is not None and asked.reason is None

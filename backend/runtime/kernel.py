@@ -189,23 +189,23 @@ class Engine:
         text = ",".join(f"{k}={v}" for k, v in sorted(settings.show(changed).items()))
         self.scheduler.fold(text)
         self.env.config = changed
-        self.coordinator.reconfigured()
+        self.coordinator.triggering.reconfigured()
         self.debloating.reconfigured()
 
     def request_checkpoint(self) -> UserCheckpoint:
         """Ask for a checkpoint now; the answer changes as it goes on."""
         self.scheduler.fold("checkpoint")
-        return self.coordinator.request_checkpoint()
+        return self.coordinator.triggering.request_checkpoint()
 
     def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
         """Ask for a savepoint now; the answer changes as it goes on."""
         self.scheduler.fold(f"savepoint {form}")
-        return self.coordinator.request_savepoint(form)
+        return self.coordinator.triggering.request_savepoint(form)
 
     def request_stop(self, form: SavepointFormat = SavepointFormat.CANONICAL, *, drains: bool = False) -> Savepoint:
         """Stop the job with a savepoint (SV-3), ``drains``: for good, with all timers fired and all windows closed."""
         self.scheduler.fold(f"stop {form} {drains}")
-        return self.coordinator.request_stop(form, drains=drains)
+        return self.coordinator.triggering.request_stop(form, drains=drains)
 
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
         """What another job can begin from; None where there is no such savepoint."""
@@ -342,9 +342,9 @@ class Engine:
 
     def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:
         if savepoint.stop is None:
-            self.coordinator.request_savepoint(savepoint.format)
+            self.coordinator.triggering.request_savepoint(savepoint.format)
         else:
-            self.coordinator.request_stop(savepoint.format, drains=savepoint.stop == "drain")
+            self.coordinator.triggering.request_stop(savepoint.format, drains=savepoint.stop == "drain")
 
     # --- failing --------------------------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class Engine:
             for channel in each.gate.channels:
                 if isinstance(channel, RemoteChannel):
                     channel.is_dead = True
-        stop = self.coordinator.stop
+        stop = self.coordinator.triggering.stop
         self.coordinator.suspend()
         self.env.store.forget()
         if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure == "fail":

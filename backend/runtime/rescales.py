@@ -129,13 +129,13 @@ class Rescaler:
         rescale = self._request(parallelism, from_savepoint=from_savepoint)
         if from_savepoint:
             then = partial(self._saved, rescale)
-            self._coordinator.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
+            self._coordinator.triggering.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
         else:
             self._begin(rescale, graph, newest)
         return rescale
 
     def _check_goes_on(self) -> None:
-        if self._is_over() or self._coordinator.stop is not None:
+        if self._is_over() or self._coordinator.triggering.stop is not None:
             raise PlanError(
                 "the job has ended, or is about to stop with a savepoint",
                 rule="SV-3",

@@ -86,7 +86,7 @@ def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any
         "ended_at_us": engine.ended_at_us,
         "rescales": [_rescale(rescale) for rescale in engine.rescales],
         "restarts": [_restart(restart) for restart in engine.restarts],
-        "stops": [_stop(s) for s in coordinator.savepoint_requests.values() if s.kind.is_synchronous],
+        "stops": [_stop(s) for s in coordinator.triggering.savepoint_requests.values() if s.kind.is_synchronous],
         "summary": _summary(terminal),
         "checkpoints": [_checkpoint(engine, record) for record in terminal],
         "vertices": [_vertex(engine, name) for name, _ in engine.tasks_of()],

@@ -52,7 +52,7 @@ def _chain(order: str) -> JobSpec:
 def _measured(order: str) -> dict[str, SubtaskCheckpoint]:
     engine = Engine(_chain(order))
     engine.run_until(100_000)
-    engine.coordinator.request_checkpoint()
+    engine.coordinator.triggering.request_checkpoint()
     engine.run_until(500_000)
     (record,) = engine.coordinator.completed
     names = [vertex.id for vertex in engine.env.graph.vertices]

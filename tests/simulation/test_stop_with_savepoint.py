@@ -49,7 +49,7 @@ def test_what_was_read_is_committed_once_and_nothing_is_left_over(protocol: str)
     assert {task.status for task in engine.tasks} == {TaskStatus.FINISHED}
     assert exactly_once_violations(engine.ledger.rows, _read(engine)) == []
     coordinator = engine.coordinator
-    (stop,) = coordinator.savepoint_requests.values()
+    (stop,) = coordinator.triggering.savepoint_requests.values()
     assert (stop.reason, stop.ended_at_us) == (None, engine.ended_at_us)
     assert stop.completed_at_us is not None
     assert coordinator.in_progress_count == engine.queued_bytes == 0
@@ -58,7 +58,7 @@ def test_what_was_read_is_committed_once_and_nothing_is_left_over(protocol: str)
     engine.run_until(at_us + 1_000_000)
     assert coordinator.total_count == total, "a finished job has no checkpoints"
     engine.request_savepoint()
-    assert list(coordinator.savepoint_requests.values())[-1].reason is FailureReason.NOT_ALL_TASKS_RUNNING
+    assert list(coordinator.triggering.savepoint_requests.values())[-1].reason is FailureReason.NOT_ALL_TASKS_RUNNING
 
 
 @pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
@@ -69,7 +69,7 @@ def test_a_job_that_was_stopped_goes_on_from_its_savepoint(protocol: str) -> Non
     assert first.status == "FINISHED"
     committed = first.ledger.committed_count
     assert 0 < committed < records
-    (stop,) = first.coordinator.savepoint_requests.values()
+    (stop,) = first.coordinator.triggering.savepoint_requests.values()
     assert stop.checkpoint_id is not None
     second = Engine(spec, keeps_rows=True, restore=first.savepoint(stop.checkpoint_id))
     second.ledger.take_over(first.ledger)
@@ -158,7 +158,7 @@ def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_do
         # No partially stopped job remains (FN-30): it reads on, and its checkpoints commit what it reads.
         engine.set_config({f"{_CP}interval": "100 ms"})
         while engine.ledger.committed_count < records and engine.now_us < 30_000_000:
-            engine.coordinator.request_checkpoint()
+            engine.coordinator.triggering.request_checkpoint()
             engine.run_until(engine.now_us + 100_000)
         assert exactly_once_violations(engine.ledger.rows, records) == [], f"{point}, drain {drains}"
     assert recovered_from_it >= 4
@@ -185,7 +185,7 @@ def test_a_savepoint_that_the_job_recovered_from_stays_the_users() -> None:
     engine.run_until(60_000)
     stop = engine.request_stop()
     engine.run_until(1_000_000)
-    engine.coordinator.request_checkpoint()
+    engine.coordinator.triggering.request_checkpoint()
     engine.run_until(1_500_000)
     newest = engine.coordinator.newest
     assert newest is not None
@@ -227,7 +227,7 @@ def test_a_stop_is_refused_while_a_task_restores_and_the_job_goes_on() -> None:
     assert stop.reason is FailureReason.NOT_ALL_TASKS_RUNNING
     completed = engine.coordinator.completed_count
     engine.run_until(engine.now_us + 1_000_000)
-    assert (engine.status, engine.coordinator.stop) == ("RUNNING", None)
+    assert (engine.status, engine.coordinator.triggering.stop) == ("RUNNING", None)
     assert engine.coordinator.completed_count > completed + 10
 
 
@@ -263,7 +263,7 @@ def test_a_job_file_asks_for_a_stop_at_a_time() -> None:
     }
     engine = Engine(load_job_document(document))
     engine.run_until(3_000_000)
-    (asked,) = engine.coordinator.savepoint_requests.values()
+    (asked,) = engine.coordinator.triggering.savepoint_requests.values()
     assert (engine.status, asked.kind, asked.requested_at_us) == (
         "FINISHED",
         SnapshotType.SAVEPOINT_TERMINATE,

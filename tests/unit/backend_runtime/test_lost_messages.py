@@ -47,7 +47,7 @@ def test_an_abort_brings_the_news_of_the_completion_that_was_lost() -> None:
     engine = Engine(two_subtasks_job(interval="10 s", timeout="100 ms", plan=(*_lost("rpc.notify", 2), late)))
     for at_us in (50_000, 100_000):
         engine.run_until(at_us)
-        engine.coordinator.request_checkpoint()
+        engine.coordinator.triggering.request_checkpoint()
     engine.run_until(199_999)
     assert (engine.coordinator.completed_count, engine.coordinator.failed_count) == (1, 0)
     assert engine.ledger.committed_count == 0
@@ -85,7 +85,7 @@ def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> 
     plan = (*_lost("rpc.trigger", 2), *_lost("rpc.abort", 5))
     engine = Engine(_joining_job(plan))
     engine.run_until(50_000)
-    engine.coordinator.request_checkpoint()
+    engine.coordinator.triggering.request_checkpoint()
     engine.run_until(150_000)
     sink = engine.tasks[-1]
     blocked = [channel for channel in sink.gate.channels if channel.subpartition.is_blocked]

@@ -78,8 +78,8 @@ def test_a_users_checkpoint_needs_no_pause_and_no_tick() -> None:
     engine = Engine(two_subtasks_job(store_ms=10, interval="10 s", min_pause="5 s"))
     engine.run_until(9_990_000)
     before = engine.coordinator.completed_count
-    engine.coordinator.request_checkpoint()
-    engine.coordinator.request_checkpoint()
+    engine.coordinator.triggering.request_checkpoint()
+    engine.coordinator.triggering.request_checkpoint()
     engine.run_until(10_020_000)
     assert engine.coordinator.completed_count >= before + 1
 
@@ -299,7 +299,7 @@ def test_who_waits_for_a_savepoint_hears_of_its_end_in_an_event_of_that_instant(
     engine.run_until(50_000)
     heard: list[tuple[int, Savepoint]] = []
     then = lambda ended: heard.append((engine.now_us, ended))  # noqa: E731
-    savepoint = engine.coordinator.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
+    savepoint = engine.coordinator.triggering.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
     engine.run_until(100_000)
     assert savepoint.reason is reason
     assert heard == [(savepoint.ended_at_us, savepoint)]
@@ -314,7 +314,7 @@ def test_a_stop_that_is_refused_leaves_the_job_as_it_was() -> None:
     assert stop.reason is FailureReason.NOT_ALL_TASKS_RUNNING
     completed = engine.coordinator.completed_count
     engine.run_until(engine.now_us + 500_000)
-    assert (engine.status, engine.coordinator.stop) == ("RUNNING", None)
+    assert (engine.status, engine.coordinator.triggering.stop) == ("RUNNING", None)
     assert engine.coordinator.completed_count > completed + 2
 
 
@@ -365,7 +365,7 @@ def test_a_job_file_asks_for_savepoints_at_times() -> None:
     }
     engine = Engine(load_job_document(document))
     engine.run_until(2_000_000)
-    asked = list(engine.coordinator.savepoint_requests.values())
+    asked = list(engine.coordinator.triggering.savepoint_requests.values())
     assert [(s.requested_at_us, s.format.value) for s in asked] == [(1_000_000, "CANONICAL"), (1_500_000, "NATIVE")]
     assert [s.reason for s in asked] == [None, None]
     for wrong in ({}, {"at": "soon"}, {"at": "1 s", "format": "zip"}, {"at": "1 s", "where": "/"}):

@@ -128,11 +128,11 @@ def test_a_checkpoint_that_expires_holds_the_next_one_up_no_more() -> None:
     engine = Engine(spec)
     engine.run_until(50_000)
     engine.env.store.bytes_per_s = 100
-    engine.coordinator.request_checkpoint()
+    engine.coordinator.triggering.request_checkpoint()
     engine.run_until(155_000)
     assert engine.coordinator.history[0].reason is FailureReason.EXPIRED
     engine.env.store.bytes_per_s = 10**12
-    engine.coordinator.request_checkpoint()
+    engine.coordinator.triggering.request_checkpoint()
     engine.run_until(160_000)
     assert engine.coordinator.history[0].reason is None
     assert engine.coordinator.completed_count == 1

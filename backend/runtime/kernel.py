@@ -16,12 +16,11 @@ from backend.domain.errors import CorruptCheckpointError
 from backend.runtime import config as settings
 from backend.runtime.barrier_log import BarrierLog
 from backend.runtime.checkpointing import TaskCheckpointing
-from backend.runtime.completed import Completed
 from backend.runtime.config import RuntimeConfig
 from backend.runtime.coordinator import Coordinator
 from backend.runtime.debloating import Debloating
 from backend.runtime.environment import Environment
-from backend.runtime.faults import Faults, InducedFailure, corrupted
+from backend.runtime.faults import Faults, InducedFailure
 from backend.runtime.graph import Graph
 from backend.runtime.jobfile import JobSpec, SavepointSpec
 from backend.runtime.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
@@ -31,7 +30,8 @@ from backend.runtime.remote_channel import RemoteChannel
 from backend.runtime.requests import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.rescales import Rescale, Rescaler
 from backend.runtime.restarts import OffsetsReached, Restart
-from backend.runtime.restoring import Assignment, assign, at_own_risk, restored_graph, without_channel_state
+from backend.runtime.restore_point import RestorePoint, assigned
+from backend.runtime.restoring import at_own_risk, restored_graph
 from backend.runtime.scheduler import EventClass, Scheduler
 from backend.runtime.sizes import sized
 from backend.runtime.storage import Ledger, SnapshotStore
@@ -75,14 +75,14 @@ class Engine:
                 with data in flight cannot be rescaled (RS-11), or another maximum parallelism is asked for (PT-4).
 
         """
-        self._start_from = None if restore is None else read_checkpoint(restore)
+        begun_from = None if restore is None else read_checkpoint(restore)
         graph = spec.graph
         self.at_own_risk: tuple[str, ...] = ()
         """Vertices whose operators changed in front of data in flight (GR-2)."""
-        if self._start_from is not None:
-            graph = restored_graph(self._start_from, graph, allows_non_restored=allows_non_restored)
-            self._assign(self._start_from, graph, spec.config)
-            self.at_own_risk = at_own_risk(self._start_from, graph)
+        if begun_from is not None:
+            graph = restored_graph(begun_from, graph, allows_non_restored=allows_non_restored)
+            assigned(begun_from, graph, spec.config)
+            self.at_own_risk = at_own_risk(begun_from, graph)
         self.spec = spec
         self.seed = spec.seed if seed is None else seed
         config = spec.config
@@ -111,6 +111,7 @@ class Engine:
         self.coordinator.on_job_finished = self._on_finished
         self.env.coordinator = self.coordinator
         self.ledger.committed = lambda: self.env.faults.passed("sink.between-commits")
+        self.restore_point = RestorePoint(self.env, self.coordinator, begun_from)
         self.debloating = Debloating(self.env)
         self.tasks: list[Task] = []
         self.status = "RUNNING"
@@ -124,8 +125,8 @@ class Engine:
         self._rescaler = Rescaler(
             self.env,
             self.coordinator,
-            newest=self._newest,
-            check=lambda read, graph: self._assign(read, graph, self.config),
+            newest=self.restore_point.newest,
+            check=lambda read, graph: assigned(read, graph, self.config),
             restart=self._restart_as,
             is_over=lambda: self.ended_at_us is not None,
             on_refused=lambda error: self._excepted("RescaleRefused", str(error), None),
@@ -134,8 +135,8 @@ class Engine:
         self._attempt = 0
         self._past_steps = (0, 0)
         """Of the attempts before."""
-        if self._start_from is not None:
-            self.coordinator.continue_after(self._start_from.id)
+        if begun_from is not None:
+            self.coordinator.continue_after(begun_from.id)
         scheduler.at(0, EventClass.RPC, self._deploy)
         for savepoint in spec.savepoints:
             scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
@@ -246,12 +247,12 @@ class Engine:
     def _deploy(self, _: object) -> None:
         graph = self.env.graph
         try:
-            restored = self._read_newest()
+            restored = self.restore_point.read()
         except CorruptCheckpointError as error:
             self._end("CorruptCheckpointError", str(error))
             return
         self.status = "RUNNING"
-        if self._start_from is not None:
+        if self.restore_point.begun_from is not None:
             # Transactions of the run before are those of attempts before this one.
             self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
         self._past_steps = self._all_steps()
@@ -270,21 +271,21 @@ class Engine:
         tasks = {(task.spec.id, task.index): task for task in self.tasks}
         for edge in range(len(graph.edges)):
             connect(self.env, edge, tasks)
-        assigned, has_channel_state, lost_bytes = self._assign(restored, graph, self.config)
+        assignment, has_channel_state, lost_bytes = assigned(restored, graph, self.config)
         if self._attempt or restored:
             self.restored_id = restored.id if restored else None
             self.restored_at_us = self.now_us if restored else None
             self.coordinator.restored_count += restored is not None
         if self.env.is_size_only:
-            assigned = replace(assigned, snapshots=sized(assigned.snapshots))
+            assignment = replace(assignment, snapshots=sized(assignment.snapshots))
         self.coordinator.begin(self.tasks)
         self.debloating.begin(self.tasks)
         for task in self.tasks:
             task.start(
-                assigned.snapshots.get(task.key),
+                assignment.snapshots.get(task.key),
                 checkpoint_id=restored.id if restored else 0,
                 has_channel_state=has_channel_state,
-                rescaled=assigned.rescaled,
+                rescaled=assignment.rescaled,
             )
         if self.restarts and self.restarts[-1].deployed_at_us is None:
             restart = self.restarts[-1]
@@ -293,7 +294,7 @@ class Engine:
             restart.lost_channel_bytes = lost_bytes
             restart.repeated_records = restored.repeatable_records if restored else 0
             restart.subtasks = {task.key: task.initialization for task in self.tasks}
-            restart.source_offsets = self._reached.of(self.tasks, assigned.snapshots)
+            restart.source_offsets = self._reached.of(self.tasks, assignment.snapshots)
             for task in self.tasks:
                 if task.sourcing is not None:
                     task.sourcing.restart = restart
@@ -305,40 +306,6 @@ class Engine:
             count += task.steps.count
             folded = mix64(folded ^ mix64(task.steps.count ^ mix64(task.steps.squares)))
         return count, folded
-
-    def _read_newest(self) -> ReadCheckpoint | None:
-        """A restart reads what lies in the store and nothing else (CK-3)."""
-        newest = self._newest_completed()
-        if newest is None:
-            return self._start_from
-        stored = newest.stored(newest.record.graph)
-        fault = self.env.faults.message("store.read")
-        if fault is not None and fault.action == "error":
-            raise InducedFailure("store.read", None)
-        if fault is not None and fault.action == "corrupt":
-            draw = newest.record.id ^ self.seed
-            stored = StoredCheckpoint(*corrupted(stored.metadata, stored.files, draw=draw))
-        return read_checkpoint(stored)
-
-    def _newest_completed(self) -> Completed | None:
-        """The newest checkpoint of this run; None where the one that it was started or rescaled from is newer."""
-        newest = self.coordinator.newest
-        is_older = newest is not None and self._start_from is not None and newest.record.id < self._start_from.id
-        return None if is_older else newest
-
-    def _newest(self) -> ReadCheckpoint | None:
-        """What a restart would restore; asking is not reading it."""
-        newest = self._newest_completed()
-        return self._start_from if newest is None else read_checkpoint(newest.stored(newest.record.graph))
-
-    def _assign(self, read: ReadCheckpoint | None, graph: Graph, config: RuntimeConfig) -> tuple[Assignment, bool, int]:
-        """(what every subtask begins with, whether data was in flight, bytes of it that are left out on demand)."""
-        if read is None:
-            return Assignment({}, {}), False, 0
-        lost_bytes = 0
-        if read.id == config.drops_channel_state_of:
-            read, lost_bytes = without_channel_state(read)
-        return assign(read, graph), read.has_channel_state, lost_bytes
 
     def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:
         if savepoint.stop is None:
@@ -396,7 +363,7 @@ class Engine:
 
     def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> Restart:
         """Go on with another graph, from ``read`` unless something newer is complete."""
-        self._start_from = read
+        self.restore_point.begun_from = read
         self._stop(cause)
         self.env.local.clear()
         self.env.graph = graph

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime import coordinator, kernel, metadata
+from backend.runtime import coordinator, metadata, restore_point
 from backend.runtime.buffers import Subpartition
 from backend.runtime.channel import ByteDecoder, InputChannel
 from backend.runtime.coordinator import Coordinator
@@ -171,7 +171,7 @@ def forget_resume_on_an_obsolete_barrier(patch: pytest.MonkeyPatch) -> None:
 
 def swap_the_replay_order(patch: pytest.MonkeyPatch) -> None:
     """What the receiver had of a channel is replayed behind what the sender had (RC-3)."""
-    assign = kernel.assign
+    assign = restore_point.assign
 
     def swapped(*given: Any) -> Any:
         assigned = assign(*given)
@@ -188,7 +188,7 @@ def swap_the_replay_order(patch: pytest.MonkeyPatch) -> None:
             by_task[index[edges[key.edge].source], key.source_subtask].outputs[key] = chunks
         return replace(assigned, snapshots={task: replace(s, channels=by_task[task]) for task, s in snapshots.items()})
 
-    patch.setattr(kernel, "assign", swapped)
+    patch.setattr(restore_point, "assign", swapped)
 
 
 def read_new_input_first(patch: pytest.MonkeyPatch) -> None:

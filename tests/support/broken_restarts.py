@@ -17,7 +17,6 @@ from backend.runtime.channel import InputChannel
 from backend.runtime.checkpointing import TaskCheckpointing
 from backend.runtime.elements import Barrier, VirtualChannel
 from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
 from backend.runtime.metadata import read_checkpoint
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.recovery import Recovery
@@ -26,6 +25,7 @@ from backend.runtime.requests import Savepoint
 from backend.runtime.rescales import Rescale, Rescaler, RescaleSpec
 from backend.runtime.rescaling import EdgeRescale
 from backend.runtime.restarts import Restart
+from backend.runtime.restore_point import RestorePoint
 from backend.runtime.scheduler import EventClass
 from backend.runtime.storage import Ledger
 from tests.support.broken_protocols import Variant, pass_by_the_end_of_recovery, read_new_input_first
@@ -128,8 +128,8 @@ def _all_splits(old: Any, subtask: int, **named: Any) -> Any:
 
 def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """The savepoint that was asked for is restored, whatever was committed since (CO-8)."""
-    newest, saved = Engine._newest_completed, Rescaler._saved
-    patch.setattr(Engine, "_newest_completed", lambda self: newest(self) if self._start_from is None else None)
+    newest, saved = RestorePoint._newest_completed, Rescaler._saved
+    patch.setattr(RestorePoint, "_newest_completed", lambda self: newest(self) if self.begun_from is None else None)
 
     def read(self: Rescaler, savepoint: Savepoint) -> Any:
         kept = self._coordinator.savepoints[savepoint.checkpoint_id or 0]

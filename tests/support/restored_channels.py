@@ -40,7 +40,7 @@ class InFlight:
 
 def in_flight_of(engine: Engine) -> InFlight | None:
     """What the engine restores now; None where it begins anew."""
-    newest, begun = engine.coordinator.newest, engine._start_from
+    newest, begun = engine.coordinator.newest, engine.restore_point.begun_from
     if newest is not None and (begun is None or newest.record.id >= begun.id):
         before = {vertex.id: vertex.parallelism for vertex in newest.record.graph.vertices}
         return InFlight(newest.record.id, tuple(newest.snapshots.values()), before)

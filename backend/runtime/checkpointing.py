@@ -10,8 +10,8 @@ from functools import partial
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
 from backend.runtime.buffers import Data
+from backend.runtime.capping import Capping, may_poll
 from backend.runtime.channel import ChannelKey, InputChannel
-from backend.runtime.config import UNLIMITED
 from backend.runtime.elements import Alignment, Barrier, CancelMarker, Element, Event, Record
 from backend.runtime.environment import DeclineMessage
 from backend.runtime.measures import PhaseOrder, SubtaskCheckpoint
@@ -33,8 +33,8 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.capped import CapAction, CapDecision, InFlight
-from backend.runtime.protocols.choice import Cap, keeper_of
+from backend.runtime.protocols.capped import CapAction
+from backend.runtime.protocols.choice import keeper_of
 from backend.runtime.scheduler import EventClass
 from backend.runtime.snapshots import Run, Snapshots
 from backend.runtime.task import Task
@@ -54,8 +54,8 @@ class TaskCheckpointing:
         self._arriving = -1
         self._aborted: set[int] = set()
         self._first_sign = (-1, 0)
-        self._cap_decision: CapDecision | None = None
         self._gatekeeper: Keeper | None = None
+        self._capping = Capping(task, lambda: 0 if self._gatekeeper is None else self._gatekeeper.current_id)
         self.is_watching = False
         task.gate.announced = self._announced
 
@@ -76,14 +76,14 @@ class TaskCheckpointing:
         run.is_input_open = False
         action = None
         if barrier.is_capped:
-            action = self._cap_source()
+            action = self._capping.at_source()
             if action is CapAction.DECLINED:
                 self._give_up(barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
                 return
             if action is CapAction.ALIGNED:
                 barrier = barrier.as_aligned()
         self._task.stopping.triggered(barrier)
-        self._take(barrier, self._cap_bytes() if action is CapAction.PARTIAL else None)
+        self._take(barrier, self._capping.cap_bytes() if action is CapAction.PARTIAL else None)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
         """A barrier was taken from a channel."""
@@ -190,13 +190,7 @@ class TaskCheckpointing:
                 is_concurrent=config.is_unaligned_concurrent,
                 counts_ended=config.counts_ended_channels,
                 clock_us=self._first_sign_us,
-                cap=Cap(
-                    self._cap_bytes,
-                    self._in_flight,
-                    lambda: self._env.config.on_cap == "decline",
-                    self._on_cap_decision,
-                    lambda: self._env.config.on_cap == "partial",
-                ),
+                cap=self._capping.cap,
             )
             self._gatekeeper.current_id = self.last_id
         return self._gatekeeper
@@ -241,7 +235,7 @@ class TaskCheckpointing:
                 self._env.scheduler.at(at_us, EventClass.TIMER, self._mail_timer, k)
             case SetStallTimer():
                 self.is_waiting_for_room = True
-                task.gate.may_poll = _may_poll
+                task.gate.may_poll = may_poll
                 self._watch()
                 self._watch_for_stall((k, -1))
             case Persist():
@@ -326,8 +320,7 @@ class TaskCheckpointing:
         self.last_id = barrier.checkpoint_id
         self.is_waiting_for_room = False
         self._watch()
-        self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._cap_decision
-        self._cap_decision = None
+        self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._capping.take_decision()
         self._task.stopping.snapshotting(barrier)
         self._snapshots.take(barrier)
 
@@ -342,7 +335,7 @@ class TaskCheckpointing:
     def _drop(self, k: int, reason: str) -> None:
         run = self._snapshots.runs.pop(k, None)
         self._watch()
-        decision, self._cap_decision = self._cap_decision, None
+        decision = self._capping.take_decision()
         if run is not None:
             self._snapshots.cancel(run)
             declined_bytes = None if decision is None else decision.in_flight_bytes
@@ -375,34 +368,3 @@ class TaskCheckpointing:
             return
         stall_us = self._env.config.cap_stall_us
         self._env.scheduler.after(stall_us, EventClass.TIMER, self._watch_for_stall, (k, moved))
-
-    # --- the cap --------------------------------------------------------------------------------------------------
-
-    def _cap_bytes(self) -> int:
-        cap = self._env.coordinator.cap_bytes(self._task.key)
-        return (1 << 62) if cap == UNLIMITED else cap
-
-    def _on_cap_decision(self, decision: CapDecision) -> None:
-        self._cap_decision = decision
-
-    def _cap_source(self) -> CapAction:
-        """A source has no front to drain: what does not fit goes on aligned at once, or is declined (CAP-3, CAP-4)."""
-        cap_bytes, output_bytes = self._cap_bytes(), self._in_flight().output_bytes
-        action = CapAction.OVERTOOK
-        if output_bytes > cap_bytes:
-            by_setting = {"decline": CapAction.DECLINED, "partial": CapAction.PARTIAL}
-            action = by_setting.get(self._env.config.on_cap, CapAction.ALIGNED)
-        self._cap_decision = CapDecision(cap_bytes, output_bytes, output_bytes, 0, action)
-        return action
-
-    def _in_flight(self) -> InFlight:
-        task = self._task
-        pending = self._gatekeeper.current_id if self._gatekeeper is not None else 0
-        waiting = sum(channel.front_bytes(pending) for channel in task.gate.channels)
-        overtakable = sum(output.queued[1] for output in task.outputs if output.can_overtake)
-        return InFlight(waiting, overtakable)
-
-
-def _may_poll(channel: InputChannel) -> bool:
-    """A channel that is closed behind its cut yields what is in front of it (CAP-3)."""
-    return not channel.is_closed or channel.has_front

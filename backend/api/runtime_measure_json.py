@@ -123,13 +123,7 @@ def _restart(restart: Restart, graph: Graph, ids: Mapping[str, str]) -> Object:
         # A failure is noticed in the event in which it happens.
         "detection_us": 0,
         "restart_us": restart.restart_us,
-        "state_load_us": restart.state_load_us,
-        "channel_load_us": restart.channel_load_us,
-        "channel_replay_us": restart.channel_replay_us,
-        "source_replay_us": restart.source_replay_us,
-        "catch_up_us": restart.catch_up_us,
-        "lost_channel_bytes": restart.lost_channel_bytes,
-        "repeated_records": restart.repeated_records,
+        **restart.costs,
         "subtasks": [
             _initialization(ids[graph.vertices[vertex].id], subtask, one)
             for (vertex, subtask), one in sorted(restart.subtasks.items())

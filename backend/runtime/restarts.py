@@ -137,6 +137,19 @@ class Restart:
         """From the deployment until no source was behind; a source that is as fast as it can has nothing to catch."""
         return self._since_deployed(self.caught_up)
 
+    @property
+    def costs(self) -> dict[str, int | None]:
+        """RC-11 by name, for whoever shows a restart: durations, which overlap, and what was lost or repeated."""
+        return {
+            "state_load_us": self.state_load_us,
+            "channel_load_us": self.channel_load_us,
+            "channel_replay_us": self.channel_replay_us,
+            "source_replay_us": self.source_replay_us,
+            "catch_up_us": self.catch_up_us,
+            "lost_channel_bytes": self.lost_channel_bytes,
+            "repeated_records": self.repeated_records,
+        }
+
     def _since_deployed(self, instants: Mapping[TaskKey, int]) -> int | None:
         last = _last([instants.get(key) for key in self.source_offsets])
         return None if last is None or self.deployed_at_us is None else last - self.deployed_at_us

@@ -109,7 +109,7 @@ def _rescale(rescale: Rescale) -> dict[str, Any]:
 
 
 def _restart(restart: Restart) -> dict[str, Any]:
-    """One start anew, also one for another parallelism, and its parts (RC-11), which overlap."""
+    """One start anew, also one for another parallelism."""
     running_us = restart.running_at_us
     return {
         "stopped_at_us": restart.failed_at_us,
@@ -117,13 +117,7 @@ def _restart(restart: Restart) -> dict[str, Any]:
         "restored_id": restart.restored_id,
         "running_at_us": running_us,
         "until_running_us": None if running_us is None else running_us - restart.failed_at_us,
-        "state_load_us": restart.state_load_us,
-        "channel_load_us": restart.channel_load_us,
-        "channel_replay_us": restart.channel_replay_us,
-        "source_replay_us": restart.source_replay_us,
-        "catch_up_us": restart.catch_up_us,
-        "lost_channel_bytes": restart.lost_channel_bytes,
-        "repeated_records": restart.repeated_records,
+        **restart.costs,
     }
 
 

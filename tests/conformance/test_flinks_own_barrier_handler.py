@@ -8,29 +8,22 @@ for a hundred thousand; ``python -m tests.conformance.test_flinks_own_barrier_ha
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
 
 from backend.runtime.protocols.at_least_once import TRACKED_MAX
 from tests.support.barrier_sequences import comparable, drawn, drawn_at_least_once, events_of, ours_of
-from tests.support.flink_code import HARNESSES, VERSIONS, drive
+from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink
 
-_HARNESS = "BarrierHandlerHarness"
 _DRAWN = {"barrier_handler": (drawn, 300), "barrier_tracker": (drawn_at_least_once, 120)}
 _ACTIONS = {
     "barrier_handler": {"block", "resume", "convert", "timer", "persist", "stop", "snapshot", "abort"},
     "barrier_tracker": {"snapshot", "abort"},
 }
-# Where `make test-flink` has put the jars.
-_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
+_FLINK = {mode: FlinksCode("BarrierHandlerHarness", mode) for mode in _DRAWN}
 
 
 def _recorded(mode: str) -> list[tuple[str, str]]:
-    lines = (HARNESSES / f"{mode}.txt").read_text().split("\n")
-    return list(zip(lines[::2], lines[1::2], strict=False))
+    return list(zip(*_FLINK[mode].recorded(), strict=True))
 
 
 def _difference(sequence: str, flink: str) -> str:
@@ -77,26 +70,18 @@ def test_the_end_of_the_last_channel_completes_nothing_that_it_has_passed_by(pas
     assert after == ""
 
 
-@pytest.mark.flink
-@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
 @pytest.mark.parametrize("mode", _DRAWN)
-@pytest.mark.parametrize("version", VERSIONS)
+@asks_flink
 def test_at_every_step_we_do_what_flinks_code_does(version, mode):
-    count = int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000"))
-    sequences = [_DRAWN[mode][0](seed) for seed in range(count)]
+    sequences = [_DRAWN[mode][0](seed) for seed in range(SEQUENCES)]
 
-    answers = drive(Path(_JARS) / version, _HARNESS, sequences)
+    answers = _FLINK[mode].answers(version, sequences)
 
-    assert len(answers) == count
     found = ((seed, _difference(s, a)) for seed, (s, a) in enumerate(zip(sequences, answers, strict=True)))
     differing = [f"seed {seed}: {difference}" for seed, difference in found if difference]
-    assert differing == [], f"{len(differing)} of {count}"
+    assert differing == [], f"{len(differing)} of {SEQUENCES}"
 
 
 if __name__ == "__main__":
     for name, (draw, how_many) in _DRAWN.items():
-        wanted = [draw(seed) for seed in range(how_many)]
-        told = drive(Path(sys.argv[1]), _HARNESS, wanted)
-        (HARNESSES / f"{name}.txt").write_text(
-            "\n".join(line for pair in zip(wanted, told, strict=True) for line in pair)
-        )
+        _FLINK[name].record(map(draw, range(how_many)))

@@ -8,23 +8,16 @@ hold requests up; ours are deleted at once, and the harness says that none is be
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-from pathlib import Path
-
-import pytest
 
 from backend.domain.failure import reason_of_message
 from backend.runtime.elements import SnapshotType
 from backend.runtime.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
 from backend.runtime.requests import Request, RequestQueue, Savepoint, SavepointFormat, Slots, Start, TooEarly
-from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
+from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
-_RECORDED = HARNESSES / "coordinator.txt"
-_HARNESS = "CoordinatorHarness"
+_FLINK = FlinksCode("CoordinatorHarness", "coordinator")
 _RECORDED_COUNT = 160
-_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
 _SIZES = {"r": 3, "c": 1, "t": 2, "n": 2, "d": 1, "a": 1, "j": 4, "k": 3, "y": 2}
 
 
@@ -147,30 +140,27 @@ def _differing_reasons(answer: str) -> list[str]:
 
 
 def test_requests_and_failures_are_decided_as_flink_decided():
-    lines = _RECORDED.read_text().split("\n")
+    (_, *questions), (reasons, *answers) = _FLINK.recorded()
 
-    assert len(lines) == 2 * (_RECORDED_COUNT + 1)
-    assert _differing_reasons(lines[1]) == []
-    assert differing(_ours, lines[2::2], lines[3::2]) == []
+    assert len(questions) == _RECORDED_COUNT
+    assert _differing_reasons(reasons) == []
+    assert differing(_ours, questions, answers) == []
 
 
 def test_what_is_recorded_holds_every_decision():
-    told = {
-        a.split(" ")[0] for line in _RECORDED.read_text().split("\n")[3::2] for a in line.replace(";", ",").split(",")
-    }
-    reasons = {w for line in _RECORDED.read_text().split("\n")[2::2] for w in line.split() if w in FLINK_REASONS}
+    (_, *questions), (_, *answers) = _FLINK.recorded()
+    told = {a.split(" ")[0] for answer in answers for a in answer.replace(";", ",").split(",")}
+    reasons = {w for question in questions for w in question.split() if w in FLINK_REASONS}
 
     assert told - {""} == {"start", "refuse", "again", "job"}
     assert reasons == set(FLINK_REASONS)
 
 
-@pytest.mark.flink
-@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
-@pytest.mark.parametrize("version", VERSIONS)
+@asks_flink
 def test_requests_and_failures_are_decided_as_flinks_code_decides(version):
-    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+    questions = [_question(seed) for seed in range(SEQUENCES)]
 
-    reasons, *answers = drive(Path(_JARS) / version, _HARNESS, ["reasons", *questions])
+    reasons, *answers = _FLINK.answers(version, ["reasons", *questions])
 
     assert _differing_reasons(reasons) == []
     wrong = differing(_ours, questions, answers)
@@ -178,5 +168,4 @@ def test_requests_and_failures_are_decided_as_flinks_code_decides(version):
 
 
 if __name__ == "__main__":
-    wanted = ["reasons", *(_question(seed) for seed in range(_RECORDED_COUNT))]
-    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))
+    _FLINK.record(["reasons", *map(_question, range(_RECORDED_COUNT))])

@@ -7,21 +7,14 @@ fractions and rounds it; ours (DB-4) is that of 1.20, so of 2.3 only the key gro
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-from pathlib import Path
-
-import pytest
 
 from backend.runtime.debloating import Estimator, Limits
 from backend.runtime.hashing import default_max_parallelism, groups_of, owner_of_group
-from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
+from tests.support.flink_code import SEQUENCES, VERSIONS, FlinksCode, asks_flink, differing
 
-_RECORDED = HARNESSES / "formulas.txt"
-_HARNESS = "FormulasHarness"
+_FLINK = FlinksCode("FormulasHarness", "formulas")
 _RECORDED_COUNT = 120
-_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
 
 
 def _question(seed: int) -> str:
@@ -62,25 +55,22 @@ def _ours(question: str) -> str:
 
 
 def test_what_we_compute_is_what_flink_computed():
-    lines = _RECORDED.read_text().split("\n")
+    questions, answers = _FLINK.recorded()
 
-    assert len(lines) == 2 * _RECORDED_COUNT
-    assert differing(_ours, lines[::2], lines[1::2]) == []
+    assert len(questions) == _RECORDED_COUNT
+    assert differing(_ours, questions, answers) == []
 
 
-@pytest.mark.flink
-@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
-@pytest.mark.parametrize("version", VERSIONS)
+@asks_flink
 def test_what_we_compute_is_what_flinks_code_computes(version):
-    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+    questions = [_question(seed) for seed in range(SEQUENCES)]
     if version != VERSIONS[0]:
         questions = [question for question in questions if not question.startswith("debloat")]
 
-    wrong = differing(_ours, questions, drive(Path(_JARS) / version, _HARNESS, questions))
+    wrong = differing(_ours, questions, _FLINK.answers(version, questions))
 
     assert wrong == [], f"{len(wrong)} of {len(questions)}"
 
 
 if __name__ == "__main__":
-    wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
-    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))
+    _FLINK.record(map(_question, range(_RECORDED_COUNT)))

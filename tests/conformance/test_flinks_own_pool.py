@@ -7,23 +7,16 @@ their hash is the runtime's function over four bytes, where the runtime's keys h
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from collections import deque
-from pathlib import Path
-
-import pytest
 
 from backend.runtime.buffers import OutputPool, Subpartition
 from backend.runtime.scheduler import Scheduler
 from tests.support.fidelity import flinks_hash
-from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
+from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
-_RECORDED = HARNESSES / "pool.txt"
-_HARNESS = "PoolHarness"
+_FLINK = FlinksCode("PoolHarness", "pool")
 _RECORDED_COUNT = 150
-_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
 
 
 def _question(seed: int) -> str:
@@ -76,23 +69,20 @@ def _ours(question: str) -> str:
 
 
 def test_our_pool_does_what_flinks_did() -> None:
-    lines = _RECORDED.read_text().split("\n")
+    questions, answers = _FLINK.recorded()
 
-    assert len(lines) == 2 * _RECORDED_COUNT
-    assert differing(_ours, lines[::2], lines[1::2]) == []
+    assert len(questions) == _RECORDED_COUNT
+    assert differing(_ours, questions, answers) == []
 
 
-@pytest.mark.flink
-@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
-@pytest.mark.parametrize("version", VERSIONS)
+@asks_flink
 def test_our_pool_does_what_flinks_pool_does(version: str) -> None:
-    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+    questions = [_question(seed) for seed in range(SEQUENCES)]
 
-    wrong = differing(_ours, questions, drive(Path(_JARS) / version, _HARNESS, questions))
+    wrong = differing(_ours, questions, _FLINK.answers(version, questions))
 
     assert wrong == [], f"{len(wrong)} of {len(questions)}"
 
 
 if __name__ == "__main__":
-    wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
-    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))
+    _FLINK.record(map(_question, range(_RECORDED_COUNT)))

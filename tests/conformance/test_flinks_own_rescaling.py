@@ -7,23 +7,16 @@ number of key groups there may be, ours with the job's own (RS-4), so that here 
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-from pathlib import Path
-
-import pytest
 
 from backend.runtime.graph import Partitioner
 from backend.runtime.redistribution import redistribute
 from backend.runtime.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped
 from backend.runtime.state import StateMode
-from tests.support.flink_code import HARNESSES, VERSIONS, differing, drive, record
+from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
-_RECORDED = HARNESSES / "rescale.txt"
-_HARNESS = "RescaleHarness"
+_FLINK = FlinksCode("RescaleHarness", "rescale")
 _RECORDED_COUNT = 150
-_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
 _GROUPS_MAX = 32768
 # Flink's senders say that any way will do, and what is done is a round robin; no partitioner here broadcasts state.
 _NAMES = {
@@ -74,23 +67,20 @@ def _our_mapping(name: str, old: int, new: int) -> str:
 
 
 def test_who_takes_up_whose_state_is_who_took_it_up_in_flink():
-    lines = _RECORDED.read_text().split("\n")
+    questions, answers = _FLINK.recorded()
 
-    assert len(lines) == 2 * _RECORDED_COUNT
-    assert differing(_ours, lines[::2], lines[1::2]) == []
+    assert len(questions) == _RECORDED_COUNT
+    assert differing(_ours, questions, answers) == []
 
 
-@pytest.mark.flink
-@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
-@pytest.mark.parametrize("version", VERSIONS)
+@asks_flink
 def test_who_takes_up_whose_state_is_who_takes_it_up_in_flinks_code(version):
-    questions = [_question(seed) for seed in range(int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000")))]
+    questions = [_question(seed) for seed in range(SEQUENCES)]
 
-    wrong = differing(_ours, questions, drive(Path(_JARS) / version, _HARNESS, questions))
+    wrong = differing(_ours, questions, _FLINK.answers(version, questions))
 
     assert wrong == [], f"{len(wrong)} of {len(questions)}"
 
 
 if __name__ == "__main__":
-    wanted = [_question(seed) for seed in range(_RECORDED_COUNT)]
-    record(_RECORDED, wanted, drive(Path(sys.argv[1]), _HARNESS, wanted))
+    _FLINK.record(map(_question, range(_RECORDED_COUNT)))

@@ -8,19 +8,12 @@ pairs. What Flink's handler is not told of, the coordinator's abort, is in ``tes
 
 from __future__ import annotations
 
-import os
-import sys
 from itertools import product
-from pathlib import Path
-
-import pytest
 
 from tests.support.barrier_sequences import comparable, events_of, ours_of
-from tests.support.flink_code import HARNESSES, VERSIONS, drive
+from tests.support.flink_code import FlinksCode, asks_flink
 
-_RECORDED = HARNESSES / "barrier_pairs.txt"
-_HARNESS = "BarrierHandlerHarness"
-_JARS = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
+_FLINK = FlinksCode("BarrierHandlerHarness", "barrier_pairs")
 _OLD = "t 600"
 # How to come into a state; X is the barrier's kind. Checkpoint 5 was triggered at 0 and times out after 500 ms.
 _TIMED = {
@@ -114,16 +107,17 @@ def _unexpected(pairs: dict[str, str], answers: list[str]) -> dict[str, str]:
 
 
 def test_in_every_state_every_event_does_what_it_does_at_flink():
-    lines = _RECORDED.read_text().split("\n")
+    questions, answers = _FLINK.recorded()
     pairs = _pairs()
 
-    assert lines[::2] == list(pairs.values()), "a pair is not recorded"
+    assert questions == list(pairs.values()), "a pair is not recorded"
     assert len(pairs) > 1000
-    assert _unexpected(pairs, lines[1::2]) == {}
+    assert _unexpected(pairs, answers) == {}
 
 
 def test_the_pairs_come_upon_every_action():
-    steps = ",".join(_RECORDED.read_text().split("\n")[1::2]).replace(";", ",").split(",")
+    _, answers = _FLINK.recorded()
+    steps = ",".join(answers).replace(";", ",").split(",")
 
     assert {action.split()[0] for action in steps if action} == {
         "block",
@@ -138,16 +132,12 @@ def test_the_pairs_come_upon_every_action():
     assert all(len(events_of(sequence)) >= 1 for sequence in _pairs().values())
 
 
-@pytest.mark.flink
-@pytest.mark.skipif(not _JARS, reason="Flink's jars are fetched by `make test-flink`")
-@pytest.mark.parametrize("version", VERSIONS)
+@asks_flink
 def test_in_every_state_every_event_does_what_flinks_code_does(version):
     pairs = _pairs()
 
-    assert _unexpected(pairs, drive(Path(_JARS) / version, _HARNESS, pairs.values())) == {}
+    assert _unexpected(pairs, _FLINK.answers(version, list(pairs.values()))) == {}
 
 
 if __name__ == "__main__":
-    wanted = list(_pairs().values())
-    answered = drive(Path(sys.argv[1]), _HARNESS, wanted)
-    _RECORDED.write_text("\n".join(line for pair in zip(wanted, answered, strict=True) for line in pair))
+    _FLINK.record(_pairs().values())

@@ -1,21 +1,69 @@
 """Flink's own classes, driven: the jar from the package index, the harness compiled against it, lines in and out.
 
+A test asks what is recorded, ``make test-flink`` asks the code itself, of each version; a test module that is run with
+a version's jars (``python -m tests.conformance... JARS``) records anew.
+
 ``python -m tests.support.flink_code FOLDER VERSION...`` fetches the jars (some hundred megabytes each) into FOLDER.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 HARNESSES = Path(__file__).parents[1] / "conformance" / "flink_code"
 VERSIONS = ("1.20.5", "2.3.0")
+SEQUENCES = int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000"))
+"""How many drawn questions are asked of each version."""
 _JARS = ("flink-dist", "log4j-api", "log4j-core", "log4j-slf4j")
+# Where `make test-flink` has put the jars.
+_FOLDER = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
+
+
+def asks_flink(test: Callable[..., None]) -> Any:
+    """The test of ``make test-flink`` that is given each version in turn."""
+    needs_jars = pytest.mark.skipif(not _FOLDER, reason="Flink's jars are fetched by `make test-flink`")
+    return pytest.mark.flink(needs_jars(pytest.mark.parametrize("version", VERSIONS)(test)))
+
+
+@dataclass(frozen=True, slots=True)
+class FlinksCode:
+    """One harness, and the file of its recorded answers (a line a question, the next one its answer)."""
+
+    harness: str
+    recording: str
+
+    @property
+    def _file(self) -> Path:
+        return HARNESSES / f"{self.recording}.txt"
+
+    def recorded(self) -> tuple[list[str], list[str]]:
+        """(questions, answers)."""
+        lines = self._file.read_text().split("\n")
+        assert len(lines) % 2 == 0
+        return lines[::2], lines[1::2]
+
+    def answers(self, version: str, questions: Sequence[str]) -> list[str]:
+        """What the code of a version says, an answer a question."""
+        told = drive(Path(_FOLDER) / version, self.harness, questions)
+        assert len(told) == len(questions)
+        return told
+
+    def record(self, questions: Iterable[str]) -> None:
+        """Keep what the code says whose jars lie in the folder that the command names, for tests without Flink."""
+        asked = list(questions)
+        told = drive(Path(sys.argv[1]), self.harness, asked)
+        self._file.write_text("\n".join(line for pair in zip(asked, told, strict=True) for line in pair))
 
 
 def fetch(folder: Path, version: str) -> None:
@@ -62,11 +110,6 @@ def differing(ours: Callable[[str], str], questions: Sequence[str], answers: Seq
     assert len(answers) == len(questions)
     pairs = zip(questions, answers, strict=True)
     return [f"{q}\nours  {o}\nFlink {a}" for q, a in pairs if (o := ours(q)) != a]
-
-
-def record(file: Path, questions: Sequence[str], answers: Sequence[str]) -> None:
-    """Keep them for tests without Flink: a line a question, the next one its answer."""
-    file.write_text("\n".join(line for pair in zip(questions, answers, strict=True) for line in pair))
 
 
 if __name__ == "__main__":

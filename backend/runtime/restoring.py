@@ -258,33 +258,15 @@ def _channel_state(read: ReadCheckpoint, edges: Mapping[int, int]) -> tuple[_Sid
 def _of_receiver(
     inputs: _Side, vertex: VertexSpec, subtask: int, graph: Graph, rescaled: Mapping[int, EdgeRescale]
 ) -> _Side:
-    own = set(graph.inputs(vertex.id))
-    return {
-        key: chunks
-        for key, chunks in inputs.items()
-        if key.edge in own
-        and (
-            subtask == key.target_subtask
-            if key.edge not in rescaled
-            else key.target_subtask in rescaled[key.edge].receivers[subtask]
-        )
-    }
+    olds = {e: rescaled[e].receivers[subtask] if e in rescaled else (subtask,) for e in graph.inputs(vertex.id)}
+    return {key: chunks for key, chunks in inputs.items() if key.target_subtask in olds.get(key.edge, ())}
 
 
 def _of_sender(
     outputs: _Side, vertex: VertexSpec, subtask: int, graph: Graph, rescaled: Mapping[int, EdgeRescale]
 ) -> _Side:
-    own = set(graph.outputs(vertex.id))
-    return {
-        key: chunks
-        for key, chunks in outputs.items()
-        if key.edge in own
-        and (
-            subtask == key.source_subtask
-            if key.edge not in rescaled
-            else key.source_subtask in rescaled[key.edge].senders[subtask]
-        )
-    }
+    olds = {e: rescaled[e].senders[subtask] if e in rescaled else (subtask,) for e in graph.outputs(vertex.id)}
+    return {key: chunks for key, chunks in outputs.items() if key.source_subtask in olds.get(key.edge, ())}
 
 
 # --- state ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Nothing in a document, of whatever type or size, raises anything but ``InvalidIn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -29,7 +29,7 @@ class Reader:
         if self._problems:
             raise InvalidInputError(self._problems, what="job file")
 
-    def table(self, value: object, where: str, known: set[str]) -> Table:
+    def table(self, value: object, where: str, known: Collection[str]) -> Table:
         """A table whose keys are all known."""
         if not isinstance(value, Mapping):
             self.problem(where, "is not a table", "a table")

@@ -34,6 +34,23 @@ _FILE_BYTES_MAX = 1 << 20
 _SUBTASKS_MAX = 4096
 _HOUR_US = 3_600_000_000
 
+FIELDS: Mapping[str, frozenset[str]] = {
+    "": frozenset({"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint", "rescale"}),
+    "vertex": frozenset({
+        "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys",
+        "hot_key_ratio", "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "bundle", "watermark_interval_ms",
+        "sync", "slow_subtasks", "slow_uploads", "splits", "out_of_orderness", "idle_timeout", "burst_period",
+        "burst_ratio", "backlog", "legacy", "nonblocking_hook", "window", "aggregate", "hold", "timer_cost_us",
+        "store_watermark", "sink",
+    }),
+    "edge": frozenset({"from", "to", "partitioner", "hash_by"}),
+    "store": frozenset({"latency", "bytes_per_s", "upload_bytes_per_s"}),
+    "fault": frozenset({"point", "hit", "at", "action", "delay", "times"}),
+    "savepoint": frozenset({"at", "format", "stop"}),
+    "rescale": frozenset({"at", "vertex", "parallelism", "from"}),
+}  # fmt: skip
+"""What each table of a job file may say; which rule asks for it says PROTOCOL.md."""
+
 
 @dataclass(frozen=True, slots=True)
 class SavepointSpec:
@@ -112,14 +129,12 @@ def load_job_toml(text: str) -> JobSpec:
 def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     """Read a job from a parsed document; errors as ``load_job``."""
     reader = Reader()
-    root = reader.table(
-        document, "", {"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint", "rescale"}
-    )
+    root = reader.table(document, "", FIELDS[""])
     name = root.text("name", "", most=200)
     seed = root.whole("seed", 0, 0, 2**63 - 1)
     vertices = [_vertex(reader, row, f"vertex[{i}]") for i, row in enumerate(root.rows("vertex"))]
     edges = [_edge(reader, row, f"edge[{i}]") for i, row in enumerate(root.rows("edge"))]
-    store = _store(reader.table(root.mapping("store"), "store", {"latency", "bytes_per_s", "upload_bytes_per_s"}))
+    store = _store(reader.table(root.mapping("store"), "store", FIELDS["store"]))
     faults = tuple(_fault(reader, row, f"fault[{i}]") for i, row in enumerate(root.rows("fault")))
     savepoints = tuple(_savepoint(reader, row, f"savepoint[{i}]") for i, row in enumerate(root.rows("savepoint")))
     rescales = _rescales(reader, root.rows("rescale"), {v.id for v in vertices})
@@ -156,16 +171,8 @@ def _problem(field: str, problem: str, allowed: str) -> InvalidInputError:
     return InvalidInputError([FieldProblem(field, problem, allowed)], what="job file")
 
 
-_VERTEX_FIELDS = {
-    "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys", "hot_key_ratio",
-    "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "bundle", "watermark_interval_ms", "sync", "slow_subtasks",
-    "slow_uploads", "splits", "out_of_orderness", "idle_timeout", "burst_period", "burst_ratio", "backlog", "legacy",
-    "nonblocking_hook", "window", "aggregate", "hold", "timer_cost_us", "store_watermark", "sink",
-}  # fmt: skip
-
-
 def _vertex(reader: Reader, value: object, where: str) -> VertexSpec:
-    row = reader.table(value, where, _VERTEX_FIELDS)
+    row = reader.table(value, where, FIELDS["vertex"])
     identity = row.text("id", "")
     if not identity:
         reader.problem(f"{where}.id", "is missing", "text")
@@ -208,7 +215,7 @@ def _vertex(reader: Reader, value: object, where: str) -> VertexSpec:
 
 
 def _edge(reader: Reader, value: object, where: str) -> EdgeSpec:
-    row = reader.table(value, where, {"from", "to", "partitioner", "hash_by"})
+    row = reader.table(value, where, FIELDS["edge"])
     return EdgeSpec(
         source=row.text("from", ""),
         target=row.text("to", ""),
@@ -229,7 +236,7 @@ def _store(row: Table) -> StoreSpec:
 
 
 def _fault(reader: Reader, value: object, where: str) -> FaultSpec:
-    row = reader.table(value, where, {"point", "hit", "at", "action", "delay", "times"})
+    row = reader.table(value, where, FIELDS["fault"])
     point, action = row.word("point", "", POINTS), row.word("action", "crash", ACTIONS)
     if row.has("point") and action not in actions_at(point):
         reader.problem(f"{where}.action", f"{action!r} cannot happen at {point}", ", ".join(actions_at(point)))
@@ -244,7 +251,7 @@ def _fault(reader: Reader, value: object, where: str) -> FaultSpec:
 
 
 def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
-    row = reader.table(value, where, {"at", "format", "stop"})
+    row = reader.table(value, where, FIELDS["savepoint"])
     if not row.has("at"):
         reader.problem(f"{where}.at", "is missing", DURATION_WORDS)
     return SavepointSpec(
@@ -259,7 +266,7 @@ def _rescales(reader: Reader, rows: Sequence[object], vertices: Collection[str])
     asked: dict[tuple[int, bool], dict[str, int]] = {}
     for i, value in enumerate(rows):
         where = f"rescale[{i}]"
-        row = reader.table(value, where, {"at", "vertex", "parallelism", "from"})
+        row = reader.table(value, where, FIELDS["rescale"])
         for key, allowed in (("at", DURATION_WORDS), ("vertex", "the id of a [[vertex]]"), ("parallelism", "a number")):
             if not row.has(key):
                 reader.problem(f"{where}.{key}", "is missing", allowed)

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import backend.runtime
+from backend.runtime.config import KEYS
+from backend.runtime.jobfile import FIELDS
 
 _RUNTIME = Path(backend.runtime.__file__).parent
 _TESTS = Path(__file__).parents[1]
@@ -71,6 +73,18 @@ def test_every_rule_that_the_code_claims_is_listed_and_not_as_missing() -> None:
             # "M-1" and "UTF-8" are no rules.
             if rule.partition("-")[0] in families:
                 assert states.get(rule, "not listed").startswith(("built", "part")), f"{path.name}: {rule}"
+
+
+def test_every_option_is_asked_for_by_a_rule_that_is_built() -> None:
+    lines = (_RUNTIME / "PROTOCOL.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+    states = {row[0]: row[2] for row in _groups()} | {rule: row[2] for row in _rows() for rule in _ids(row[0])}
+    options = [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
+    fields = [f"{table}.{name}" if table else name for table, names in FIELDS.items() for name in names]
+
+    assert sorted(options) == sorted([*KEYS, *fields])
+    for names, rule, _ in rows:
+        assert states.get(rule, "not listed").startswith(("built", "part")), f"{names}: {rule}"
 
 
 def _tests_of(path: Path) -> set[str]:

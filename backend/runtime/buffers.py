@@ -1,7 +1,7 @@
 """The sending side: segments of bytes, the pool they come from, and one prioritised queue for every receiver.
 
-Rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, AT-6 and AT-7 of runtime.md. A subpartition yields what it holds to one
-reader; data behind a blocking event stays until the reader resumes it.
+Rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, UC-9, AT-6 and AT-7 of runtime.md. A subpartition yields what it holds to
+one reader; data behind a blocking event stays until the reader resumes it.
 """
 
 from __future__ import annotations

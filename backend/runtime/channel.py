@@ -3,6 +3,8 @@
 A *local* channel (both subtasks on one task manager) reads the sender's queue itself, so it has no queue of its own. A
 *remote* channel (``remote_channel.py``) is sent buffers over a link. Both copy while they are told to persist (UC-2,
 UC-3, UC-10); the gate (``gate.py``) hands their elements to the task.
+
+Invariant (INV-1): but for what is told to overtake, elements come out in the order in which they were sent.
 """
 
 from __future__ import annotations

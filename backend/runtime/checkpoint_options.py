@@ -7,7 +7,10 @@ from backend.runtime.elements import Alignment, Barrier, SnapshotType
 
 
 def barrier_of(config: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:
-    """OPT-2, the first match; SV-1: a savepoint is aligned for good, whatever the checkpoints are."""
+    """OPT-2, the first match; with a timeout of 0 it is unaligned from the start (AT-10).
+
+    SV-1: a savepoint is aligned for good, whatever the checkpoints are.
+    """
     if not config.is_exactly_once:
         return Barrier(checkpoint_id, now_us, Alignment.AT_LEAST_ONCE, snapshot_type=kind)
     if kind.is_savepoint or not config.is_unaligned:

@@ -1,6 +1,10 @@
 """What one subtask does for checkpoints: hears of barriers, carries out the protocol's commands, gives up (2.3, TE-1).
 
 The protocol decides; here its commands are done to the gate's channels, and ``snapshots`` takes the snapshot itself.
+Elements are processed meanwhile (UC-6). The gauges of a subtask are here (ME-16).
+
+Invariant: of each channel the state counts what is in front of the cut, and in-flight data is what lies between the
+cuts of its two ends (INV-2, INV-3); at least once, what the state counts besides is counted (INV-6).
 """
 
 from __future__ import annotations
@@ -253,6 +257,7 @@ class TaskCheckpointing:
                 self._give_up(given_up, reason)
 
     def _began(self, barrier: Barrier) -> Run:
+        """AL-3, UC-1: the first sign of a checkpoint; its measurements begin."""
         self._env.faults.passed("task.before-first-barrier", self._task.name)
         now = self._env.now
         measured = SubtaskCheckpoint(barrier.checkpoint_id, barrier.triggered_at_us, first_barrier_us=now)
@@ -281,6 +286,7 @@ class TaskCheckpointing:
         self.start_delay_gauge_us = max(0, self._env.now - barrier.triggered_at_us)
 
     def _persist(self, k: int) -> None:
+        """UC-2. Without it nothing of the input is copied: one that was aligned has nothing in flight (AT-8)."""
         run = self._snapshots.runs[k]
         run.measured.order = PhaseOrder.FORWARD_SNAPSHOT_LOG
         if self._env.config.prioritizes_missing:
@@ -294,7 +300,7 @@ class TaskCheckpointing:
         run.persisted_bytes += len(data)
 
     def _ended(self, k: int, *, is_alone: bool) -> None:
-        """``is_alone``: no other checkpoint is in work whose copies go on (CC-4)."""
+        """The end of ME-2 and ME-3. ``is_alone``: no other checkpoint is in work whose copies go on (CC-4)."""
         self.is_waiting_for_room = False
         gate = self._task.gate
         gate.may_poll = None

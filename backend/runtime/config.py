@@ -23,7 +23,10 @@ _LOGGED_ORDERS = ("F-S-L", "S-F-L")
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """All settings, in microseconds, bytes and counts. Defaults are Flink's where Flink has one."""
+    """All settings, in microseconds, bytes and counts. Defaults are Flink's where Flink has one.
+
+    Costs move time and nothing else (DET-7).
+    """
 
     interval_us: int = 5_000_000
     timeout_us: int = 600_000_000

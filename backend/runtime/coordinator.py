@@ -5,6 +5,9 @@ What is triggered, and when, ``triggering`` decides; from there on a checkpoint 
 Completed checkpoints are durable: they, the statistics and the next id outlive a failure of the job; pending ones do
 not. A savepoint is a checkpoint that a user asked for: it is kept apart, a restart does not use it, and nothing is
 committed for it (CO-8).
+
+Several may be pending, and the newer completion subsumes the older ones (CC-1, CC-2). Invariant (INV-9): what is
+triggered completes or fails, and every task hears of it.
 """
 
 from __future__ import annotations
@@ -72,10 +75,12 @@ class Coordinator:
         self.latest_savepoint: CheckpointRecord | None = None
         self.ack_outcomes: Counter[AckOutcome] = Counter()
         self.history: deque[CheckpointRecord] = deque()
+        """The last ones, newest first (ME-15)."""
         self.latest_completed: CheckpointRecord | None = None
         self.latest_failed: CheckpointRecord | None = None
         self.all_completed: deque[CheckpointRecord] = deque(maxlen=1000)
         self.total_count = 0
+        """Since the job began, as the counts below (ME-14)."""
         self.completed_count = 0
         self.failed_count = 0
         self.restored_count = 0
@@ -126,6 +131,7 @@ class Coordinator:
             self.triggering.tell_backlog(message)
 
     def _trigger(self, request: Request) -> None:
+        """CO-5; while a subtask recovers nothing is triggered (RC-5)."""
         faults, now = self._env.faults, self._env.now
         if any(task.status is not TaskStatus.RUNNING for task in self._tasks):
             # NOT_ALL_REQUIRED_TASKS_RUNNING: counted, and never listed (flink-baseline.md, quirks).
@@ -291,6 +297,7 @@ class Coordinator:
     # --- failing --------------------------------------------------------------------------------------------------
 
     def _expire(self, checkpoint_id: int) -> None:
+        """CO-9."""
         if checkpoint_id in self._pending:
             self._env.faults.passed("coordinator.on-expiry")
             self._fail(checkpoint_id, FailureReason.EXPIRED)

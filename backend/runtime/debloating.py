@@ -1,8 +1,9 @@
 """Buffer debloating: how many bytes a sender puts into one buffer, so that queues hold ``target`` worth of time (3.4).
 
 Every gate (the channels of one subtask over one edge) measures what it consumed while the subtask had input; from that
-and the buffers in use follows a size, smoothed, that its senders are told. The number of buffers stays (DB-9), only the
-bytes in them change. ``next_size`` and ``Estimator`` are pure; ``Debloating`` carries them out for one job.
+and the buffers in use follows a size, smoothed, that its senders are told (vectors: DB-7, DB-8): what is queued comes
+to throughput times target (DB-10). The number of buffers stays (DB-9), only the bytes in them change. ``next_size`` and
+``Estimator`` are pure; ``Debloating`` carries them out for one job.
 """
 
 from __future__ import annotations

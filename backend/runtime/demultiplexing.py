@@ -2,8 +2,8 @@
 
 Every restored chunk follows a descriptor that names its old channel (RS-7). Each old channel is decoded for itself, its
 watermark and its idleness count for themselves (RS-8, RS-10), and where its records may belong to someone else they are
-kept only if the edge would send them here now (RS-9). Invariant: whatever is not kept never reaches the task, and takes
-none of its time.
+kept only if the edge would send them here now (RS-9). Why so and not otherwise: RS-15. Invariant: whatever is not kept
+never reaches the task, and takes none of its time.
 """
 
 from __future__ import annotations

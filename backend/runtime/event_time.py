@@ -1,7 +1,7 @@
 """Event time at one subtask: watermarks, idle inputs, timers that fire, and what a source tells (1.6).
 
-The watermark is the lowest of the active channels and never goes back; it is passed on when the timers it fires have
-fired. Firing is one step, or with interruptible timers one step a timer, with the mailbox between them (BP-6).
+The watermark is the lowest of the active channels and never goes back (WM-1); it is passed on when the timers it fires
+have fired. Firing is one step, or with interruptible timers one step a timer, with the mailbox between them (BP-6).
 """
 
 from __future__ import annotations

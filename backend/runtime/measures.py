@@ -1,4 +1,7 @@
-"""What is measured of checkpoints and subtasks (runtime.md 3): values only, in virtual microseconds and bytes."""
+"""What is measured of checkpoints and subtasks (runtime.md 3): values only, in virtual microseconds and bytes.
+
+What is not known is None, and never zero (ME-10). Invariant (INV-11): the parts of a duration add up to it.
+"""
 
 from __future__ import annotations
 
@@ -244,7 +247,7 @@ class TimeAccount:
         self._window.append((now_us, self.settle(now_us)))
 
     def ms_per_s(self) -> tuple[int, int, int, int]:
-        """(busy, idle, soft, hard) over the window; busy is what the others leave of 1000."""
+        """(busy, idle, soft, hard) over the window; busy is what the others leave of 1000. ME-20 goes by them."""
         start_us, before = self._window[0]
         end_us, after = self._window[-1]
         if end_us <= start_us:

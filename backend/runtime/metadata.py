@@ -3,6 +3,8 @@
 Metadata names the graph, every operator with its parallelism and maximum, and for each subtask where its keyed state
 (by key group), its operator states (with mode) and its channel state (by channel) lie. Reading a checkpoint needs
 nothing else: no job, no memory of the run that took it. Every part carries a checksum: what was damaged is refused.
+
+Invariant (INV-7): every file is named by a handle, and every handle's file is there.
 """
 
 from __future__ import annotations

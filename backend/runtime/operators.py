@@ -1,7 +1,8 @@
 """What the operators of a vertex do to records, and what they keep: maps and keyed stages; how they are chained.
 
 An operator reads key, time and value of a record and passes its origin on; it never decides by the origin (DET-10).
-Every ``snapshot`` is bytes and every ``restore`` reads them back: nothing of a failed attempt survives in memory.
+Every ``snapshot`` is bytes and every ``restore`` reads them back: nothing of a failed attempt survives in memory. It is
+full (ST-3): each holds all there is.
 Sources are in ``sources.py``, sinks in ``sinks.py``, what lives by event time in ``timed_operators.py``.
 """
 

@@ -1,5 +1,7 @@
 """How one subtask is restored (runtime.md 4.2): output first, then operators, then recovered input before any new one.
 
+Of a channel the receiver's bytes come first, then the sender's, then new ones (RC-3); no byte is on both sides (RC-4).
+
 Invariant: no new element is read before every channel's recovered data was processed (RC-1), and what the sender
 recovered ends with an event that blocks its queue until it was seen on all channels (RC-2).
 """

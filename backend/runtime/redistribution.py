@@ -1,4 +1,4 @@
-"""Who gets which operator state at a restore (ST-2), and which key groups (PT-2, PT-4). Pure.
+"""Who gets which operator state at a restore (ST-2, RS-2), and which key groups (PT-2, PT-4). Pure.
 
 Invariant: an entry in SPLIT mode goes to exactly one subtask; in UNION mode to all; BROADCAST copies are alike.
 """

@@ -1,7 +1,9 @@
 """A channel between two task managers: buffers over a link, one for each credit announced (CR-1 to CR-6).
 
 The sender's half and the receiver's half of one channel are one object here; whatever passes between them takes the
-link's latency.
+link's latency. A timeoutable barrier is announced when it arrives (Q-4), and may be made to jump the queue (Q-5).
+
+Invariant (INV-8): no data is on its way without a buffer that is kept for it, and every buffer is somewhere once.
 """
 
 from __future__ import annotations

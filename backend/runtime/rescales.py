@@ -1,7 +1,8 @@
 """Restarting a running job at another parallelism: what was asked, from what it was restored, what became of it.
 
-A rescale stops the job, as a failure does, and starts it again from its newest checkpoint or from a savepoint taken for
-it. What cannot run, or cannot be restored so, is refused before anything stops, and the job goes on as it was.
+A rescale stops the job, as a failure does, and starts it again from its newest checkpoint, aligned or not, or from a
+savepoint taken for it (RS-3): up and down (RS-13), also where no checkpoint completes any more (RS-14). What cannot
+run, or cannot be restored so, is refused before anything stops, and the job goes on as it was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From a checkpoint read back to what every subtask of a graph begins with, at whatever parallelism (4.3 to 4.5). Pure.
 
 Decides what of a changed graph is taken and what is refused, with one typed error that names rule, vertex and cure.
-Invariant: each key group, each entry of split state and each old sender's channel state has exactly one new owner; an
-old receiver's may be seen by several, of which one keeps each record (RS-9).
+Invariant: each key group (RS-1), each entry of split state and each old sender's channel state has exactly one new
+owner; an old receiver's may be seen by several, of which one keeps each record (RS-9).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Events at one time run by class, then in the order in which they were scheduled; steps, the last class, in the order of
 their subtasks. Under ``fuzz`` those of one time run in a drawn order instead. Every event run is folded into one hash,
 but for steps: a subtask sums its own up, for where it runs ahead it has none here (``running_ahead.py``).
+
+Invariant (INV-13): the same events, under the same fuzz or none, run in the same order.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Only the transactional one shows an output once and only once; the idempotent one shows the same content in the end,
 whatever was written twice on the way; the plain one loses nothing and may double.
+
+Invariant: what is committed is of a checkpoint that is complete (INV-14), and shows once (INV-5).
 """
 
 from __future__ import annotations

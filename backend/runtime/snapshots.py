@@ -1,9 +1,14 @@
 """One subtask's snapshots: forward the barrier, take the operators' state, write it, acknowledge (2.3, TE-3 to TE-8).
 
 Order of one snapshot, atomic towards records: forward the barrier, close what needs closing, take the operators' state
-last to first, then write it without holding the subtask up. It is acknowledged when the state is written, the input
-side is complete, and every barrier on the output side is gone or has overtaken (AT-7). On demand the state is taken
-first, and the barrier is forwarded behind the sync phase, in front of everything else (PH-1).
+last to first, then write it without holding the subtask up (ST-4). It is acknowledged when the state is written, the
+input side is complete, and every barrier on the output side is gone or has overtaken (AT-7): the two sides have nothing
+to do with each other (AT-9). What is in flight is written once something was overtaken, and not before (SP-1). On
+demand the state is taken first, and the barrier is forwarded behind the sync phase, in front of everything else (PH-1):
+whoever comes behind waits for that as well (PH-2).
+
+Invariant (INV-4): the state that is taken counts the records in front of the cut, and those of the channels' copies
+not.
 """
 
 from __future__ import annotations
@@ -98,6 +103,7 @@ class Snapshots:
         self.advance(run)
 
     def _sync(self, run: Run, k: int) -> None:
+        """TE-6, ME-5. Whatever fails here fails the job (FP-5)."""
         task, faults = self._task, self._env.faults
         faults.passed("task.before-sync", task.name)
         self.log(k, Kind.SNAPSHOT_SYNC_START)
@@ -227,6 +233,7 @@ class Snapshots:
             self._acknowledge(run)
 
     def _acknowledge(self, run: Run) -> None:
+        """TE-7, ME-4, ME-6."""
         task, faults = self._task, self._env.faults
         measured = run.measured
         assert run.sync_end_us is not None

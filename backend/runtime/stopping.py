@@ -1,9 +1,9 @@
 """Stopping one subtask with a savepoint: its data ends, it waits for that savepoint, and ends itself (6.6, SV-3).
 
 A source takes no more records and says so behind the last one: with drain behind the last watermark, which fires every
-timer downstream; without, nothing fires and what is open stays in the savepoint (FN-21). The barrier follows the end of
-the data, so that the savepoint holds everything. Only that savepoint lets a subtask end (FN-22), and all but sources
-wait besides until every input has ended.
+timer downstream; without, nothing fires and what is open stays in the savepoint (FN-19, FN-21). The barrier follows the
+end of the data, so that the savepoint holds everything. Only that savepoint lets a subtask end (FN-22), and all but
+sources wait besides until every input has ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What outlives a failure: the store for snapshots with its cost, and the ledger the sink commits to.
 
 The store writes one thing at a time (DET-7: a shared bandwidth); a write that comes while it is busy waits. The ledger
-stands for an external system: transactions by id, commits that may be repeated, a time limit (SNK-2 to SNK-4).
+stands for an external system: transactions by id, commits that may be repeated, a time limit (SNK-2 to SNK-4). What is
+lost to that limit is counted and named (INV-15).
 """
 
 from __future__ import annotations

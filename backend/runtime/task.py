@@ -1,7 +1,9 @@
 """One subtask: the mailbox loop, backpressure, what it reads (runtime.md 1.5).
 
-A step is one mail or one element. Its effects happen at its start and its cost passes before the next step; a step that
-finds no output buffer is hard-blocked, and until it is written on no mail runs (BP-4).
+A step is one mail or one element, mails first (MB-1, BP-5). Its effects happen at its start and its cost passes before
+the next step (DET-6); a step that finds no output buffer is hard-blocked, and until it is written on no mail runs
+(BP-4). What a subtask waits for is judged in this order: output, where mails run all the same (MB-4), then input
+(MB-2).
 """
 
 from __future__ import annotations

@@ -75,6 +75,21 @@ def test_every_rule_that_the_code_claims_is_listed_and_not_as_missing() -> None:
                 assert states.get(rule, "not listed").startswith(("built", "part")), f"{path.name}: {rule}"
 
 
+def test_the_module_of_a_row_names_its_rule() -> None:
+    named = {path: _named(path.read_text(encoding="utf-8")) for path in _RUNTIME.rglob("*.py")}
+    rows = [row for row in _rows() if not row[2].startswith("not built")]
+    wrong = [(rule, row[3]) for row in rows for rule in _ids(row[0]) if rule not in named[_RUNTIME / row[3].strip("`")]]
+    assert wrong == [], "who looks a rule up opens one file, and finds it there by its id"
+
+
+def _named(text: str) -> set[str]:
+    """The rules that a text names, also as "BUF-1 to BUF-4"."""
+    found = set(_RULE.findall(text))
+    for first, last in re.findall(r"\b([A-Z]{1,4}-\d+) to ([A-Z]{1,4}-\d+)\b", text):
+        found.update(_ids(f"{first} to {last}"))
+    return found
+
+
 def test_every_option_is_asked_for_by_a_rule_that_is_built() -> None:
     lines = (_RUNTIME / "PROTOCOL.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]

@@ -2,7 +2,7 @@
 
 The age counts from the trigger, not from the first barrier (AT-1), unless the clock is the task's own and starts with
 the first sign of the checkpoint (AT-14). Switching is strict: a barrier handled exactly at the timeout still aligns
-(AT-5). Channels blocked before the switch stay blocked (AT-4).
+(AT-5). Channels blocked before the switch stay blocked (AT-4). Who is in time persists nothing (AT-12).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Unaligned on the first barrier (runtime.md 2.6): forward, snapshot, then copy what is in front of the others.
 
 Also the second half of aligned-with-timeout (the ``_U`` states of Appendix A): an aligned barrier that comes out of
-turn keeps its channel blocked until the end (UC-7), an announced one is made to jump the queue (AT-2).
+turn keeps its channel blocked until the end (UC-7), an announced one is made to jump the queue (AT-2). It blocks no
+channel of itself (UC-11).
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ def load_job(path: Path) -> JobSpec:
             content = file.read(_FILE_BYTES_MAX + 1)
         if len(content) > _FILE_BYTES_MAX:
             raise _problem("file", f"{path} is larger than {_FILE_BYTES_MAX} bytes", "a job file")
-        text = content.decode("utf-8")
+        # Editors of Windows begin a file with a mark of its encoding.
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise _problem("file", f"cannot read {path}: {error.strerror or error}", "a job file (TOML)") from None
     except UnicodeDecodeError:

@@ -12,6 +12,9 @@ from dashboard.components.attributes import attrs
 # How many milliseconds of the checkpoint go by in one of the viewer's; 0 is the whole of it in a few seconds.
 _SPEEDS = {"0": "in 6 s", "0.1": "0.1×", "1": "1×", "5": "5×", "10": "10×", "50": "50×"}
 
+# Until the checkpoint has been read.
+_UNKNOWN_END_MS = 1000
+
 
 def scrubber(at_ms: int | None) -> Component:
     """The scrubber at ``at_ms`` since the trigger; None is the end."""
@@ -34,9 +37,10 @@ def scrubber(at_ms: int | None) -> Component:
             dmc.Slider(
                 id="front-slider",
                 min=0,
-                max=1000,
+                max=_UNKNOWN_END_MS,
                 step=1,
-                value=at_ms,
+                # Never without a value: a slider that says nothing of where it stands is none to a screen reader.
+                value=_UNKNOWN_END_MS if at_ms is None else at_ms,
                 label=None,
                 thumbLabel="time since the trigger in milliseconds",
                 updatemode="drag",

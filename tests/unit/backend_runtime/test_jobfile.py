@@ -109,6 +109,28 @@ def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
         load_job(tmp_path / "binary.toml")
 
 
+def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "windows.toml").write_text(_SMALL, encoding="utf-8-sig")
+    assert load_job(tmp_path / "windows.toml") == load_job_toml(_SMALL)
+
+
+@pytest.mark.parametrize(
+    ("key", "problem", "allowed"),
+    [
+        ("execution.checkpointing.tiemout", "is not a setting", "execution.checkpointing.timeout"),
+        ("nothing.like.it", "is not a setting", ", ".join(KEYS)),
+        ("runtime.protocol", "is a setting of what is not built here", "leave it out"),
+        ("runtime.state-backend", "is a setting of what is not built here", "leave it out"),
+        ("execution.checkpointing.file-merging.enabled", "is a setting of what is not built here", "leave it out"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_told_with_those_that_are_meant(key: str, problem: str, allowed: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        change(RuntimeConfig(), {key: "1"})
+    assert [(p.field, p.problem) for p in refused.value.problems] == [(f"config.{key}", problem)]
+    assert refused.value.problems[0].allowed.startswith(allowed)
+
+
 def test_every_setting_shows_as_text_that_it_takes_back() -> None:
     config = RuntimeConfig()
     shown = show(config)

@@ -1,0 +1,144 @@
+"""Goal: what a barrier waits for, and who waits for a checkpoint, is bounded as the documents say (rows of section 8).
+
+How long a barrier queues follows from the buffers in front of it (CR-1 to CR-6), how long a source's trigger waits from
+one step (SRC-1), when a row is committed from the checkpoint (SNK-2), what is read again from the checkpoint's age
+(RC-11). Method: jobs so small that each figure follows from the settings.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+
+from backend.runtime.elements import Alignment
+from backend.runtime.graph import FaultSpec
+from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointRecord
+
+_CP = "execution.checkpointing."
+_UNALIGNED = {f"{_CP}unaligned.enabled": True}
+_WITH_TIMEOUT = {**_UNALIGNED, f"{_CP}aligned-checkpoint-timeout": "30 s"}
+_SEGMENT_BYTES = 1_000
+_RECORD_BYTES = 100
+_SINK_US = 1_000
+_STEP_US = 100
+_RPC_US = 1_000
+
+
+def _chain(
+    *, hops: int = 1, config: dict[str, object] | None = None, store_ms: int = 1, source: dict[str, Any] | None = None
+) -> JobSpec:
+    """A source, maps and a sink on two task managers, one subtask each: a queue between any two."""
+    settings: dict[str, object] = {
+        f"{_CP}interval": "200 ms",
+        f"{_CP}tolerable-failed-checkpoints": "unlimited",
+        "taskmanager.memory.segment-size": _SEGMENT_BYTES,
+        "runtime.task-managers": 2,
+        "runtime.cost.rpc-latency": f"{_RPC_US} us",
+        "restart-strategy.fixed-delay.delay": "10 ms",
+    }
+    maps = [{"id": f"map-{n}", "kind": "map", "cost_us": _STEP_US} for n in range(hops - 1)]
+    first = {"id": "source", "kind": "source", "cost_us": _STEP_US, "record_bytes": _RECORD_BYTES} | (source or {})
+    vertices = [first, *maps, {"id": "sink", "kind": "sink", "cost_us": _SINK_US}]
+    edges = [{"from": a["id"], "to": b["id"], "partitioner": "rebalance"} for a, b in zip(vertices, vertices[1:])]
+    document = {"name": "chain", "config": settings | (config or {}), "vertex": vertices, "edge": edges}
+    return load_job_document(document | {"store": {"latency": f"{store_ms} ms", "bytes_per_s": "1 gb"}})
+
+
+def _completed(spec: JobSpec, *, until_us: int = 3_000_000) -> list[CheckpointRecord]:
+    """But for the first two, which ran while buffers were still filling."""
+    engine = Engine(spec, is_size_only=True)
+    engine.run_until(until_us)
+    records = list(engine.coordinator.all_completed)[2:]
+    assert len(records) > 3
+    return records
+
+
+def _start_delay_us(record: CheckpointRecord, vertex: int) -> int:
+    return record.acks[vertex, 0].measured.start_delay_us
+
+
+def test_an_aligned_barrier_waits_no_longer_than_the_buffers_in_front_of_it_take() -> None:
+    waits_us = []
+    for floating in (1, 8, 40):
+        limits: dict[str, object] = {
+            "taskmanager.network.memory.buffers-per-channel": 2,
+            "taskmanager.network.memory.floating-buffers-per-gate": floating,
+            "taskmanager.network.memory.max-buffers-per-channel": 2 + floating,
+        }
+        records = _completed(_chain(config=limits), until_us=6_000_000)
+        # Both ends hold at most that many, and each may have one more in work.
+        most_records = 2 * (2 + floating + 1) * (_SEGMENT_BYTES // _RECORD_BYTES + 1)
+        longest_us = max(_start_delay_us(record, 1) for record in records)
+        assert longest_us <= most_records * _SINK_US + 2 * _RPC_US, f"{floating} floating buffers"
+        waits_us.append(statistics.median(_start_delay_us(record, 1) for record in records))
+    # They are full of it: more buffers, a longer wait.
+    assert waits_us[0] * 2 < waits_us[1] < waits_us[2] / 2, waits_us
+
+
+@pytest.mark.parametrize("config", [{}, _UNALIGNED])
+def test_a_source_is_triggered_within_a_step_however_long_the_way_behind_it(config: dict[str, object]) -> None:
+    for hops in (1, 2, 4):
+        records = _completed(_chain(hops=hops, config={**config, f"{_CP}interval": "400 ms"}), until_us=4_000_000)
+        delays_us = [_start_delay_us(record, 0) for record in records]
+        assert max(delays_us) <= _RPC_US + _STEP_US, f"{hops} hops"
+        if config:
+            assert max(_start_delay_us(record, hops) for record in records) < 20 * (hops + 1) * _SINK_US
+        else:
+            assert min(_start_delay_us(record, hops) for record in records) > hops * 50 * _SINK_US
+
+
+@pytest.mark.parametrize(("config", "store_ms"), [({}, 1), (_UNALIGNED, 1), (_UNALIGNED, 150)])
+def test_rows_are_committed_when_their_checkpoint_is_complete_and_not_before(
+    config: dict[str, object], store_ms: int
+) -> None:
+    engine = Engine(_chain(config=config, store_ms=store_ms), is_size_only=True)
+    commits_us: list[int] = []
+    engine.ledger.committed = lambda: commits_us.append(engine.now_us)
+    engine.run_until(3_000_000)
+    records = list(engine.coordinator.all_completed)
+    assert len(records) > 5
+    for record, at_us in zip(records, commits_us, strict=False):
+        # The notification travels, and waits for the step that runs.
+        latency_us = at_us - record.triggered_at_us - (record.end_to_end_us or 0)
+        assert _RPC_US <= latency_us <= _RPC_US + 2 * _SINK_US, record.id
+    durations_us = [record.end_to_end_us or 0 for record in records]
+    if not config:
+        assert statistics.median(durations_us) > 60_000
+    else:
+        # An unaligned barrier is fast, and the row waits for the store all the same.
+        assert store_ms * 1_000 < statistics.median(durations_us) < store_ms * 1_000 + 10_000
+
+
+def test_what_is_read_again_grows_with_the_age_of_the_last_checkpoint() -> None:
+    replayed = []
+    for age_us in (100_000, 400_000, 1_600_000):
+        crash = FaultSpec("source.after-emit", at_us=300_000 + age_us)
+        spec = _chain(config={f"{_CP}interval": "1 h"}, source={"rate": 500}).with_faults((crash,))
+        engine = Engine(spec, is_size_only=True)
+        engine.run_until(300_000)
+        engine.request_checkpoint()
+        engine.run_until(4_000_000)
+        (restart,) = engine.restarts
+        assert restart.restored_id == 1
+        # 500 records a second came since, and each is read again; the sink takes a thousand.
+        assert restart.source_replay_us is not None
+        replayed.append(restart.source_replay_us)
+        assert (restart.catch_up_us or 0) > 0
+    assert replayed[0] * 2 < replayed[1] < replayed[2] / 2, replayed
+
+
+def test_without_backpressure_one_mechanism_does_for_all() -> None:
+    idle = {"rate": 200}
+    aligned, unaligned, timed = (
+        _completed(_chain(hops=3, config=dict(config), source=idle)) for config in ({}, _UNALIGNED, _WITH_TIMEOUT)
+    )
+    assert {record.barrier.alignment for record in timed} == {Alignment.ALIGNED}
+    assert {record.persisted_bytes for record in timed} == {0}
+    durations_us = [statistics.median(r.end_to_end_us or 0 for r in each) for each in (aligned, unaligned, timed)]
+    assert durations_us[2] == durations_us[0]
+    # What was held back for the flush goes in front of an aligned barrier: twenty records at most.
+    assert max(durations_us) < min(durations_us) + 20 * _SINK_US, durations_us

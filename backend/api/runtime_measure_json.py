@@ -35,6 +35,7 @@ def checkpoint(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -
         "id": record.id,
         "type": record.barrier.snapshot_type.value,
         "barrier": record.barrier.alignment.value,
+        "is_consistent_for_queries": record.is_consistent_for_queries,
         "critical_path": _critical_path(record, graph, ids),
         "vertices": vertices,
     }

@@ -203,6 +203,12 @@ class CheckpointRecord:
         return sum(a.measured.repeatable_records for a in self.acks.values())
 
     @property
+    def is_consistent_for_queries(self) -> bool:
+        """Whether the states of its operators agree without what is in flight: fit for who reads them, not restores."""
+        is_complete = self.state is CheckpointState.COMPLETED
+        return is_complete and self.barrier.alignment is not Alignment.AT_LEAST_ONCE and not self.persisted_bytes
+
+    @property
     def state_bytes(self) -> int:
         """State without channel state, over the subtasks that acknowledged."""
         return sum(a.measured.state_bytes for a in self.acks.values())

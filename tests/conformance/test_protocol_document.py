@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import backend.runtime
@@ -26,8 +27,16 @@ def _is_rule(line: str) -> bool:
 
 
 def _groups() -> list[list[str]]:
+    return _proved(r"\| T-")
+
+
+def _features() -> list[list[str]]:
+    return _proved(r"\| \d+(, \d+| to \d+)? \|")
+
+
+def _proved(beginning: str) -> list[list[str]]:
     lines = (_RUNTIME / "PROTOCOL.md").read_text(encoding="utf-8").splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| T-")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(beginning, line)]
 
 
 def _ids(cell: str) -> list[str]:
@@ -102,15 +111,24 @@ def test_every_option_is_asked_for_by_a_rule_that_is_built() -> None:
         assert states.get(rule, "not listed").startswith(("built", "part")), f"{names}: {rule}"
 
 
+@cache
 def _tests_of(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def test_every_group_of_tests_names_the_tests_that_prove_it_and_they_exist() -> None:
+def test_every_feature_of_the_checklist_stands_once() -> None:
+    numbers: list[int] = []
+    for first, *_ in _features():
+        low, *more = (int(n) for n in re.findall(r"\d+", first))
+        numbers += range(low, more[-1] + 1) if " to " in first else [low, *more]
+    assert numbers == list(range(1, 142))
+
+
+def test_every_group_of_tests_and_every_feature_names_the_tests_that_prove_it_and_they_exist() -> None:
     groups = _groups()
     assert len({group[0] for group in groups}) == len(groups) > 15
-    for group, _, state, proof in groups:
+    for group, _, state, proof in [*groups, *_features()]:
         assert state.startswith(_STATES), group
         named = re.findall(r"`([a-z_/]+\.py)::(test_[a-z0-9_]+)`", proof)
         assert proof == ", ".join(f"`{path}::{name}`" for path, name in named), f"{group}: {proof}"

@@ -91,6 +91,27 @@ async def test_the_measurements_of_a_checkpoint_agree_with_flinks_answers() -> N
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("protocol", "config", "is_consistent"),
+    [
+        ("aligned", {}, True),
+        ("unaligned", {}, False),
+        ("aligned", {"execution.checkpointing.mode": "AT_LEAST_ONCE"}, False),
+    ],
+)
+async def test_states_agree_for_who_reads_them_only_where_nothing_is_in_flight(
+    protocol: str, config: dict[str, object], is_consistent: bool
+) -> None:
+    (listed,) = await _answers(small_job(protocol, records=None, config=config), 0.8, "/checkpoints")
+    assert len(listed["history"]) > 2
+    paths = [f"/checkpoints/{entry['id']}/measurements" for entry in listed["history"]]
+    measured = await _answers(small_job(protocol, records=None, config=config), 0.8, *paths)
+    for entry, each in zip(listed["history"], measured, strict=True):
+        expected = is_consistent and entry["status"] == "COMPLETED"
+        assert each["is_consistent_for_queries"] == expected, entry["id"]
+
+
+@pytest.mark.anyio
 async def test_restarts_are_told_newest_first_with_their_parts() -> None:
     plan = (FaultSpec("task.in-sync", hit=13), FaultSpec("task.in-sync", at_us=1_000_000))
     spec = small_job("unaligned", records=None, plan=plan)

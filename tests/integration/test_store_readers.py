@@ -405,6 +405,26 @@ async def test_what_happened_is_told_once_newest_first_with_pages(writer, target
     }
 
 
+async def test_a_restart_says_which_exception_it_followed_and_a_rescale_names_none(writer, target, connection):
+    before, lost = (_at(2), "count: OutOfMemoryError: heap\n  at Heap.java"), (_at(4), "TaskManager lost")
+    polls = [
+        (0, replace(job(), restart_count=0)),
+        # The exception is seen while the job still restarts.
+        (3, replace(job(), restart_count=0, exceptions=(before,))),
+        (5, replace(job(), restart_count=1, exceptions=(before, lost))),
+        (9, replace(job(), restart_count=2, exceptions=(before, lost))),
+    ]
+    for seconds, seen in [*polls, polls[-1]]:
+        await writer.write(observation(target, seen, at=_at(seconds)))
+
+    events = await jobs.list_events(connection, (await _only_job(connection)).id, before=None, limit=9)
+
+    assert [(e.at, e.text) for e in events if e.kind == "restarted"] == [
+        (_at(9), "restart 2 of this run"),
+        (_at(5), "restart 1 of this run: TaskManager lost"),
+    ]
+
+
 async def test_a_job_that_comes_back_rescaled_says_so(writer, target, connection):
     rescaled = Topology((Vertex(SOURCE, "Source: orders", 8, 128), *made.TOPOLOGY.vertices[1:]), made.TOPOLOGY.edges)
     await writer.write(observation(target, job()))

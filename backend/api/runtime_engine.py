@@ -335,6 +335,8 @@ def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> Subtask
         idle_ms_per_s=idle,
         soft_backpressured_ms_per_s=soft,
         hard_backpressured_ms_per_s=hard,
+        longest_soft_us=task.account.longest_us[0],
+        longest_hard_us=task.account.longest_us[1],
         out_pool_usage_ratio=sum(o.pool.requested for o in task.outputs) / size if size else 0.0,
         in_exclusive_usage_ratio=_share(sum(c.exclusive_in_use for c in remote), sum(c.exclusive_size for c in remote)),
         in_floating_usage_ratio=_share(floating_used, floating_size),

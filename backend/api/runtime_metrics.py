@@ -26,6 +26,8 @@ _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
     "backPressuredTimeMsPerSecond": lambda s: s.soft_backpressured_ms_per_s + s.hard_backpressured_ms_per_s,
     "softBackPressuredTimeMsPerSecond": lambda s: s.soft_backpressured_ms_per_s,
     "hardBackPressuredTimeMsPerSecond": lambda s: s.hard_backpressured_ms_per_s,
+    "maxSoftBackPressureTimeMs": lambda s: s.longest_soft_us // 1000,
+    "maxHardBackPressureTimeMs": lambda s: s.longest_hard_us // 1000,
     "accumulateBusyTimeMs": lambda s: math.nan if s.busy_us is None else float(s.busy_us // 1000),
     "accumulateIdleTimeMs": lambda s: s.idle_us // 1000,
     "accumulateBackPressuredTimeMs": lambda s: s.backpressured_us // 1000,

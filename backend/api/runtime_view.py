@@ -137,6 +137,9 @@ class SubtaskView:
     idle_ms_per_s: int
     soft_backpressured_ms_per_s: int
     hard_backpressured_ms_per_s: int
+    longest_soft_us: int
+    """The longest period of it in the last five seconds that were sampled; the next as well."""
+    longest_hard_us: int
     out_pool_usage_ratio: float
     in_exclusive_usage_ratio: float
     in_floating_usage_ratio: float

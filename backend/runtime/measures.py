@@ -224,21 +224,27 @@ class Usage(IntEnum):
 
 
 class TimeAccount:
-    """Sums of time by use, and their shares of a sliding window (ME-19)."""
+    """Sums of time by use, their shares of a sliding window, and the longest waits for output (ME-19)."""
 
-    __slots__ = ("_since_us", "_window", "totals_us", "usage")
+    __slots__ = ("_began_us", "_longest_us", "_since_us", "_window", "longest_us", "totals_us", "usage")
 
     def __init__(self, now_us: int, samples: int) -> None:
         self.usage = Usage.IDLE
-        self._since_us = now_us
+        self._since_us = self._began_us = now_us
         self.totals_us = [0, 0, 0, 0]
+        self._longest_us = [0, 0, 0, 0]
+        self.longest_us = (0, 0)
+        """The longest period of soft and of hard backpressure in the last period between two samples."""
         self._window: deque[tuple[int, tuple[int, ...]]] = deque([(now_us, (0, 0, 0, 0))], maxlen=samples + 1)
 
     def turn(self, usage: Usage, now_us: int) -> None:
         """From now on time goes to ``usage``."""
-        if usage is not self.usage:
-            self.totals_us[self.usage] += now_us - self._since_us
-            self._since_us = now_us
+        before = self.usage
+        if usage is not before:
+            self.totals_us[before] += now_us - self._since_us
+            if now_us - self._began_us > self._longest_us[before]:
+                self._longest_us[before] = now_us - self._began_us
+            self._since_us = self._began_us = now_us
             self.usage = usage
 
     def settle(self, now_us: int) -> tuple[int, ...]:
@@ -251,6 +257,11 @@ class TimeAccount:
     def sample(self, now_us: int) -> None:
         """Take the window's next edge."""
         self._window.append((now_us, self.settle(now_us)))
+        longest = self._longest_us
+        # One that is not over counts as long as it is.
+        longest[self.usage] = max(longest[self.usage], now_us - self._began_us)
+        self.longest_us = (longest[Usage.SOFT], longest[Usage.HARD])
+        self._longest_us = [0, 0, 0, 0]
 
     def ms_per_s(self) -> tuple[int, int, int, int]:
         """(busy, idle, soft, hard) over the window; busy is what the others leave of 1000. ME-20 goes by them."""

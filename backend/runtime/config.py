@@ -7,21 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from itertools import permutations
 from typing import Any
 
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
+from backend.runtime.settings_refused import not_taken
 from backend.runtime.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
 
 UNLIMITED = -1
 """No cap, no limit of tolerable failures."""
 DEFAULT_ORDER = "default"
 """Of the phases of a checkpoint at a subtask: as Flink has them, A-F-S and F-S-L."""
-_NOT_BUILT = (
-    *(f"runtime.{name}" for name in ("protocol", "initiation", "spilling", "finish-protocol", "state-backend")),
-    *(f"execution.checkpointing.{name}" for name in ("incremental", "file-merging.")),
-)
 _ALIGNED_ORDERS = ("A-F-S", "A-S-F")
 _LOGGED_ORDERS = ("F-S-L", "S-F-L")
 
@@ -293,7 +289,7 @@ def change(
         field = f"{where}.{name}" if where else name
         key = KEYS.get(name)
         if key is None or (live and not key.is_live):
-            problems.append(_not_taken(name, field, LIVE_CONFIG_KEYS if live else tuple(KEYS)))
+            problems.append(not_taken(name, field, LIVE_CONFIG_KEYS if live else tuple(KEYS), is_known=key is not None))
             continue
         try:
             values[key.field] = key.parse(_show_flag(raw) if isinstance(raw, bool) else str(raw))
@@ -304,15 +300,6 @@ def change(
     changed = replace(config, **values)
     validate(changed)
     return changed
-
-
-def _not_taken(name: str, field: str, known: tuple[str, ...]) -> FieldProblem:
-    if name.startswith(_NOT_BUILT):
-        return FieldProblem(field, "is a setting of what is not built here", "leave it out")
-    # Who has mistyped one looks for that one, not for seventy.
-    close = [] if name in KEYS else get_close_matches(name, known, cutoff=0.8)
-    word = "cannot change while the job runs" if name in KEYS else "is not a setting"
-    return FieldProblem(field, word, ", ".join(close or known))
 
 
 def shown(value: object) -> str:

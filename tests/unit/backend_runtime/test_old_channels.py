@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,7 +26,10 @@ from backend.runtime.elements import (
 from backend.runtime.gate import InputGate
 from backend.runtime.graph import EdgeSpec, Graph, Partitioner, VertexKind, VertexSpec
 from backend.runtime.hashing import groups_of, owner_of_group
+from backend.runtime.measures import ChannelState, SubtaskSnapshot
+from backend.runtime.recovery import Recovery
 from backend.runtime.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped, old_subtasks, rescale_of
+from backend.runtime.restarts import Initialization
 from backend.runtime.scheduler import Scheduler
 
 _PAIRS = [(old, new) for old in range(1, 14) for new in range(1, 14)]
@@ -227,3 +233,53 @@ def test_segments_go_back_to_their_owner_whatever_is_filtered() -> None:
     receiver.sent(_OLD[0, 0], b"".join(_record(n) for n in (1, 3, 5, 7)), RecoveryCompletion())
     assert receiver.filtered == 4
     assert receiver.sender.in_use == 0
+
+
+# --- the end of what was recovered ------------------------------------------------------------------------------------
+
+
+def test_where_recovered_data_ends_the_sender_is_active_and_of_a_rescaled_edge_has_said_nothing_yet() -> None:
+    """RC-2, WM-1, RS-10: a channel that was idle in the checkpoint holds watermarks up again; others keep theirs."""
+    vertices = tuple(VertexSpec(n, VertexKind.MAP, n, parallelism=2) for n in "ab")
+    edges = tuple(EdgeSpec("a", "b", p) for p in (Partitioner.REBALANCE, Partitioner.HASH))
+    told: list[tuple[int, WatermarkStatus]] = []
+    done: list[str] = []
+    channels = [
+        SimpleNamespace(
+            index=n,
+            key=ChannelKey(edge, sender, 0),
+            is_idle=is_idle,
+            watermark_us=70 + n,
+            decoder_of=None,
+            end_virtual=partial(done.append, f"end {n}"),
+            resume=partial(done.append, f"resume {n}"),
+        )
+        for n, (edge, sender, is_idle) in enumerate(((0, 0, False), (0, 1, True), (1, 0, True)))
+    ]
+    env = SimpleNamespace(now=0, seed=0, graph=Graph(vertices, edges), faults=SimpleNamespace(passed=lambda *_: None))
+    task: Any = SimpleNamespace(
+        env=env,
+        name="b",
+        index=0,
+        operators=(),
+        outputs=(),
+        gate=SimpleNamespace(channels=channels),
+        emission=SimpleNamespace(then=lambda act: act(), broadcast_event=lambda event: done.append(str(event))),
+        initialization=Initialization(0),
+        event_time=SimpleNamespace(on_status=lambda channel, status: told.append((channel.index, status))),
+        become_running=partial(done.append, "running"),
+    )
+    recovery = Recovery(task)
+    recovery.restore(
+        SubtaskSnapshot((), ChannelState(), -1, 0, 0),
+        checkpoint_id=3,
+        has_channel_state=True,
+        rescaled={1: EdgeRescale(receivers=((0,), (0,)), senders=((0,), ()))},
+    )
+    assert done == [str(RecoveryCompletion())]
+    for channel in (*channels, channels[0]):
+        ended: Any = channel
+        recovery.on_completion(ended)
+    assert told == [(1, WatermarkStatus(is_idle=False)), (2, WatermarkStatus(is_idle=False))]
+    assert [channel.watermark_us for channel in channels] == [70, 71, -1]
+    assert done[1:] == ["end 0", "end 1", "end 2", "resume 0", "resume 1", "resume 2", "running"]

@@ -196,3 +196,9 @@ def test_sources_replay_up_to_where_they_were_and_catch_up_when_nothing_is_due()
 def test_a_job_without_sources_that_were_anywhere_has_nothing_to_replay(deployed_at_us: int | None) -> None:
     restart = Restart(400, "a cause", {}, deployed_at_us=deployed_at_us)
     assert (restart.source_replay_us, restart.catch_up_us) == (None, None)
+
+
+def test_what_a_restart_lost_and_repeats_is_shown_with_its_durations() -> None:
+    restart = Restart(0, "a failure", {}, lost_channel_bytes=700, repeated_records=30)
+
+    assert {k: v for k, v in restart.costs.items() if v} == {"lost_channel_bytes": 700, "repeated_records": 30}

@@ -1,0 +1,21 @@
+"""What a subtask says of its cap: of the checkpoint that it was decided for, and of no other (CAP-7)."""
+
+from __future__ import annotations
+
+from backend.runtime.kernel import Engine
+from tests.support.runtime_jobs import small_job
+
+
+def test_without_a_cap_no_checkpoint_tells_what_was_decided_before() -> None:
+    engine = Engine(small_job("capped", records=None))
+    engine.run_until(300_000)
+    engine.set_config({"runtime.inflight-cap.bytes": "unlimited"})
+    engine.run_until(900_000)
+
+    told = {
+        (record.barrier.is_capped, ack.measured.cap is not None)
+        for record in engine.coordinator.all_completed
+        for ack in record.acks.values()
+    }
+
+    assert told == {(True, True), (False, False)}

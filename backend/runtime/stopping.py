@@ -51,16 +51,13 @@ class Stopping:
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint or savepoint is complete, and what it commits is committed."""
         if checkpoint_id == self._savepoint_id:
-            # Once: who waits for the last of its input may be told again.
-            self._savepoint_id = None
             self._is_complete = True
             self.advance()
 
     def advance(self) -> None:
-        """End, if nothing is left to wait for."""
+        """End, if nothing is left to wait for; who is told again by then hears of nothing more."""
         task = self._task
         if self._is_complete and all(channel.is_ended for channel in task.gate.channels):
-            self._is_complete = False
             task.emission.broadcast_event(EndOfPartition())
             task.emission.then(self._finish)
 

@@ -342,15 +342,14 @@ class Task:
 
     def _plan(self, ahead: RunningAhead, at_us: int) -> int:
         """Run ahead from ``at_us`` on where nothing is in the way; returns when the next step is that is an event."""
-        gate = self.gate
-        if self.emission.is_blocked or self.checkpointing.is_watching or gate.is_recovering:
+        if self.emission.is_blocked or self.checkpointing.is_watching:
             return at_us
         for pool in self._pools:
             if not pool.is_available:
                 return at_us
         if self.sourcing is not None:
             return self.sourcing.plan(ahead, at_us)
-        channel = gate.current
+        channel = self.gate.current
         return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
 
     def count_in(self, count: int) -> None:

@@ -11,13 +11,14 @@ from collections import Counter
 import pytest
 
 from backend.runtime.faults import POINTS
-from tests.support.fault_plans import FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, Case
+from tests.support.fault_plans import CONCURRENT, EFFECTS, FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, OPTIONS, Case
 from tests.support.runtime_jobs import points_of
 from tests.support.storms import case_of, main, outcome_of
 
 # What each of them found: a checkpoint that a cancelled one superseded was kept for ever; a deletion that a crash had
 # interrupted was left undone; an older barrier that a newer one had overtaken moved the newer one's cut.
-_ONCE_FAILED = ("capped/messages/22", "aligned/storm/389", "capped/links/2007")
+_ONCE_FAILED = ("capped/messages/22/plain", "aligned/storm/389/plain", "capped/links/2007/plain")
+_TOLD = {"task.in-sync": 2, "rescale.savepoint": 1, "partial cap": 1, "overtook partly": 1}
 _SEEDS = range(len(MODES) * len(KINDS))
 # The second half of the kinds are those of the first with the job rescaled; they are an odd number apart.
 _PLACE = {kind: n for n, kind in enumerate(KINDS)}
@@ -36,6 +37,7 @@ def test_no_kind_of_fault_breaks_an_invariant(half: int) -> None:
         struck += outcome.struck
     assert struck[FROM_SAVEPOINT] > 3
     assert struck[IN_FLIGHT] > 5
+    struck = Counter({name: n for name, n in struck.items() if name not in (*OPTIONS, *EFFECTS.values())})
     if half == 0:
         # One run a cell; all of them together meet every kind of point.
         kinds = {point.partition(".")[0] for point in POINTS}
@@ -60,6 +62,16 @@ def test_seeds_go_through_all_protocols_kinds_and_points_alone_and_in_pairs() ->
     assert len(later) >= 3 * len(points) - len(points) // 2
 
 
+def test_options_that_are_off_by_default_are_drawn_each_in_a_twentieth_of_the_runs_at_least() -> None:
+    drawn = Counter(name for seed in range(1_000) for name in case_of(seed).options)
+    assert {name: drawn[name] >= 50 for name in OPTIONS} == dict.fromkeys(OPTIONS, True), drawn
+    case = next(case for case in map(case_of, _SEEDS) if CONCURRENT in case.options)
+    assert case.spec().config.is_unaligned_concurrent
+    plain = Case.of(f"{case}/plain")
+    assert (str(plain), plain.options) == (f"{case}/plain", {})
+    assert not plain.spec().config.is_unaligned_concurrent
+
+
 def test_the_runner_tells_what_failed_and_how_to_run_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,9 +83,11 @@ def test_the_runner_tells_what_failed_and_how_to_run_it_again(
     out = capsys.readouterr().out
     assert f"  make sim SEEDS=1 ARGS='--replay {case_of(7)}'" in out
     assert "3 runs, 0 faults struck, 0 rescales (0 from savepoints, 0 with data in flight), 3 failed" in out
-    monkeypatch.setattr(Case, "run", lambda case: Counter({"task.in-sync": 2, "rescale.savepoint": 1}))
+    monkeypatch.setattr(Case, "run", lambda case: Counter(_TOLD))
     assert main(["--replay", "aligned/rescaled-storm/5"]) == 0
-    assert "1 runs, 2 faults struck, 1 rescales (1 from savepoints, 0 with" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "1 runs, 2 faults struck, 1 rescales (1 from savepoints, 0 with" in out
+    assert "concurrent unaligned 0 (side by side: 0), partial cap 1 (overtook partly: 1), state first 0, local" in out
     with pytest.raises(SystemExit):
         main(["--replay", "aligned/nothing/5"])
 

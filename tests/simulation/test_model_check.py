@@ -1,7 +1,7 @@
-"""Goal: no interleaving of a small job breaks INV-1 to INV-3, or leaves anything behind (T-8).
+"""Goal: no interleaving of a small job breaks INV-1 to INV-3, at least once INV-6, or leaves anything behind (T-8).
 
-Method: the state space of ``tests/support/model_check.py``, whole, over the real input handlers; here the smallest
-ones, and broken handlers that must be found. The larger ones: ``make model-check``.
+Method: the state space of ``tests/support/model_job.py``, whole, over the real input handlers; here the smallest ones,
+and broken handlers that must be found. The larger ones: ``make model-check``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import pytest
 
 from backend.runtime.elements import Alignment
 from backend.runtime.protocols.aligned import Aligned
-from backend.runtime.protocols.base import Persist, Resume
+from backend.runtime.protocols.at_least_once import AtLeastOnce
+from backend.runtime.protocols.base import Close, Persist, Resume, Snapshot
+from backend.runtime.protocols.capped import Capped
 from backend.runtime.protocols.unaligned import Unaligned
-from tests.support.model_check import ModelError, TooManyStatesError, World, explore
+from tests.support.model_check import TooManyStatesError, explore
+from tests.support.model_handlers import ModelError
+from tests.support.model_job import TIMEOUT_US, World
 
 
 def test_two_aligned_checkpoints_hold_in_every_interleaving() -> None:
@@ -29,35 +33,107 @@ def test_an_unaligned_checkpoint_holds_in_every_interleaving() -> None:
     assert endings == {"1 completed"}
 
 
-def _hasty(self: Any, *, complete: Any) -> list[Any]:
-    self._open = frozenset(self._arrived)
-    return complete(self)
+def test_an_aligned_checkpoint_that_may_time_out_at_any_moment_holds_in_every_interleaving() -> None:
+    states, _, endings = explore(World(Alignment.ALIGNED, TIMEOUT_US, 1, checkpoints=1, expires=False))
+    assert states > 5_000
+    assert endings == {"1 completed"}
 
 
 @pytest.mark.parametrize(
-    ("handler", "method", "drop", "alignment", "rule"),
+    ("cap", "on_cap", "stalls", "least", "endings"),
     [
-        (Unaligned, "start", Persist, Alignment.UNALIGNED, "INV-2"),
-        (Aligned, "_complete", Resume, Alignment.ALIGNED, "INV-9"),
+        (1, "wait", False, 800, {"1 completed"}),
+        (1, "wait", True, 2_000, {"1 completed", "1 failed"}),
+        (0, "partial", False, 800, {"1 completed"}),
+        (1, "decline", False, 900, {"1 completed", "1 failed"}),
     ],
-    ids=["nothing is persisted", "no channel is resumed"],
+)
+def test_a_capped_checkpoint_holds_and_persists_no_more_than_its_cap_in_every_interleaving(
+    cap: int, on_cap: str, stalls: bool, least: int, endings: set[str]
+) -> None:
+    world = World(Alignment.UNALIGNED, None, 1, checkpoints=1, expires=False, cap=cap, on_cap=on_cap, stalls=stalls)
+    states, _, found = explore(world)
+    assert states > least
+    assert found == endings
+
+
+def test_no_checkpoint_at_least_once_loses_a_record_in_any_interleaving_and_what_repeats_is_known() -> None:
+    states, _, endings = explore(World(Alignment.AT_LEAST_ONCE, None, 1, expires=False))
+    assert states > 1_000
+    assert endings == {"1 completed", "2 completed"}
+
+
+def _world(alignment: Alignment, *, records: int = 1, cap: int | None = None) -> World:
+    return World(alignment, None, records, checkpoints=1, expires=False, cap=cap)
+
+
+@pytest.mark.parametrize(
+    ("handler", "method", "drop", "world", "rule"),
+    [
+        (Unaligned, "start", Persist, _world(Alignment.UNALIGNED), "INV-2"),
+        (Aligned, "_complete", Resume, _world(Alignment.ALIGNED), "INV-9"),
+        (Capped, "_advance", Persist, _world(Alignment.UNALIGNED, cap=2), "INV-2"),
+        (Capped, "barrier", Close, _world(Alignment.UNALIGNED, cap=2), r"INV-2|INV-3"),
+        (Capped, "recheck", Snapshot, _world(Alignment.UNALIGNED, cap=1), "INV-9"),
+        (AtLeastOnce, "_snapshot", Snapshot, _world(Alignment.AT_LEAST_ONCE), "INV-9"),
+    ],
+    ids=["no copies", "no channel resumed", "no copies, capped", "none closed", "no room seen", "no snapshot"],
 )
 def test_a_handler_that_leaves_a_command_out_is_found(
-    handler: Any, method: str, drop: type, alignment: Alignment, rule: str, monkeypatch: pytest.MonkeyPatch
+    handler: Any, method: str, drop: type, world: World, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = getattr(handler, method)
     without = lambda *given: [c for c in whole(*given) if not isinstance(c, drop)]  # noqa: E731
     monkeypatch.setattr(handler, method, without)
     with pytest.raises(ModelError, match=rule) as found:
-        explore(World(alignment, None, 1, checkpoints=1, expires=False))
+        explore(world)
     assert found.value.path
 
 
-def test_an_alignment_that_ends_with_the_first_barrier_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = Aligned._complete
-    monkeypatch.setattr(Aligned, "_complete", lambda self: _hasty(self, complete=complete))
-    with pytest.raises(ModelError, match=r"INV-2|INV-3"):
-        explore(World(Alignment.ALIGNED, None, 1, checkpoints=1, expires=False))
+@pytest.mark.parametrize(
+    ("handler", "method", "world", "rule"),
+    [
+        (Aligned, "_complete", _world(Alignment.ALIGNED), r"INV-2|INV-3"),
+        (Capped, "_advance", _world(Alignment.UNALIGNED, cap=2), r"INV-2|INV-3"),
+    ],
+)
+def test_a_snapshot_with_the_first_barrier_is_found(
+    handler: Any, method: str, world: World, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = getattr(handler, method)
+
+    def hasty(self: Any, *given: Any) -> list[Any]:
+        self._open = frozenset(self._arrived)
+        commands: list[Any] = whole(self, *given)
+        return commands
+
+    monkeypatch.setattr(handler, method, hasty)
+    with pytest.raises(ModelError, match=rule):
+        explore(world)
+
+
+def test_a_count_that_ends_with_the_first_barrier_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    barrier = AtLeastOnce.barrier
+
+    def hasty(self: AtLeastOnce, *given: Any) -> list[Any]:
+        self._open = 1
+        return barrier(self, *given)
+
+    monkeypatch.setattr(AtLeastOnce, "barrier", hasty)
+    with pytest.raises(ModelError, match="INV-6: checkpoint 1"):
+        explore(_world(Alignment.AT_LEAST_ONCE))
+
+
+def test_a_cap_that_nobody_looks_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = Capped._advance
+
+    def greedy(self: Capped, now_us: int) -> list[Any]:
+        self._cap_bytes = 9
+        return advance(self, now_us)
+
+    monkeypatch.setattr(Capped, "_advance", greedy)
+    with pytest.raises(ModelError, match="CAP-2: checkpoint 1, task 2: 2 persisted, cap 1"):
+        explore(_world(Alignment.UNALIGNED, cap=1))
 
 
 def test_a_space_that_is_too_large_is_given_up() -> None:

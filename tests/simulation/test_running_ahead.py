@@ -8,16 +8,21 @@ To replay one run: ``drawn_ahead(17)``.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from backend.runtime.channel import InputChannel
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec, load_job_document
 from backend.runtime.kernel import Engine
 from backend.runtime.prng import Stream
+from backend.runtime.rescales import RescaleSpec
+from backend.runtime.running_ahead import RunningAhead
 from backend.runtime.task import Task
 from tests.support.observed_runs import observed
+from tests.support.rescaled_jobs import rescaled_job
 from tests.support.runtime_jobs import PROTOCOLS, drawn_run, points_of
 
 _AT_LEAST_ONCE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
@@ -118,6 +123,47 @@ def test_most_steps_of_a_busy_job_are_no_events(monkeypatch: pytest.MonkeyPatch)
     for is_stepwise in (True, False):
         Engine(spec, is_stepwise=is_stepwise).run_until(1_000_000)
     assert events[False] < events[True] / 10
+
+
+def test_a_source_is_idle_from_its_last_record_on_though_that_was_no_event() -> None:
+    burst = {"rate": 1_000, "burst_period": "100 ms", "burst_ratio": 0.001, "idle_timeout": "10 ms"}
+    vertices = [
+        {"id": "source", "kind": "source", "cost_us": 200, "watermark_interval_ms": 1_000, "record_bytes": 60, **burst},
+        {"id": "sink", "kind": "sink", "cost_us": 10},
+    ]
+    edges = [{"from": "source", "to": "sink", "partitioner": "forward"}]
+    spec = load_job_document({"name": "bursts", "seed": 1, "vertex": vertices, "edge": edges})
+    idle_from_us = []
+    for is_stepwise in (True, False):
+        engine = Engine(spec, is_stepwise=is_stepwise)
+        engine.run_until(1)
+        sourcing = engine.tasks[0].sourcing
+        assert sourcing is not None
+        while not sourcing._time.is_idle and engine.now_us < 90_000:
+            engine.run_until(engine.now_us + 50)
+        idle_from_us.append(engine.now_us)
+    # A hundred records at once, and then nothing for the timeout.
+    assert idle_from_us[0] == idle_from_us[1]
+    assert 29_800 <= idle_from_us[0] <= 31_000
+
+
+def test_what_was_in_flight_is_run_through_ahead_at_another_parallelism_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = Counter[bool]()
+    plan = RunningAhead.plan
+
+    def counted(ahead: RunningAhead, channel: InputChannel, at_us: int) -> int:
+        behind_us = plan(ahead, channel, at_us)
+        planned[ahead._task.gate.is_recovering] += behind_us > at_us
+        return behind_us
+
+    monkeypatch.setattr(RunningAhead, "plan", counted)
+    config: dict[str, object] = {"runtime.fuzz-schedule": 0, "taskmanager.memory.segment-size": 2048}
+    spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=4, record_bytes=60, config=config)
+    spec = replace(spec, rescales=(RescaleSpec(150_000, {"map": 3}),))
+    stepwise, ahead = (observed(spec, is_stepwise=is_stepwise) for is_stepwise in (True, False))
+    for what, seen in stepwise.items():
+        assert ahead[what] == seen, what
+    assert planned[True] > 0
 
 
 def test_no_step_begins_before_the_one_before_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,20 +4,23 @@
 *pair* go through the failpoints one by one and two by two; *messages*, *links* and *store* are what can happen to
 messages, to what is on its way and to what is written; *storm* is all of it at once; *corrupt* damages what a restart
 reads. *rescaled* restarts the job at other parallelisms, from checkpoints with data in flight and from savepoints;
-*rescaled-pair* and the like do that to a job with those faults before, while and after it is rescaled.
+*rescaled-pair* and the like do that to a job with those faults before, while and after it is rescaled. Options that are
+off by default are drawn for every kind, but not where the name ends in ``/plain``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from backend.runtime import faults
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import JobSpec
 from backend.runtime.kernel import Engine
+from backend.runtime.measures import CheckpointRecord
 from backend.runtime.prng import Stream
+from backend.runtime.protocols.capped import CapAction
 from backend.runtime.rescales import RescaleSpec
 from tests.support import rescaled_jobs
 from tests.support.invariants import InvariantError, Watch
@@ -30,6 +33,12 @@ FROM_CHECKPOINT, FROM_SAVEPOINT, IN_FLIGHT = "rescale.checkpoint", "rescale.save
 AT_LEAST_ONCE = "at-least-once"
 OF_AT_LEAST_ONCE: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 MODES = (*PROTOCOLS, AT_LEAST_ONCE)
+CONCURRENT, PARTIAL, ORDER, LOCAL = "concurrent unaligned", "partial cap", "state first", "local recovery"
+OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL)
+"""Options that are off by default: how many runs drew each is counted beside the points that struck."""
+SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
+EFFECTS = {CONCURRENT: SIDE_BY_SIDE, PARTIAL: OVERTOOK_PARTLY, LOCAL: FROM_COPY}
+"""What comes of some of them, and in how many runs."""
 _LATER_US = 250_000
 _RESCALED_US = 80_000
 """No rescale is before that."""
@@ -57,6 +66,28 @@ class _Draft:
         self.task_managers = needs.task_managers or self.task_managers
         self.has_timers |= needs.has_timers
         self.plan.append(FaultSpec(point, hit=1 + draws.below(needs.hit_most), at_us=at_us))
+
+
+def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
+    """The settings of each option of a run; from a stream of its own, so that the other draws stay what they were."""
+    draws = Stream(case.seed, f"options of {case.kind} of {case.protocol}")
+    takes = {name: draws.below(5) < 2 for name in OPTIONS}
+    first = "A-S-F" if case.protocol in ("aligned", AT_LEAST_ONCE) else "S-F-L"
+    settings: dict[str, dict[str, object]] = {
+        CONCURRENT: {
+            "runtime.concurrent-unaligned": True,
+            "execution.checkpointing.max-concurrent-checkpoints": 2 + draws.below(2),
+            "execution.checkpointing.interval": "20 ms",
+        },
+        PARTIAL: {
+            "runtime.inflight-cap.on-cap": "partial",
+            "runtime.inflight-cap.bytes": ("1 kb", "3 kb")[draws.below(2)],
+        },
+        ORDER: {"runtime.phase-order": first, "runtime.cost.sync": ("1 ms", "5 ms")[draws.below(2)]},
+        LOCAL: {"execution.state-recovery.from-local": True, "runtime.cost.recovery-bytes-per-s": 100_000},
+    }
+    of = {CONCURRENT: "unaligned", PARTIAL: "capped"}
+    return {name: settings[name] for name in OPTIONS if takes[name] and of.get(name, case.protocol) == case.protocol}
 
 
 def _alone(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
@@ -169,17 +200,24 @@ class Case:
     protocol: str
     kind: str
     seed: int
+    is_plain: bool = False
+    """No options are drawn."""
 
     def __str__(self) -> str:
-        return f"{self.protocol}/{self.kind}/{self.seed}"
+        return f"{self.protocol}/{self.kind}/{self.seed}" + "/plain" * self.is_plain
 
     @classmethod
     def of(cls, name: str) -> Case:
         """The case of a name; a ``ValueError`` where it is none."""
-        protocol, kind, seed = name.split("/")
+        protocol, kind, seed = name.removesuffix("/plain").split("/")
         if protocol not in MODES or kind not in KINDS:
             raise ValueError(f"{name}: the protocol is one of {[*MODES]}, the kind one of {[*KINDS]}")
-        return cls(protocol, kind, int(seed))
+        return cls(protocol, kind, int(seed), name.endswith("/plain"))
+
+    @property
+    def options(self) -> dict[str, dict[str, object]]:
+        """The settings of each option that was drawn."""
+        return {} if self.is_plain else _drawn_options(self)
 
     def spec(self) -> JobSpec:
         """The job with its faults."""
@@ -194,6 +232,8 @@ class Case:
         has_timers = draft.has_timers or draws.below(4) == 0
         draft.config["execution.checkpointing.unaligned.interruptible-timers.enabled"] = draws.below(2) == 1
         draft.config["execution.checkpointing.num-retained"] = 1 + draws.below(2)
+        for settings in self.options.values():
+            draft.config |= settings
         if draft.is_rescaled:
             return self._rescaled_spec(protocol, draft, has_timers=has_timers)
         return small_job(
@@ -254,7 +294,15 @@ class Case:
             watch.run_to_the_end()
         if self.seed % 10 == 0:
             self._run_again(watch)
-        return engine.env.faults.struck + _rescales(engine)
+        return engine.env.faults.struck + _rescales(engine) + self._effects(engine)
+
+    def _effects(self, engine: Engine) -> Counter[str]:
+        found = Counter([*self.options])
+        acks = [ack.measured.cap for record in engine.coordinator.all_completed for ack in record.acks.values()]
+        found[OVERTOOK_PARTLY] = any(cap is not None and cap.action is CapAction.PARTIAL for cap in acks)
+        found[FROM_COPY] = any(one.local_bytes for restart in engine.restarts for one in restart.subtasks.values())
+        found[SIDE_BY_SIDE] = _are_side_by_side(engine.coordinator.all_completed)
+        return +found
 
     def _run_again(self, watch: Watch) -> None:
         """The same run, unwatched and with every step an event: the same trace (INV-12, INV-13)."""
@@ -269,6 +317,13 @@ def _rescales(engine: Engine) -> Counter[str]:
     found = Counter(FROM_SAVEPOINT if rescale.from_savepoint else FROM_CHECKPOINT for rescale in done)
     found[IN_FLIGHT] = sum(rescale.persisted_bytes > 0 for rescale in done)
     return found
+
+
+def _are_side_by_side(completed: Iterable[CheckpointRecord]) -> bool:
+    """Whether a checkpoint was triggered before an older one was over."""
+    done = sorted(completed, key=lambda record: record.id)
+    ends = [record.triggered_at_us + (record.end_to_end_us or 0) for record in done]
+    return any(later.triggered_at_us < end_us for end_us, later in zip(ends, done[1:], strict=False))
 
 
 _TIMERS: dict[str, object] = {"kind": "timer+sink", "hold": "15 ms", "cost_us": 1800, "timer_cost_us": 200}

@@ -29,7 +29,7 @@ def observed(
             assert queued_bytes == (engine.queued_bytes, [t.totals for t in engine.tasks])
         engine.run_until(at_us)
         newest = engine.coordinator.newest
-        stored.append(newest and newest.stored(engine.env.graph))
+        stored.append(newest and newest.stored(newest.record.graph))
         totals = [(t.name, t.totals, t.account.settle(engine.now_us)) for t in engine.tasks]
         queued.append((engine.queued_bytes, [t.gate.polled_bytes for t in engine.tasks], totals))
     return {

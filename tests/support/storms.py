@@ -1,8 +1,8 @@
 """Many runs under induced faults: ``make sim SEEDS=10000`` (``python -m tests.support.storms --help``).
 
-Seed n is one run: its protocol and kind of faults in turn, half of them with the job rescaled meanwhile, the rest drawn
-(``tests/support/fault_plans.py``). Each runs under all invariants of ``tests/support/invariants.py``. Whatever fails
-prints the one line that runs it again.
+Seed n is one run: its protocol and kind of faults in turn, half of them with the job rescaled meanwhile, the rest
+drawn, also options that are off by default (``tests/support/fault_plans.py``). Each runs under all invariants of
+``tests/support/invariants.py``. Whatever fails prints the one line that runs it again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from os import cpu_count
 
-from tests.support.fault_plans import AT_LEAST_ONCE, FROM_CHECKPOINT, FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, Case
+from tests.support.fault_plans import (
+    AT_LEAST_ONCE,
+    EFFECTS,
+    FROM_CHECKPOINT,
+    FROM_SAVEPOINT,
+    IN_FLIGHT,
+    KINDS,
+    MODES,
+    OPTIONS,
+    Case,
+)
 from tests.support.invariants import InvariantError
 from tests.support.runtime_jobs import points_of
 
@@ -109,8 +119,11 @@ class _Tally:
 def _finish(tally: _Tally, *, is_whole: bool) -> int:
     struck = sum(tally.struck.values(), Counter[str]())
     in_flight, rescales = struck.pop(IN_FLIGHT, 0), [struck.pop(kind, 0) for kind in (FROM_CHECKPOINT, FROM_SAVEPOINT)]
+    drawn = {name: struck.pop(name, 0) for name in (*OPTIONS, *EFFECTS.values())}
     told = f"{sum(rescales)} rescales ({rescales[1]} from savepoints, {in_flight} with data in flight)"
     print(f"{tally.done} runs, {struck.total()} faults struck, {told}, {len(tally.failed)} failed")
+    effects = {name: f" ({EFFECTS[name]}: {drawn[EFFECTS[name]]})" if name in EFFECTS else "" for name in OPTIONS}
+    print("drawn: " + ", ".join(f"{name} {drawn[name]}{effects[name]}" for name in OPTIONS))
     silent = tally.never_struck() if is_whole and tally.done >= _SEEDS_FOR_ALL_POINTS else []
     if silent:
         print("never struck: " + ", ".join(silent))

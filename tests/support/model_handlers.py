@@ -1,0 +1,71 @@
+"""The real input handlers as parts of a state of the model (T-8): copied, compared, and told what is in flight."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from backend.runtime.protocols.aligned import Aligned
+from backend.runtime.protocols.aligned_timeout import AlignedTimeout
+from backend.runtime.protocols.at_least_once import AtLeastOnce
+from backend.runtime.protocols.base import Gatekeeper
+from backend.runtime.protocols.capped import Capped, InFlight
+from backend.runtime.protocols.choice import Cap
+from backend.runtime.protocols.unaligned import Unaligned
+
+
+class ModelError(AssertionError):
+    """A state that must not be; ``path`` leads there."""
+
+    def __init__(self, problem: str, path: tuple[str, ...]) -> None:
+        self.path = path
+        super().__init__(f"{problem}; by {' '.join(path)}")
+
+
+class Meter:
+    """What a capped handler is told of the state that it is asked in; one for all states, set before each call."""
+
+    def __init__(self) -> None:
+        self.now = InFlight(0, 0)
+
+
+_OF_ONE_CHECKPOINT = Unaligned | Aligned | AlignedTimeout | Capped
+# What handlers ask, the same for all of them.
+_ASKED = ("_make", "_in_flight", "_decided")
+
+
+def copied(value: Any) -> Any:
+    """A handler with sets, counts and a nested handler of its own."""
+    new = copy(value)
+    for name, held in vars(value).items():
+        if isinstance(held, set | dict):
+            setattr(new, name, held.copy())
+        elif isinstance(held, _OF_ONE_CHECKPOINT):
+            setattr(new, name, copied(held))
+        elif isinstance(held, list):
+            setattr(new, name, [replace(count, arrived=set(count.arrived)) for count in held])
+    return new
+
+
+def key_of(value: Any) -> Any:
+    if isinstance(value, set | frozenset):
+        return frozenset(value)
+    if isinstance(value, dict):
+        return tuple(value)
+    if isinstance(value, list):
+        return tuple((c.id, c.target, frozenset(c.arrived), c.is_given_up, c.is_aborted) for c in value)
+    if isinstance(value, Gatekeeper | AtLeastOnce | _OF_ONE_CHECKPOINT):
+        return tuple(key_of(held) for name, held in sorted(vars(value).items()) if name not in _ASKED)
+    return value
+
+
+def asked_of(meter: Meter, cap: int | None, on_cap: str) -> Cap:
+    """What a capped handler asks its task."""
+    return Cap(
+        lambda: cap or 0,
+        lambda: meter.now,
+        lambda: on_cap == "decline",
+        lambda _: None,
+        lambda: on_cap == "partial",
+    )

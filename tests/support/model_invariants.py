@@ -1,0 +1,60 @@
+"""The plan of the model's job (T-8), and what must hold of a checkpoint that is complete and of a run that is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backend.runtime.elements import Alignment
+from tests.support.model_handlers import ModelError
+
+if TYPE_CHECKING:
+    from tests.support.model_job import World
+
+_JOIN, _SINK = 2, 3
+# Channel: (sender, receiver, place among the receiver's inputs).
+CHANNELS = ((0, _JOIN, 0), (1, _JOIN, 1), (_JOIN, _SINK, 0))
+INPUTS: tuple[tuple[int, ...], ...] = ((), (), (0, 1), (2,))
+OUTPUTS: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), ())
+TASKS = range(4)
+
+
+def check_cut(world: World, k: int) -> None:
+    """A checkpoint is complete: INV-2 and INV-3, at least once INV-6, and its cap."""
+    if world.alignment is Alignment.AT_LEAST_ONCE:
+        _check_at_least_once(world, k)
+        return
+    for c, (sender, receiver, _) in enumerate(CHANNELS):
+        sent, done = world.sent[sender, k, c], world.done[receiver, k, c]
+        between = tuple(range(done, sent))
+        found = world.persisted.get((k, c, "in"), ()) + world.persisted.get((k, c, "out"), ())
+        if done > sent:
+            raise ModelError(f"INV-3: checkpoint {k}, channel {c}: {done} read, {sent} sent", ())
+        if found != between:
+            raise ModelError(f"INV-2: checkpoint {k}, channel {c}: persisted {found}, not {between}", ())
+    if world.cap is not None:
+        for task in TASKS:
+            sides = [(c, "in") for c in INPUTS[task]] + [(c, "out") for c in OUTPUTS[task]]
+            records = sum(len(world.persisted.get((k, c, side), ())) for c, side in sides)
+            if records > world.cap:
+                raise ModelError(f"CAP-2: checkpoint {k}, task {task}: {records} persisted, cap {world.cap}", ())
+
+
+def _check_at_least_once(world: World, k: int) -> None:
+    """No record in front of a barrier is left out, and those behind it that are in the state are known (ALO-5)."""
+    for c, (sender, receiver, _) in enumerate(CHANNELS):
+        sent, done, passed = world.sent[sender, k, c], world.done[receiver, k, c], world.passed.get((receiver, k, c))
+        if done < sent:
+            raise ModelError(f"INV-6: checkpoint {k}, channel {c}: {sent} sent, {done} in the state: lost", ())
+        if passed != sent:
+            raise ModelError(f"INV-6: checkpoint {k}, channel {c}: {sent} before the barrier, not {passed}", ())
+        if world.persisted:
+            raise ModelError(f"INV-2: checkpoint {k}: persisted {world.persisted}", ())
+
+
+def check_end(world: World) -> None:
+    """Nothing follows: everything was read, every checkpoint ended, and no channel waits."""
+    waiting = world.open_inputs or world.waiting_outputs or world.waits_for_room
+    if world.pending or any(world.blocked) or any(world.copying) or any(world.closed) or waiting:
+        raise ModelError(f"INV-9: left {world.pending} {world.blocked} {world.copying} {world.closed} {waiting}", ())
+    if world.consumed != [world.records, world.records, 2 * world.records]:
+        raise ModelError(f"INV-5: consumed {world.consumed}", ())

@@ -105,10 +105,14 @@ def test_each_channel_ends_in_the_order_of_the_rules(monkeypatch: pytest.MonkeyP
         return found
 
     monkeypatch.setattr(InputGate, "next_element", watched)
+    # Every subtask is told twice that the savepoint is complete, and ends once.
+    twice = FaultSpec("rpc.notify", hit=1, action="duplicate", times=1_000, delay_us=100)
     for drains in (False, True):
         seen.clear()
-        engine = _stopped(small_job("unaligned", records=None, task_managers=2), at_us=120_000, drains=drains)
+        spec = small_job("unaligned", records=None, task_managers=2, plan=(twice,))
+        engine = _stopped(spec, at_us=120_000, drains=drains)
         assert engine.status == "FINISHED"
+        assert engine.env.faults.struck["rpc.notify"] >= len(engine.tasks)
         assert Counter(map(tuple, seen.values())) == {(f"EndOfData{drains}", "Barrier", "EndOfPartition"): 2 * 2 * 2}
 
 

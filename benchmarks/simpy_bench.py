@@ -64,7 +64,6 @@ _PROTOCOLS: dict[str, dict[str, object]] = {
 }
 _WIDE_VERTICES, _WIDE_SUBTASKS, _WIDE_S = 6, 16, 3.0
 _TURN_US = 500_000
-_CHECKED_US = 50_000
 _SIMPY, _QUIET = "SimPy", "without checkpoints"
 
 Side = Callable[[], Iterator[object]]
@@ -123,13 +122,9 @@ def _run(spec: JobSpec, *, is_size_only: bool) -> Engine:
 
 def _turns(spec: JobSpec, *, is_size_only: bool) -> Iterator[Engine]:
     engine = Engine(spec, is_size_only=is_size_only)
-    turn_ends_us = _TURN_US
     while sum(t.records_in for t in engine.tasks if t.spec.kind.is_keyed) < _RECORDS:
-        engine.run_until(engine.now_us + _CHECKED_US)
-        if engine.now_us >= turn_ends_us:
-            turn_ends_us += _TURN_US
-            yield engine
-    yield engine
+        engine.run_until(engine.now_us + _TURN_US)
+        yield engine
 
 
 def _counts(engine: Engine) -> Counter[int]:

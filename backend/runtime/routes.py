@@ -144,7 +144,9 @@ class _Hashed:
         try:
             return [known[record.key] for record in records]
         except KeyError:
-            return [self._owner(record.key) for record in records]
+            for key in {record.key for record in records} - known.keys():
+                self._owner(key)
+            return [known[record.key] for record in records]
 
     def fitting(self, places: Places, most: int, room: list[int]) -> int:
         assert places is not None

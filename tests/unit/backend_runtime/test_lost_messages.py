@@ -10,7 +10,7 @@ from backend.domain.failure import FailureReason
 from backend.runtime.graph import FaultSpec
 from backend.runtime.jobfile import load_job_document
 from backend.runtime.kernel import Engine
-from tests.support.runtime_jobs import two_subtasks_job
+from tests.support.runtime_jobs import small_job, two_subtasks_job
 
 
 def _lost(point: str, *hits: int) -> tuple[FaultSpec, ...]:
@@ -95,3 +95,23 @@ def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> 
     assert engine.coordinator.latest_failed.reason is FailureReason.EXPIRED
     assert not any(c.subpartition.is_blocked for task in engine.tasks for c in task.gate.channels)
     assert sink.checkpointing.pending_ids == ()
+
+
+def test_a_barrier_that_still_waits_for_its_turn_is_given_up_at_the_next_though_the_abort_was_lost() -> None:
+    # AT-7, UC-12: the barriers of the first are behind full output queues until it expires, and no source hears of it.
+    config: dict[str, object] = {
+        "execution.checkpointing.interval": "10 s",
+        "execution.checkpointing.timeout": "50 ms",
+        "execution.checkpointing.aligned-checkpoint-timeout": "5 s",
+    }
+    engine = Engine(small_job("aligned-timeout", config=config, plan=_lost("rpc.abort", *[1] * 6)))
+    engine.run_until(200_000)
+    engine.coordinator.triggering.request_checkpoint()
+    engine.run_until(260_000)
+    sources = [task for task in engine.tasks if task.sourcing is not None]
+    assert [record.reason for record in engine.coordinator.history] == [FailureReason.EXPIRED]
+    assert [task.checkpointing.pending_ids for task in sources] == [(1,), (1,)], "the news of the expiry is lost"
+    engine.coordinator.triggering.request_checkpoint()
+    engine.run_until(265_000)
+    assert [task.checkpointing.pending_ids for task in sources] == [(2,), (2,)]
+    assert engine.env.faults.struck["rpc.abort"] == 6

@@ -89,6 +89,7 @@ class JobEventRecord:
     text: str
 
 
+_CAUSE_MAX = 200
 _RUNS_BEFORE_MAX = 1000
 _RUN_COLUMNS = (
     "r.id AS run_id, r.job_id, r.target_id, r.engine_run_id, r.engine, r.started_at, r.ended_at, r.state,"
@@ -235,9 +236,16 @@ async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> Ru
 async def list_events(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str, str, str] | None, limit: int
 ) -> list[JobEventRecord]:
-    """What happened to a job, newest first, what is older than ``before`` (at, run, kind, key)."""
+    """What happened to a job, newest first, what is older than ``before`` (at, run, kind, key).
+
+    A restart says which exception it followed: the newest since the restart before it, whenever that was learnt of.
+    """
     query = text(
-        "SELECT e.at, e.kind, e.run_id, e.key, e.text FROM job_events e JOIN runs r ON r.id = e.run_id"
+        "SELECT e.at, e.kind, e.run_id, e.key, e.text, cause.text FROM job_events e JOIN runs r ON r.id = e.run_id"
+        " LEFT JOIN LATERAL (SELECT x.text FROM job_events x WHERE e.kind = 'restarted' AND x.run_id = e.run_id"
+        " AND x.kind = 'exception' AND x.at <= e.at AND x.at > COALESCE((SELECT max(p.at) FROM job_events p"
+        " WHERE p.run_id = e.run_id AND p.kind = 'restarted' AND p.at < e.at), '-infinity')"
+        " ORDER BY x.at DESC, x.key LIMIT 1) cause ON TRUE"
         # What was already so when the run was seen first did not happen then.
         " WHERE e.job_id = :job AND NOT (e.kind = 'restarted' AND e.at <= r.first_observed_at)"
         f" AND {newest_first({'at': 'e.at', 'run': 'e.run_id', 'kind': 'e.kind', 'key': 'e.key'})}"
@@ -245,7 +253,14 @@ async def list_events(
     at, run, kind, key = before or (None, None, None, None)
     values = {"job": job_id, "at": at, "run": run, "kind": kind, "key": key, "limit": limit}
     rows = (await connection.execute(query, values)).all()
-    return [JobEventRecord(when, what, RunId(of), name, words) for when, what, of, name, words in rows]
+    return [
+        JobEventRecord(when, what, RunId(of), name, words if why is None else f"{words}: {_first_line(why)}")
+        for when, what, of, name, words, why in rows
+    ]
+
+
+def _first_line(words: str) -> str:
+    return words.partition("\n")[0][:_CAUSE_MAX]
 
 
 async def newest_exceptions(

@@ -25,7 +25,6 @@ from backend.store.copying import Cursor
 from backend.store.documents import clean, config_document, dump, topology_document
 
 _EVENT_TEXT_MAX = 4000
-_CAUSE_MAX = 200
 _COUNTED = (
     "checkpoint_count = checkpoint_count + %s, failed_listed_count = failed_listed_count + %s,"
     " first_observed_at = LEAST(first_observed_at, %s), started_at = LEAST(started_at, %s)"
@@ -226,26 +225,12 @@ async def _write_events(cursor: Cursor, run: LockedRun, job: JobObservation, obs
     if job.state is JobState.ENDED:
         ended_at = job.ended_at or observed_at
         await _add_event(cursor, run.key, "run-ended", key="", at=ended_at, text=f"ended {clean(job.engine_state)}")
+    if job.restart_count:
+        many = f"restart {job.restart_count} of this run"
+        await _add_event(cursor, run.key, "restarted", key=str(job.restart_count), at=observed_at, text=many)
     for at, words in _distinct(job.exceptions):
         key = f"{to_epoch_ms(at)}-{hashlib.blake2b(words.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
         await _add_event(cursor, run.key, "exception", key=key, at=at, text=words)
-    if job.restart_count:
-        key = str(job.restart_count)
-        why = await _cause(cursor, run.key, key)
-        await _add_event(cursor, run.key, "restarted", key=key, at=observed_at, text=f"restart {key} of this run{why}")
-
-
-async def _cause(cursor: Cursor, run: RunKey, restart: str) -> str:
-    """The newest exception since the restart before, for the first time that a restart is seen; a rescale has none."""
-    query = (
-        "SELECT text FROM job_events WHERE run_id = %(run)s AND kind = 'exception'"
-        " AND at > COALESCE((SELECT max(at) FROM job_events WHERE run_id = %(run)s AND kind = 'restarted'),"
-        " '-infinity')"
-        " AND NOT EXISTS (SELECT 1 FROM job_events WHERE run_id = %(run)s AND kind = 'restarted' AND key = %(key)s)"
-        " ORDER BY at DESC LIMIT 1"
-    )
-    found = await (await cursor.execute(query, {"run": run.run_id, "key": restart})).fetchone()
-    return "" if found is None else f": {found[0].partition(chr(10))[0][:_CAUSE_MAX]}"
 
 
 def _distinct(exceptions: Sequence[tuple[datetime, str]]) -> Sequence[tuple[datetime, str]]:

@@ -19,9 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from backend.domain.advice import Topic
-from backend.runtime import config as settings
 from backend.runtime.demo import demo_path
-from backend.runtime.jobfile import JobSpec, load_job
+from backend.runtime.engine.jobfile import JobSpec, load_job
+from backend.runtime.job import config as settings
 from tests.support.calibration import MEASURED, Compared, compared
 from tests.support.drawn_jobs import CAUSES
 

@@ -22,11 +22,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from backend.runtime.hashing import key_group, owner_of_group
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.operators import Keyed
-from backend.runtime.sources import Source
+from backend.runtime.core.hashing import key_group, owner_of_group
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.operators.operators import Keyed
+from backend.runtime.operators.sources import Source
 
 _RECORDS = 12_000
 _SUBTASKS = 4

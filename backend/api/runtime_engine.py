@@ -32,17 +32,17 @@ from backend.api.runtime_view import (
 from backend.api.runtime_wire import Json, Object
 from backend.domain.barriers import BarrierEvent, ChannelId
 from backend.domain.ids import VertexId
-from backend.runtime import config as settings
-from backend.runtime.config import LIVE_CONFIG_KEYS, UNLIMITED
-from backend.runtime.debloating import GateDebloater
-from backend.runtime.graph import Partitioner
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord, TaskKey
-from backend.runtime.measures import CheckpointState as State
-from backend.runtime.remote_channel import RemoteChannel
-from backend.runtime.requests import SavepointFormat
-from backend.runtime.task import Task
+from backend.runtime.coordinator.requests import SavepointFormat
+from backend.runtime.engine.debloating import GateDebloater
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job import config as settings
+from backend.runtime.job.config import LIVE_CONFIG_KEYS, UNLIMITED
+from backend.runtime.job.graph import Partitioner
+from backend.runtime.measure.measures import CheckpointRecord, TaskKey
+from backend.runtime.measure.measures import CheckpointState as State
+from backend.runtime.network.remote_channel import RemoteChannel
+from backend.runtime.task.task import Task
 
 _UNLIMITED_FAILURES = 2**31 - 1
 _STATES: Mapping[State, CheckpointState] = {

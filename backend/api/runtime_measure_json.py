@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from backend.api.runtime_wire import Json, Object
-from backend.runtime.channel import ChannelKey
-from backend.runtime.graph import Graph
-from backend.runtime.measures import CheckpointRecord, Persisted, SubtaskCheckpoint
+from backend.runtime.coordinator.rescales import Rescale
+from backend.runtime.job.graph import Graph
+from backend.runtime.measure.measures import CheckpointRecord, Persisted, SubtaskCheckpoint
+from backend.runtime.measure.summaries import vertex_summary
+from backend.runtime.network.channel import ChannelKey
 from backend.runtime.protocols.capped import CapDecision
-from backend.runtime.rescales import Rescale
-from backend.runtime.restarts import Initialization, Restart
-from backend.runtime.summaries import vertex_summary
+from backend.runtime.task.restarts import Initialization, Restart
 
 
 def checkpoint(record: CheckpointRecord, graph: Graph, ids: Mapping[str, str]) -> Object:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from backend.api.runtime_driver import LiveJob
-    from backend.runtime.jobfile import JobSpec
+    from backend.runtime.engine.jobfile import JobSpec
 
 GROUP = "barrierscope.roles"
 
@@ -201,7 +201,7 @@ def job_spec(text: str) -> JobSpec:
 
     """
     from backend.runtime.demo import demo_names, demo_path
-    from backend.runtime.jobfile import load_job
+    from backend.runtime.engine.jobfile import load_job
 
     if text in demo_names():
         return load_job(demo_path(text))

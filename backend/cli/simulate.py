@@ -35,7 +35,7 @@ def simulate(
     output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
 ) -> None:
     """Run a job of the reference runtime as fast as it goes; the same seed gives the same result every time."""
-    from backend.runtime.simulate import simulate as run
+    from backend.runtime.engine.simulate import simulate as run
 
     duration_us = round(seconds(duration, option="--duration", least=0.001, most=_DURATION_MAX_S) * 1e6)
     spec = job_spec(job)

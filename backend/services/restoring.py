@@ -24,7 +24,7 @@ from backend.domain.checkpoint import (
 )
 from backend.domain.observation import Engine
 from backend.domain.topology import Topology
-from backend.runtime.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind, Support, Use
+from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind, Support, Use
 
 _SOURCES: Final = {
     Engine.FLINK: "Flink's documentation: Checkpoints vs. Savepoints",

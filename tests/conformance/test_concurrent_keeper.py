@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.protocols.base import Began, Block, Command, Ended, GiveUp, Keeper, Persist, Resume, Snapshot
 from backend.runtime.protocols.choice import keeper_of
 

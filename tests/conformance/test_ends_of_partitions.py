@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Alignment, Barrier
-from backend.runtime.kernel import Engine
+from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.engine.kernel import Engine
 from backend.runtime.protocols.base import Command, Ended, GiveUp, Resume
 from backend.runtime.protocols.choice import keeper_of
 from tests.support.runtime_jobs import small_job

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 
-from backend.runtime.debloating import Estimator, Limits
-from backend.runtime.hashing import default_max_parallelism, groups_of, owner_of_group
+from backend.runtime.core.hashing import default_max_parallelism, groups_of, owner_of_group
+from backend.runtime.engine.debloating import Estimator, Limits
 from tests.support.flink_code import SEQUENCES, VERSIONS, FlinksCode, asks_flink, differing
 
 _FLINK = FlinksCode("FormulasHarness", "formulas")

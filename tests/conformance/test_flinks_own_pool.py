@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from backend.runtime.buffers import OutputPool, Subpartition
-from backend.runtime.scheduler import Scheduler
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.network.buffers import OutputPool, Subpartition
 from tests.support.fidelity import flinks_hash
 from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 

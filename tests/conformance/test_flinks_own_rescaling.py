@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 
-from backend.runtime.graph import Partitioner
-from backend.runtime.redistribution import redistribute
-from backend.runtime.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped
-from backend.runtime.state import StateMode
+from backend.runtime.job.graph import Partitioner
+from backend.runtime.network.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped
+from backend.runtime.operators.redistribution import redistribute
+from backend.runtime.operators.state import StateMode
 from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
 _FLINK = FlinksCode("RescaleHarness", "rescale")

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import backend.runtime
-from backend.runtime.config import KEYS
-from backend.runtime.jobfile import FIELDS
+from backend.runtime.engine.jobfile import FIELDS
+from backend.runtime.job.config import KEYS
 
 _RUNTIME = Path(backend.runtime.__file__).parent
 _TESTS = Path(__file__).parents[1]

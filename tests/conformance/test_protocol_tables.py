@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
     Began,

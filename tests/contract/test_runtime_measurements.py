@@ -10,11 +10,11 @@ import pytest
 from backend.api.runtime_driver import LiveJob, RuntimeDriver
 from backend.api.runtime_engine import build_live_engine, job_run_id
 from backend.api.runtime_rest import PREFIX, create_runtime_app
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.remote_channel import RemoteChannel
-from backend.runtime.summaries import distribution, vertex_summary
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.summaries import distribution, vertex_summary
+from backend.runtime.network.remote_channel import RemoteChannel
 from tests.support.runtime_jobs import late_triggers, small_job
 
 _ORIGIN_MS = 1_760_000_000_000

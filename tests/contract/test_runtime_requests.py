@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.graph import FaultSpec
+from backend.runtime.job.graph import FaultSpec
 from tests.support.live_runtime import LiveRuntime
 from tests.support.runtime_jobs import small_job
 

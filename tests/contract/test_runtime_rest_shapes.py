@@ -20,8 +20,8 @@ import pytest
 from backend.api.runtime_driver import LiveJob, RuntimeDriver
 from backend.api.runtime_engine import build_live_engine, job_run_id
 from backend.api.runtime_rest import PREFIX, create_runtime_app
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.job.graph import FaultSpec
 from tests.support.json_shape import Shape, type_of
 from tests.support.recorded_flink import NAMES, RECORDINGS, recording
 from tests.support.runtime_jobs import small_job

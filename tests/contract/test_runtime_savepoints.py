@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.graph import FaultSpec
+from backend.runtime.job.graph import FaultSpec
 from tests.support.live_runtime import ORIGIN_MS, LiveRuntime
 from tests.support.runtime_jobs import small_job
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.runtime.elements import HEADER, Element, Record, Watermark, WatermarkStatus, decode, wire_bytes
-from backend.runtime.graph import EdgeSpec, Partitioner
-from backend.runtime.hashing import groups_of, key_group, murmur3_32, owner_of_group
-from backend.runtime.routes import route
+from backend.runtime.core.elements import HEADER, Element, Record, Watermark, WatermarkStatus, decode, wire_bytes
+from backend.runtime.core.hashing import groups_of, key_group, murmur3_32, owner_of_group
+from backend.runtime.job.graph import EdgeSpec, Partitioner
+from backend.runtime.network.routes import route
 
 _WORD = st.integers(-(2**63), 2**63 - 1)
 _records = st.builds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.runtime.prng import LANES, mix64_pair, mix64_run, mix64_sum
+from backend.runtime.core.prng import LANES, mix64_pair, mix64_run, mix64_sum
 
 _SIGNED = st.integers(-(2**63), 2**63 - 1)
 

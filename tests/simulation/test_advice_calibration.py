@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.advice import Topic
-from backend.runtime import config as settings
 from backend.runtime.demo import demo_path
-from backend.runtime.jobfile import load_job
-from backend.runtime.simulate import simulate
+from backend.runtime.engine.jobfile import load_job
+from backend.runtime.engine.simulate import simulate
+from backend.runtime.job import config as settings
 from tests.support.calibration import advice_of, compared
 from tests.support.drawn_jobs import CAUSES
 

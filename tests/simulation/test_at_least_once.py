@@ -14,17 +14,17 @@ import pytest
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.errors import PlanError
-from backend.runtime.channel import InputChannel
-from backend.runtime.elements import Alignment, Barrier, Element, Event, Record
-from backend.runtime.gate import InputGate
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointState
-from backend.runtime.prng import Stream
+from backend.runtime.core.elements import Alignment, Barrier, Element, Event, Record
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import CheckpointState
+from backend.runtime.network.channel import InputChannel
+from backend.runtime.network.gate import InputGate
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import Began, Ended, Forget, Snapshot
-from backend.runtime.task import Task
+from backend.runtime.task.task import Task
 from tests.support.invariants import Watch, run_to_the_end
 from tests.support.runtime_jobs import RECORDS, late_triggers, points_of, small_job, two_subtasks_job
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.task import Task
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.task.task import Task
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, small_job
 

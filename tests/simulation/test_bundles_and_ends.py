@@ -11,15 +11,15 @@ from collections import Counter
 
 import pytest
 
-from backend.runtime.buffers import DataBuffer, OutputPool, Subpartition
-from backend.runtime.elements import WATERMARK_MAX, EndOfData, Record
-from backend.runtime.emission import Emission, Output
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.scheduler import Scheduler
-from backend.runtime.task import TaskStatus
-from backend.runtime.timed_operators import Window
+from backend.runtime.core.elements import WATERMARK_MAX, EndOfData, Record
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.network.buffers import DataBuffer, OutputPool, Subpartition
+from backend.runtime.network.emission import Emission, Output
+from backend.runtime.operators.timed_operators import Window
+from backend.runtime.task.task import TaskStatus
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job
 

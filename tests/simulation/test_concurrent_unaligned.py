@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.elements import SnapshotType
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointState
+from backend.runtime.core.elements import SnapshotType
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import CheckpointState
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 from tests.support.buffer_books import check_books
 from tests.support.runtime_jobs import PROTOCOLS, late_triggers, small_job
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from backend.api.runtime_engine import build_live_engine
-from backend.runtime.kernel import Engine
-from backend.runtime.simulate import simulate
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.simulate import simulate
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run, small_job
 
 _ROOT = Path(__file__).parents[2]

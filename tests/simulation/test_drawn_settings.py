@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.faults import MESSAGE_POINTS
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.prng import Stream
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.faults import MESSAGE_POINTS
+from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import PROTOCOLS, points_of
 

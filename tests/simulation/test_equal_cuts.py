@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.coordinator import Completed
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.state import OperatorSnapshot
-from backend.runtime.storage import Row
+from backend.runtime.coordinator.coordinator import Completed
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.operators.state import OperatorSnapshot
+from backend.runtime.operators.storage import Row
 from tests.support.runtime_jobs import PROTOCOLS
 
 _RECORDS = 240

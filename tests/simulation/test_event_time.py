@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.elements import WATERMARK_MAX
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.prng import Stream
-from backend.runtime.sources import Source
+from backend.runtime.core.elements import WATERMARK_MAX
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.operators.sources import Source
 from tests.support.runtime_jobs import PROTOCOLS, points_of, small_job
 
 _RECORDS = 240

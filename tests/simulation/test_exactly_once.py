@@ -14,8 +14,8 @@ from collections import Counter
 
 import pytest
 
-from backend.runtime.faults import MESSAGE_POINTS
-from backend.runtime.graph import FaultSpec
+from backend.runtime.job.faults import MESSAGE_POINTS
+from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import (
     PROTOCOLS,

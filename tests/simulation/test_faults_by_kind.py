@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from backend.runtime.faults import POINTS
+from backend.runtime.job.faults import POINTS
 from tests.support.fault_plans import CONCURRENT, EFFECTS, FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, OPTIONS, Case
 from tests.support.runtime_jobs import points_of
 from tests.support.storms import case_of, main, outcome_of

@@ -12,8 +12,8 @@ import pytest
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.failure import FailureReason
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.measures import CheckpointRecord
 from tests.support.runtime_jobs import late_triggers, small_job
 
 _CAPS = (0, 2_000, 6_000, 20_000)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import late_triggers, small_job
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.local_copies import LocalCopies
-from backend.runtime.measures import ChannelState, SubtaskSnapshot, TaskKey
-from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot, TaskKey
+from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.local_copies import LocalCopies
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import RECORDS, small_job
 

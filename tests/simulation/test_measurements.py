@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.kernel import Engine
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import PROTOCOLS, small_job
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.elements import Alignment
+from backend.runtime.core.elements import Alignment
 from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import Close, Persist, Resume, Snapshot

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
 from tests.support import broken_protocols, broken_restarts
 from tests.support.broken_protocols import Variant
 from tests.support.fault_plans import OF_AT_LEAST_ONCE

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.buffers import DataBuffer, OutputPool
-from backend.runtime.elements import Alignment, Barrier, CancelMarker
-from backend.runtime.kernel import Engine
+from backend.runtime.core.elements import Alignment, Barrier, CancelMarker
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.network.buffers import DataBuffer, OutputPool
 from backend.runtime.protocols.base import Began, Close, Ended, Persist, Reopen, SetStallTimer, Snapshot
 from backend.runtime.protocols.capped import CapAction, CapDecision, Capped, InFlight
-from backend.runtime.scheduler import Scheduler
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
 

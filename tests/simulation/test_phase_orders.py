@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import PlanError
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import SubtaskCheckpoint
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import SubtaskCheckpoint
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.elements import HEADER
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import TaskKey
-from backend.runtime.task import TaskStatus
+from backend.runtime.core.elements import HEADER
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import TaskKey
+from backend.runtime.task.task import TaskStatus
 from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, small_job
 
 _STEP_US = 250

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import TaskKey
-from backend.runtime.scheduler import Scheduler
-from backend.runtime.task import TaskStatus
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.measures import TaskKey
+from backend.runtime.task.task import TaskStatus
 from tests.support.runtime_jobs import exactly_once_violations, small_job
 
 _RECORDS = 700

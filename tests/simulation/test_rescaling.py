@@ -14,14 +14,14 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.errors import PlanError
-from backend.runtime.graph import FaultSpec, Partitioner
-from backend.runtime.jobfile import load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.prng import Stream
-from backend.runtime.recovery import Recovery
-from backend.runtime.rescales import RescaleSpec
-from backend.runtime.simulate import simulate
-from backend.runtime.task import TaskStatus
+from backend.runtime.coordinator.rescales import RescaleSpec
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.simulate import simulate
+from backend.runtime.job.graph import FaultSpec, Partitioner
+from backend.runtime.task.recovery import Recovery
+from backend.runtime.task.task import TaskStatus
 from tests.support.invariants import InvariantError
 from tests.support.rescaled_jobs import (
     MODES,

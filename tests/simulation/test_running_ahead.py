@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.channel import InputChannel
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.prng import Stream
-from backend.runtime.rescales import RescaleSpec
-from backend.runtime.running_ahead import RunningAhead
-from backend.runtime.task import Task
+from backend.runtime.coordinator.rescales import RescaleSpec
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.network.channel import InputChannel
+from backend.runtime.task.running_ahead import RunningAhead
+from backend.runtime.task.task import Task
 from tests.support.observed_runs import observed
 from tests.support.rescaled_jobs import rescaled_job
 from tests.support.runtime_jobs import PROTOCOLS, drawn_run, points_of

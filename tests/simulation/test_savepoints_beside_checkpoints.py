@@ -14,8 +14,8 @@ import pytest
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.verdict import Health
 from backend.runtime.demo import demo_names, demo_path
-from backend.runtime.jobfile import JobSpec, SavepointSpec, load_job
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.jobfile import JobSpec, SavepointSpec, load_job
+from backend.runtime.engine.kernel import Engine
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run
 from tests.support.simulated_target import SimulatedTarget

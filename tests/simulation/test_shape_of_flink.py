@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.measures import CheckpointRecord
 from tests.support.flink_model import (
     RUN_US,
     UNALIGNED,

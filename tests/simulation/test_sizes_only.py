@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from backend.cli.app import app
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.simulate import simulate
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.simulate import simulate
+from backend.runtime.job.graph import FaultSpec
 from tests.support.observed_runs import observed
 from tests.support.runtime_jobs import PROTOCOLS, drawn_run, exactly_once_violations, late_triggers, small_job
 

@@ -18,14 +18,14 @@ from backend.api.runtime_engine import build_live_engine
 from backend.api.runtime_job_json import backpressure, vertex
 from backend.api.runtime_metrics import aggregated_metrics, vertex_metrics
 from backend.domain.errors import PlanError
-from backend.runtime.elements import Record
-from backend.runtime.graph import FaultSpec, Graph
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.scheduler import Scheduler
-from backend.runtime.simulate import simulate
-from backend.runtime.sources import Source
-from backend.runtime.storage import SnapshotStore
+from backend.runtime.core.elements import Record
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.simulate import simulate
+from backend.runtime.job.graph import FaultSpec, Graph
+from backend.runtime.operators.sources import Source
+from backend.runtime.operators.storage import SnapshotStore
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, small_job
 

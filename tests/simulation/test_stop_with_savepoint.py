@@ -12,15 +12,15 @@ from collections import Counter, defaultdict
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.channel import InputChannel
-from backend.runtime.elements import Alignment, Barrier, Element, EndOfData, EndOfPartition, Event, SnapshotType
-from backend.runtime.failure_policy import Failure, FailurePolicy
-from backend.runtime.gate import InputGate
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointState
-from backend.runtime.task import TaskStatus
+from backend.runtime.coordinator.failure_policy import Failure, FailurePolicy
+from backend.runtime.core.elements import Alignment, Barrier, Element, EndOfData, EndOfPartition, Event, SnapshotType
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import CheckpointState
+from backend.runtime.network.channel import InputChannel
+from backend.runtime.network.gate import InputGate
+from backend.runtime.task.task import TaskStatus
 from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."

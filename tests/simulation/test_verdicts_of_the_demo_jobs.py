@@ -22,7 +22,7 @@ from backend.domain.clock import from_epoch_ms
 from backend.domain.failure import FailureReason
 from backend.domain.verdict import Confidence, Diagnosis, Health, VerdictKind
 from backend.runtime.demo import demo_names, demo_path
-from backend.runtime.jobfile import load_job
+from backend.runtime.engine.jobfile import load_job
 from collectors.diagnosis_print import Answer, as_json
 from tests.support.drawn_jobs import CAUSES, DrawnJob
 from tests.support.simulated_target import ORIGIN_EPOCH_MS, SimulatedTarget

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Alignment
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord, CheckpointState
+from backend.runtime.core.elements import Alignment
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
 
 _CP = "execution.checkpointing."
 _UNALIGNED = {f"{_CP}unaligned.enabled": True}

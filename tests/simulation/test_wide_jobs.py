@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
 
 _VERTICES, _WIDTH, _RECORDS = 10, 32, 1_500
 

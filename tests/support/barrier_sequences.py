@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.protocols.base import (
     Block,
     Command,

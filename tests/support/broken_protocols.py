@@ -14,24 +14,25 @@ from typing import Any
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime import coordinator, metadata, restore_point
-from backend.runtime.buffers import Subpartition
-from backend.runtime.channel import ByteDecoder, InputChannel
-from backend.runtime.coordinator import Coordinator
-from backend.runtime.elements import Alignment, Barrier, RecoveryCompletion
-from backend.runtime.emission import Emission
-from backend.runtime.gate import InputGate
-from backend.runtime.graph import FaultSpec
-from backend.runtime.measures import ChannelState
+from backend.runtime.coordinator import coordinator, restore_point
+from backend.runtime.coordinator.coordinator import Coordinator
+from backend.runtime.coordinator.rescales import RescaleSpec
+from backend.runtime.core.elements import Alignment, Barrier, RecoveryCompletion
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import ChannelState
+from backend.runtime.network.buffers import Subpartition
+from backend.runtime.network.channel import ByteDecoder, InputChannel
+from backend.runtime.network.emission import Emission
+from backend.runtime.network.gate import InputGate
+from backend.runtime.network.remote_channel import RemoteChannel
+from backend.runtime.operators.sinks import TransactionalSink
+from backend.runtime.operators.sources import Source
 from backend.runtime.protocols.base import Ended, Gatekeeper, Persist, Resume, Snapshot
 from backend.runtime.protocols.unaligned import Unaligned
-from backend.runtime.remote_channel import RemoteChannel
-from backend.runtime.rescales import RescaleSpec
-from backend.runtime.scheduler import Scheduler
-from backend.runtime.sinks import TransactionalSink
-from backend.runtime.snapshots import Snapshots
-from backend.runtime.sources import Source
-from backend.runtime.task import Task
+from backend.runtime.snapshot import metadata
+from backend.runtime.task.snapshots import Snapshots
+from backend.runtime.task.task import Task
 from tests.support.fault_plans import AT_LEAST_ONCE
 
 _CRASH = (FaultSpec("coordinator.between-notifies", hit=8),)

@@ -12,22 +12,23 @@ from typing import Any
 
 import pytest
 
-from backend.runtime import rescaling, restoring
-from backend.runtime.channel import InputChannel
-from backend.runtime.checkpointing import TaskCheckpointing
-from backend.runtime.elements import Barrier, VirtualChannel
-from backend.runtime.graph import FaultSpec
-from backend.runtime.metadata import read_checkpoint
+from backend.runtime.coordinator.requests import Savepoint
+from backend.runtime.coordinator.rescales import Rescale, Rescaler, RescaleSpec
+from backend.runtime.coordinator.restore_point import RestorePoint
+from backend.runtime.core.elements import Barrier, VirtualChannel
+from backend.runtime.core.scheduler import EventClass
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.network import rescaling
+from backend.runtime.network.channel import InputChannel
+from backend.runtime.network.rescaling import EdgeRescale
+from backend.runtime.operators.redistribution import restored_operator
+from backend.runtime.operators.storage import Ledger
 from backend.runtime.protocols.at_least_once import AtLeastOnce
-from backend.runtime.recovery import Recovery
-from backend.runtime.redistribution import restored_operator
-from backend.runtime.requests import Savepoint
-from backend.runtime.rescales import Rescale, Rescaler, RescaleSpec
-from backend.runtime.rescaling import EdgeRescale
-from backend.runtime.restarts import Restart
-from backend.runtime.restore_point import RestorePoint
-from backend.runtime.scheduler import EventClass
-from backend.runtime.storage import Ledger
+from backend.runtime.snapshot import restoring
+from backend.runtime.snapshot.metadata import read_checkpoint
+from backend.runtime.task.checkpointing import TaskCheckpointing
+from backend.runtime.task.recovery import Recovery
+from backend.runtime.task.restarts import Restart
 from tests.support.broken_protocols import Variant, pass_by_the_end_of_recovery, read_new_input_first
 from tests.support.fault_plans import AT_LEAST_ONCE
 

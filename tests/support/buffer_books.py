@@ -6,10 +6,10 @@ every segment of an output pool is in a queue, on the wire or at a reader.
 
 from __future__ import annotations
 
-from backend.runtime.buffers import DataBuffer
-from backend.runtime.channel import InputChannel
-from backend.runtime.remote_channel import RemoteChannel
-from backend.runtime.task import Task
+from backend.runtime.network.buffers import DataBuffer
+from backend.runtime.network.channel import InputChannel
+from backend.runtime.network.remote_channel import RemoteChannel
+from backend.runtime.task.task import Task
 
 
 def check_books(tasks: list[Task], where: str = "") -> None:

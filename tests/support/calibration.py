@@ -10,9 +10,9 @@ from backend.advisor import advise
 from backend.advisor.advice import Advice, Expected, Recommendation
 from backend.domain.advice import Metric, Topic
 from backend.domain.observation import Engine
-from backend.runtime import config as settings
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.simulate import simulate
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.simulate import simulate
+from backend.runtime.job import config as settings
 from tests.support.simulated_target import SimulatedTarget
 
 MEASURED = (Metric.DURATION, Metric.PERSISTED, Metric.EXPIRED)

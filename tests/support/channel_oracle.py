@@ -13,13 +13,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
-from backend.runtime.buffers import Data, DataBuffer, Subpartition
-from backend.runtime.channel import ChannelKey, InputChannel
-from backend.runtime.completed import Completed
-from backend.runtime.elements import Event, Record, RecoveryCompletion, VirtualChannel, decode
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import SubtaskSnapshot, TaskKey
-from backend.runtime.task import Task
+from backend.runtime.core.elements import Event, Record, RecoveryCompletion, VirtualChannel, decode
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.measures import SubtaskSnapshot, TaskKey
+from backend.runtime.network.buffers import Data, DataBuffer, Subpartition
+from backend.runtime.network.channel import ChannelKey, InputChannel
+from backend.runtime.snapshot.completed import Completed
+from backend.runtime.task.task import Task
 from tests.support.restored_channels import InFlight, Old, Restored, restored_channels
 
 _TRIMMED_BYTES = 1 << 20

@@ -11,14 +11,14 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from backend.runtime.completed import Completed
-from backend.runtime.elements import Record
-from backend.runtime.graph import VertexKind, VertexSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import SubtaskSnapshot
-from backend.runtime.operators import Keyed
-from backend.runtime.sources import Split
-from backend.runtime.timed_operators import TimerBuffer
+from backend.runtime.core.elements import Record
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import VertexKind, VertexSpec
+from backend.runtime.measure.measures import SubtaskSnapshot
+from backend.runtime.operators.operators import Keyed
+from backend.runtime.operators.sources import Split
+from backend.runtime.operators.timed_operators import TimerBuffer
+from backend.runtime.snapshot.completed import Completed
 from tests.support.channel_oracle import by_key, records_in_flight
 
 _KEYED = (VertexKind.KEYED, VertexKind.KEYED_SINK)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from backend.domain.verdict import Health, VerdictKind
-from backend.runtime.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
 
 INTERVAL_S = 5
 _ENABLED = "execution.checkpointing.unaligned.enabled"

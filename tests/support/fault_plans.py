@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from backend.runtime import faults
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord
-from backend.runtime.prng import Stream
+from backend.runtime.coordinator.rescales import RescaleSpec
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job import faults
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import CheckpointRecord
 from backend.runtime.protocols.capped import CapAction
-from backend.runtime.rescales import RescaleSpec
 from tests.support import rescaled_jobs
 from tests.support.invariants import InvariantError, Watch
 from tests.support.rescaled_jobs import PARTITIONERS, TARGETS, rescaled_job

@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from backend.runtime.hashing import default_max_parallelism, murmur3_32, owner_of_group
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord
+from backend.runtime.core.hashing import default_max_parallelism, murmur3_32, owner_of_group
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.measures import CheckpointRecord
 
 RECORDED = Path(__file__).parents[1] / "conformance" / "flink_running" / "recorded.json"
 WARM_UP_SHARE = 1 / 3

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.runtime.config import RuntimeConfig
-from backend.runtime.graph import StoreSpec
+from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.job.graph import StoreSpec
 from tests.support.fidelity import Medians, Scenario
 
 _STORE = StoreSpec()

@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.measures import CheckpointRecord
 
 _RECORDINGS = Path(__file__).parents[1] / "contract" / "recordings"
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": True}

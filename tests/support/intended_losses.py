@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from backend.runtime.channel import ChannelKey
-from backend.runtime.elements import Record
-from backend.runtime.kernel import Engine
-from backend.runtime.storage import Row
+from backend.runtime.core.elements import Record
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.network.channel import ChannelKey
+from backend.runtime.operators.storage import Row
 from tests.support.channel_oracle import by_key, records_in_flight
 from tests.support.restored_channels import InFlight
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.completed import Completed
-from backend.runtime.graph import Graph, VertexKind
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord, CheckpointState
-from backend.runtime.remote_channel import RemoteChannel
-from backend.runtime.task import Task, TaskStatus
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import Graph, VertexKind
+from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
+from backend.runtime.network.remote_channel import RemoteChannel
+from backend.runtime.snapshot.completed import Completed
+from backend.runtime.task.task import Task, TaskStatus
 from tests.support.buffer_books import check_books
 from tests.support.channel_oracle import ChannelOracle
 from tests.support.counting_oracle import CountingOracle, SourceRecords

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import Ack, CheckpointRecord, PhaseOrder
-from backend.runtime.task import Task
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.measures import Ack, CheckpointRecord, PhaseOrder
+from backend.runtime.task.task import Task
 
 Kind = BarrierEventKind
 _Row = tuple[int, int, BarrierEvent]

@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from backend.runtime.elements import Alignment
+from backend.runtime.core.elements import Alignment
 from tests.support.model_handlers import ModelError
 from tests.support.model_invariants import check_end
 from tests.support.model_job import TIMEOUT_US, World

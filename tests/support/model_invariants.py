@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backend.runtime.elements import Alignment
+from backend.runtime.core.elements import Alignment
 from tests.support.model_handlers import ModelError
 
 if TYPE_CHECKING:

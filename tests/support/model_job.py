@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
-from backend.runtime.elements import Alignment, Barrier, CancelMarker, blocks_upstream
+from backend.runtime.core.elements import Alignment, Barrier, CancelMarker, blocks_upstream
 from backend.runtime.protocols import base as commands
 from backend.runtime.protocols.base import Keeper
 from backend.runtime.protocols.capped import InFlight

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from backend.domain.barriers import BarrierEvent
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
 
 _RUN_US = 1_000_000
 

@@ -24,10 +24,10 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.prng import Stream
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 
 _CP = "execution.checkpointing."
 PROTOCOLS: Mapping[str, dict[str, object]] = {

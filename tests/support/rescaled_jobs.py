@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from backend.runtime.elements import ORIGIN_SHIFT
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
+from backend.runtime.core.elements import ORIGIN_SHIFT
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations
 

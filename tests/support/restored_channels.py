@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from backend.runtime.channel import ChannelKey
-from backend.runtime.elements import VirtualChannel
-from backend.runtime.graph import Graph, Partitioner
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import SubtaskSnapshot
+from backend.runtime.core.elements import VirtualChannel
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import Graph, Partitioner
+from backend.runtime.measure.measures import SubtaskSnapshot
+from backend.runtime.network.channel import ChannelKey
 
 Old = VirtualChannel | None
 """The old channel that bytes are of; None: the channel's own, for as many subtasks as before."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.runtime import faults
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.prng import Stream
-from backend.runtime.storage import Row
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.job import faults
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.operators.storage import Row
 
 PROTOCOLS: dict[str, dict[str, object]] = {
     "aligned": {},

@@ -15,7 +15,7 @@ from backend.api.runtime_rest import PREFIX, create_runtime_app
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import target_id
-from backend.runtime.jobfile import JobSpec
+from backend.runtime.engine.jobfile import JobSpec
 from collectors.diagnose import Gathered, Readings, answer_of
 from collectors.diagnosis_print import Answer
 from collectors.flink.collector import FlinkCollector

@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.prng import Stream
+from backend.runtime.core.prng import Stream
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import PROTOCOLS, points_of, small_job
 
 _RECORDS_A_CHECKPOINT = 1_000

@@ -6,7 +6,7 @@ import json
 import sys
 
 from backend.domain.barriers import BarrierEvent
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.kernel import Engine
 from tests.support.runtime_jobs import PROTOCOLS, drawn_run
 
 _SEEDS = (3, 41)

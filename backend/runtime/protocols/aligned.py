@@ -6,7 +6,7 @@ each channel; there is no in-flight data to persist (AL-9).
 
 from __future__ import annotations
 
-from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.protocols.base import Began, Block, Command, Ended, Resume, Snapshot
 
 

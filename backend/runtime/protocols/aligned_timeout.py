@@ -7,7 +7,7 @@ the first sign of the checkpoint (AT-14). Switching is strict: a barrier handled
 
 from __future__ import annotations
 
-from backend.runtime.elements import Barrier
+from backend.runtime.core.elements import Barrier
 from backend.runtime.protocols.base import (
     Began,
     Block,

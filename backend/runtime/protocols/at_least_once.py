@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Barrier
+from backend.runtime.core.elements import Barrier
 from backend.runtime.protocols.base import Began, Command, Ended, Forget, GiveUp, Snapshot
 
 TRACKED_MAX = 50

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Barrier
+from backend.runtime.core.elements import Barrier
 
 _CANCELLED_KEPT = 128
 

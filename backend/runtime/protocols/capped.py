@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Barrier
+from backend.runtime.core.elements import Barrier
 from backend.runtime.protocols.base import (
     Began,
     Block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backend.runtime.elements import Alignment, Barrier
+from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.at_least_once import AtLeastOnce

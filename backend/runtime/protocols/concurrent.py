@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Barrier
+from backend.runtime.core.elements import Barrier
 from backend.runtime.protocols.base import CheckpointProtocol, Command, Ended, GiveUp, Make, Resume
 
 _CANCELLED_KEPT = 128

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from backend.runtime.elements import Barrier
+from backend.runtime.core.elements import Barrier
 from backend.runtime.protocols.base import Began, Block, Command, Convert, Ended, Persist, Resume, Snapshot
 
 

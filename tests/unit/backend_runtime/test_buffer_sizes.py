@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.channel import ChannelKey
-from backend.runtime.config import RuntimeConfig
-from backend.runtime.debloating import Debloating, Estimator, GateDebloater, Limits, limits_of, next_size
-from backend.runtime.measures import TimeAccount, Usage
-from backend.runtime.scheduler import Scheduler
-from backend.runtime.task import TaskStatus
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.engine.debloating import Debloating, Estimator, GateDebloater, Limits, limits_of, next_size
+from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.measure.measures import TimeAccount, Usage
+from backend.runtime.network.channel import ChannelKey
+from backend.runtime.task.task import TaskStatus
 
 
 def _limits(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.kernel import Engine
 from tests.support.runtime_jobs import small_job
 
 

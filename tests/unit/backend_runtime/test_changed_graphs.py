@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import InvalidInputError, PlanError
-from backend.runtime.capabilities import CAPABILITIES, SnapshotKind, Support, Use
-from backend.runtime.elements import Alignment, SnapshotType
-from backend.runtime.graph import Graph, Partitioner
-from backend.runtime.jobfile import JobSpec, load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.metadata import StoredCheckpoint, read_checkpoint
-from backend.runtime.rescales import rescaled_graph
-from backend.runtime.restoring import assign, restored_graph
+from backend.runtime.coordinator.rescales import rescaled_graph
+from backend.runtime.core.elements import Alignment, SnapshotType
+from backend.runtime.engine.jobfile import JobSpec, load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import Graph, Partitioner
+from backend.runtime.snapshot.capabilities import CAPABILITIES, SnapshotKind, Support, Use
+from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
+from backend.runtime.snapshot.restoring import assign, restored_graph
 from tests.support.rescaled_jobs import RECORDS, finish, rescaled_job, violations
 
 _KINDS = {

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import Alignment
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import JobSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import CheckpointRecord, CheckpointState
-from backend.runtime.task import TaskStatus
+from backend.runtime.core.elements import Alignment
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
+from backend.runtime.task.task import TaskStatus
 from tests.support.runtime_jobs import two_subtasks_job
 
 _CP = "execution.checkpointing."

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.buffers import DataBuffer, OutputPool, Subpartition
-from backend.runtime.channel import ChannelKey, InputChannel, LocalChannel
-from backend.runtime.elements import Alignment, Barrier, Event
-from backend.runtime.gate import InputGate
-from backend.runtime.kernel import Engine
-from backend.runtime.remote_channel import FloatingPool, LinkCosts, RemoteChannel
-from backend.runtime.scheduler import Scheduler
+from backend.runtime.core.elements import Alignment, Barrier, Event
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.network.buffers import DataBuffer, OutputPool, Subpartition
+from backend.runtime.network.channel import ChannelKey, InputChannel, LocalChannel
+from backend.runtime.network.gate import InputGate
+from backend.runtime.network.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from tests.support.runtime_jobs import small_job
 
 _SEGMENT = 64

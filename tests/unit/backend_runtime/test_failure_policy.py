@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.elements import SnapshotType
-from backend.runtime.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
+from backend.runtime.coordinator.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
+from backend.runtime.core.elements import SnapshotType
 
 _COUNTED = {
     "IO_EXCEPTION",

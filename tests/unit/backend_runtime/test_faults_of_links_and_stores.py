@@ -9,11 +9,11 @@ import pytest
 
 from backend.domain.errors import CorruptCheckpointError
 from backend.domain.failure import FailureReason
-from backend.runtime.faults import POINTS, Faults, corrupted
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import load_job_document
-from backend.runtime.kernel import Engine
-from backend.runtime.metadata import StoredCheckpoint, read_checkpoint
+from backend.runtime.engine.jobfile import load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.faults import POINTS, Faults, corrupted
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
 from tests.support.runtime_jobs import small_job, two_subtasks_job
 
 

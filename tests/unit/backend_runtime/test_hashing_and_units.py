@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.hashing import default_max_parallelism, murmur3_32
-from backend.runtime.prng import Stream, mix64
-from backend.runtime.units import duration_us, size_bytes
+from backend.runtime.core.hashing import default_max_parallelism, murmur3_32
+from backend.runtime.core.prng import Stream, mix64
+from backend.runtime.core.units import duration_us, size_bytes
 
 
 @pytest.mark.parametrize(

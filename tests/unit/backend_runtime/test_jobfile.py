@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from backend.domain.errors import InvalidInputError, PlanError
-from backend.runtime.config import KEYS, LIVE_CONFIG_KEYS, RuntimeConfig, change, show
 from backend.runtime.demo import demo_names, demo_path
-from backend.runtime.jobfile import load_job, load_job_toml
+from backend.runtime.engine.jobfile import load_job, load_job_toml
+from backend.runtime.job.config import KEYS, LIVE_CONFIG_KEYS, RuntimeConfig, change, show
 
 _SMALL = """
 name = "small"

@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.elements import Record
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
-from backend.runtime.prng import LANES
-from backend.runtime.redistribution import restored_operator
-from backend.runtime.sinks import TransactionalSink
-from backend.runtime.storage import Ledger, Row
+from backend.runtime.core.elements import Record
+from backend.runtime.core.prng import LANES
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
+from backend.runtime.operators.redistribution import restored_operator
+from backend.runtime.operators.sinks import TransactionalSink
+from backend.runtime.operators.storage import Ledger, Row
 from tests.support.runtime_jobs import two_subtasks_job
 
 

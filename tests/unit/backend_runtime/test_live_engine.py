@@ -7,8 +7,8 @@ import pytest
 from backend.api.runtime_engine import RuntimeEngine, build_live_engine, job_run_id
 from backend.api.runtime_view import JobView
 from backend.domain.errors import InvalidInputError, PlanError
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import small_job
 
 _ORIGIN_MS = 1_760_000_000_000

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.graph import FaultSpec
-from backend.runtime.jobfile import load_job_document
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.jobfile import load_job_document
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import small_job, two_subtasks_job
 
 

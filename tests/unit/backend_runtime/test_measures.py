@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.channel import ChannelKey
-from backend.runtime.elements import Alignment, Barrier
-from backend.runtime.graph import Graph
-from backend.runtime.measures import (
+from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.job.graph import Graph
+from backend.runtime.measure.measures import (
     Ack,
     ChannelState,
     CheckpointRecord,
@@ -20,8 +19,9 @@ from backend.runtime.measures import (
     TimeAccount,
     Usage,
 )
-from backend.runtime.restarts import Initialization, Restart, initialization
-from backend.runtime.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.network.channel import ChannelKey
+from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.task.restarts import Initialization, Restart, initialization
 
 # --- one checkpoint ---------------------------------------------------------------------------------------------------
 

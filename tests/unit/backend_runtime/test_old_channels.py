@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import PlanError, ProtocolViolationError
-from backend.runtime.buffers import OutputPool, Subpartition
-from backend.runtime.channel import ChannelKey, LocalChannel
-from backend.runtime.demultiplexing import OldChannels
-from backend.runtime.elements import (
+from backend.runtime.core.elements import (
     EndOfData,
     Event,
     Record,
@@ -23,14 +20,17 @@ from backend.runtime.elements import (
     Watermark,
     WatermarkStatus,
 )
-from backend.runtime.gate import InputGate
-from backend.runtime.graph import EdgeSpec, Graph, Partitioner, VertexKind, VertexSpec
-from backend.runtime.hashing import groups_of, owner_of_group
-from backend.runtime.measures import ChannelState, SubtaskSnapshot
-from backend.runtime.recovery import Recovery
-from backend.runtime.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped, old_subtasks, rescale_of
-from backend.runtime.restarts import Initialization
-from backend.runtime.scheduler import Scheduler
+from backend.runtime.core.hashing import groups_of, owner_of_group
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.job.graph import EdgeSpec, Graph, Partitioner, VertexKind, VertexSpec
+from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
+from backend.runtime.network.buffers import OutputPool, Subpartition
+from backend.runtime.network.channel import ChannelKey, LocalChannel
+from backend.runtime.network.demultiplexing import OldChannels
+from backend.runtime.network.gate import InputGate
+from backend.runtime.network.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped, old_subtasks, rescale_of
+from backend.runtime.task.recovery import Recovery
+from backend.runtime.task.restarts import Initialization
 
 _PAIRS = [(old, new) for old in range(1, 14) for new in range(1, 14)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.runtime.rates import MailLatency, Rates, Totals
+from backend.runtime.core.rates import MailLatency, Rates, Totals
 
 
 def test_a_rate_is_the_growth_over_the_window_and_the_window_slides() -> None:

@@ -19,9 +19,9 @@ import pytest
 
 import backend.runtime
 from backend.domain.errors import InvalidInputError, PlanError
-from backend.runtime.config import KEYS, RuntimeConfig, change
-from backend.runtime.elements import Alignment, Barrier, SnapshotType
-from backend.runtime.jobfile import load_job_document, load_job_toml
+from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.engine.jobfile import load_job_document, load_job_toml
+from backend.runtime.job.config import KEYS, RuntimeConfig, change
 
 _CP = "execution.checkpointing."
 _RULES = set(re.findall(r"\b[A-Z]{1,4}-\d+\b", (Path(backend.runtime.__file__).parent / "PROTOCOL.md").read_text()))

@@ -8,12 +8,15 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.errors import PlanError, ProtocolViolationError
-from backend.runtime.channel import ChannelKey
-from backend.runtime.graph import FaultSpec, Graph, VertexKind, VertexSpec
-from backend.runtime.hashing import groups_of, key_group
-from backend.runtime.kernel import Engine
-from backend.runtime.measures import ChannelState, SubtaskSnapshot
-from backend.runtime.metadata import (
+from backend.runtime.coordinator.requests import SavepointFormat
+from backend.runtime.core.hashing import groups_of, key_group
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec, Graph, VertexKind, VertexSpec
+from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
+from backend.runtime.network.channel import ChannelKey
+from backend.runtime.operators.redistribution import redistribute, restored_operator
+from backend.runtime.operators.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.metadata import (
     ReadCheckpoint,
     StoredCheckpoint,
     VertexState,
@@ -21,10 +24,7 @@ from backend.runtime.metadata import (
     fingerprint,
     read_checkpoint,
 )
-from backend.runtime.redistribution import redistribute, restored_operator
-from backend.runtime.requests import SavepointFormat
-from backend.runtime.restoring import assign, restored_graph, without_channel_state
-from backend.runtime.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.restoring import assign, restored_graph, without_channel_state
 from tests.support.runtime_jobs import exactly_once_violations, small_job, two_subtasks_job
 
 _M = 128

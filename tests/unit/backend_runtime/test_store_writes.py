@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.kernel import Engine
-from backend.runtime.scheduler import Scheduler
-from backend.runtime.storage import SnapshotStore, Upload
+from backend.runtime.core.scheduler import Scheduler
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.operators.storage import SnapshotStore, Upload
 from tests.support.runtime_jobs import two_subtasks_job
 
 

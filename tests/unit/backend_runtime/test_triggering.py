@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from backend.domain.failure import FailureReason
-from backend.runtime.graph import FaultSpec
-from backend.runtime.kernel import Engine
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import two_subtasks_job
 
 _UNALIGNED = "execution.checkpointing.unaligned.enabled"

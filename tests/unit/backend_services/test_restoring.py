@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, SavepointFormat
 from backend.domain.observation import Engine
-from backend.runtime.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind
+from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind
 from backend.services.restoring import restoring_out
 from tests.support.observations import SINK, TOPOLOGY, completed
 

@@ -1,0 +1,1 @@
+"""The checkpoint coordinator: when checkpoints start, when they complete, and what a failure restores."""

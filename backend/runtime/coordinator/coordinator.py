@@ -1,0 +1,362 @@
+"""The checkpoint coordinator: trigger, collect, complete, subsume, expire, and when failures fail the job (2.2).
+
+What is triggered, and when, ``triggering`` decides; from there on a checkpoint is this module's.
+
+Completed checkpoints are durable: they, the statistics and the next id outlive a failure of the job; pending ones do
+not. A savepoint is a checkpoint that a user asked for: it is kept apart, a restart does not use it, and nothing is
+committed for it (CO-8).
+
+Several may be pending, and the newer completion subsumes the older ones (CC-1, CC-2). Invariant (INV-9): what is
+triggered completes or fails, and every task hears of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backend.domain.barriers import BarrierEventKind
+from backend.domain.failure import FailureReason
+from backend.runtime.coordinator.backlog import BacklogMessage
+from backend.runtime.coordinator.failure_policy import MESSAGES, Failure, FailurePolicy
+from backend.runtime.coordinator.requests import Request, UserCheckpoint
+from backend.runtime.coordinator.triggering import Triggering
+from backend.runtime.core.elements import Barrier, SnapshotType
+from backend.runtime.core.scheduler import EventClass
+from backend.runtime.measure.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
+from backend.runtime.protocols.checkpoint_options import barrier_of
+from backend.runtime.snapshot.completed import Completed, cap_share_bytes
+from backend.runtime.task.environment import AckMessage, DeclineMessage, Environment
+from backend.runtime.task.stopping import FinishedMessage
+from backend.runtime.task.task import Task, TaskStatus
+
+_NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
+_STOP_FAILED = "Stopping with a savepoint failed, and the job is started again: {}"
+
+
+class AckOutcome(StrEnum):
+    """What became of an acknowledgement (CO-6)."""
+
+    SUCCESS = "success"
+    DUPLICATE = "duplicate"
+    UNKNOWN_TASK = "unknown-task"
+    DISCARDED = "discarded"
+
+
+@dataclass(slots=True)
+class _Pending:
+    record: CheckpointRecord
+    waiting: set[TaskKey]
+    snapshots: dict[TaskKey, SubtaskSnapshot]
+    barrier: Barrier
+    asked: UserCheckpoint | None
+
+
+class Coordinator:
+    """One job's coordinator. ``on_job_failure`` is called where the failure policy ends the patience (FP-4)."""
+
+    def __init__(self, env: Environment, *, on_job_failure: Callable[[str], None]) -> None:
+        self._env = env
+        self._on_job_failure = on_job_failure
+        self._tasks: Sequence[Task] = ()
+        self._by_key: dict[TaskKey, Task] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._next_id = 1
+        self.triggering = Triggering(
+            env, pending=lambda: (p.barrier for p in self._pending.values()), trigger=self._trigger
+        )
+        self._finished: set[TaskKey] = set()
+        self._policy = FailurePolicy()
+        self.completed: list[Completed] = []
+        self.savepoints: dict[int, Completed] = {}
+        """By checkpoint id; the runtime drops none (SV-2)."""
+        self.latest_savepoint: CheckpointRecord | None = None
+        self.ack_outcomes: Counter[AckOutcome] = Counter()
+        self.history: deque[CheckpointRecord] = deque()
+        """The last ones, newest first (ME-15)."""
+        self.latest_completed: CheckpointRecord | None = None
+        self.latest_failed: CheckpointRecord | None = None
+        self.all_completed: deque[CheckpointRecord] = deque(maxlen=1000)
+        self.total_count = 0
+        """Since the job began, as the counts below (ME-14)."""
+        self.completed_count = 0
+        self.failed_count = 0
+        self.restored_count = 0
+        self.on_job_finished: Callable[[], None] | None = None
+        self.on_terminal: Callable[[CheckpointRecord], None] | None = None
+
+    def continue_after(self, checkpoint_id: int) -> None:
+        """The job begins from a checkpoint of another run: ids go on from there (INV-10)."""
+        self._next_id = max(self._next_id, checkpoint_id + 1)
+
+    # --- the job's life -------------------------------------------------------------------------------------------
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """New attempts are deployed: schedule the first trigger (CO-1)."""
+        self._tasks = tasks
+        self._by_key = {task.key: task for task in tasks}
+        self._subsume()
+        self._finished.clear()
+        self.triggering.begin()
+
+    def suspend(self) -> None:
+        """The job failed: what is pending is lost (CO-13)."""
+        self.triggering.suspend()
+        for checkpoint_id in sorted(self._pending):
+            self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_told=False)
+        self.triggering.stop_failed()
+
+    @property
+    def in_progress_count(self) -> int:
+        """Pending checkpoints."""
+        return len(self._pending)
+
+    @property
+    def newest(self) -> Completed | None:
+        """What a restart restores."""
+        return self.completed[-1] if self.completed else None
+
+    def cap_bytes(self, task: TaskKey) -> int:
+        """CAP-6: the cap per subtask, and its share of the job's by what it persisted last."""
+        return cap_share_bytes(self._env.config, task, subtasks=len(self._tasks), newest=self.newest)
+
+    # --- triggering -----------------------------------------------------------------------------------------------
+
+    def on_backlog(self, message: BacklogMessage) -> None:
+        """SRC-5, of subtasks that run."""
+        task = self._by_key.get(message.task)
+        if task is not None and task.attempt == message.attempt:
+            self.triggering.tell_backlog(message)
+
+    def _trigger(self, request: Request) -> None:
+        """CO-5; while a subtask recovers nothing is triggered (RC-5)."""
+        faults, now = self._env.faults, self._env.now
+        if any(task.status is not TaskStatus.RUNNING for task in self._tasks):
+            # NOT_ALL_REQUIRED_TASKS_RUNNING: counted, and never listed (flink-baseline.md, quirks).
+            self.total_count += 1
+            self.failed_count += 1
+            self.triggering.refuse(request, FailureReason.NOT_ALL_TASKS_RUNNING)
+            return
+        faults.passed("coordinator.before-id")
+        checkpoint_id = self._next_id
+        self._next_id += 1
+        faults.passed("coordinator.after-id")
+        savepoint = request.savepoint
+        kind = SnapshotType.CHECKPOINT if savepoint is None else savepoint.kind
+        barrier = barrier_of(self._env.config, checkpoint_id, now, kind)
+        record = CheckpointRecord(checkpoint_id, now, barrier, len(self._tasks), self._env.graph, savepoint=savepoint)
+        if savepoint is not None:
+            savepoint.checkpoint_id = checkpoint_id
+        if request.checkpoint is not None:
+            request.checkpoint.checkpoint_id = checkpoint_id
+        self._open(record, request.checkpoint)
+        self.triggering.is_under_way()
+        faults.passed("coordinator.before-location")
+        if self._is_failing("coordinator.location"):
+            self._fail(checkpoint_id, FailureReason.IO_FAILURE)
+            return
+        faults.passed("coordinator.before-first-rpc")
+        for task in self._tasks:
+            if task.source is not None:
+                self._env.send("rpc.trigger", _to_mailbox, (task, barrier))
+                faults.passed("coordinator.between-rpcs")
+        faults.passed("coordinator.after-last-rpc")
+
+    def _open(self, record: CheckpointRecord, asked: UserCheckpoint | None) -> None:
+        self._pending[record.id] = _Pending(record, set(self._by_key), {}, record.barrier, asked)
+        self.total_count += 1
+        self.history.appendleft(record)
+        while len(self.history) > self._env.config.history_size:
+            self.history.pop()
+        self._env.log.open(record.id, record.triggered_at_us)
+        self._env.scheduler.after(self._env.config.timeout_us, EventClass.TIMER, self._expire, record.id)
+
+    def _is_failing(self, point: str) -> bool:
+        fault = self._env.faults.message(point)
+        return fault is not None and fault.action == "error"
+
+    # --- collecting -----------------------------------------------------------------------------------------------
+
+    def on_ack(self, message: AckMessage) -> None:
+        """CO-6: the first acknowledgement of a task counts, later and foreign ones do not."""
+        self._env.faults.passed("coordinator.on-ack")
+        pending = self._pending.get(message.checkpoint_id)
+        task = self._by_key.get(message.task)
+        outcome = _outcome(message, pending, task)
+        self.ack_outcomes[outcome] += 1
+        if outcome is not AckOutcome.SUCCESS:
+            return
+        assert pending is not None
+        assert task is not None
+        pending.waiting.discard(message.task)
+        pending.snapshots[message.task] = message.snapshot
+        pending.record.acks[message.task] = Ack(self._env.now, message.measured)
+        self._env.log.add(
+            message.checkpoint_id,
+            BarrierEventKind.ACKED,
+            vertex=task.spec.id,
+            subtask=task.index,
+            now_us=self._env.now,
+            lamport=task.lamport,
+        )
+        if not pending.waiting:
+            self._complete(pending)
+
+    def on_decline(self, message: DeclineMessage) -> None:
+        """CO-10: one refusal ends the checkpoint."""
+        task = self._by_key.get(message.task)
+        if task is not None and task.attempt == message.attempt and message.checkpoint_id in self._pending:
+            self._fail(message.checkpoint_id, message.reason, is_at_task=True)
+
+    def _complete(self, pending: _Pending) -> None:
+        """CO-7: metadata, store, subsume, notify. A savepoint is stored apart, and that is all (CO-8)."""
+        faults = self._env.faults
+        record = pending.record
+        faults.passed("coordinator.before-metadata")
+        if self._is_failing("coordinator.metadata"):
+            self._fail(record.id, FailureReason.FINALIZE_FAILURE)
+            return
+        faults.passed("coordinator.mid-metadata")
+        completed = Completed(record, dict(pending.snapshots))
+        faults.passed("coordinator.after-metadata")
+        record.state = CheckpointState.COMPLETED
+        del self._pending[record.id]
+        self._count_completed(record)
+        if pending.asked is not None:
+            self.triggering.ended(pending.asked)
+        if record.savepoint is not None:
+            self.savepoints[record.id] = completed
+            self.latest_savepoint = record
+            record.savepoint.completed_at_us = self._env.now
+        if record.savepoint is not None and record.savepoint is not self.triggering.stop:
+            self.triggering.ended(record.savepoint)
+            faults.passed("coordinator.after-store")
+        else:
+            # Also what the job stops with: its effects are committed, so nothing older may be restored (CO-8).
+            self._store(completed)
+            faults.passed("coordinator.after-store")
+            for older in sorted(k for k, p in self._pending.items() if k < record.id and not p.record.is_savepoint):
+                self._fail(older, FailureReason.SUBSUMED)
+            self._tell_complete(record.id)
+        self._terminal(record)
+        self.triggering.slot_freed()
+
+    def _tell_complete(self, checkpoint_id: int) -> None:
+        for task in self._tasks:
+            if task.key not in self._finished:
+                self._env.send("rpc.notify", _notify, (task, checkpoint_id))
+                self._env.faults.passed("coordinator.between-notifies")
+        if self.triggering.stop is not None and self.triggering.stop.checkpoint_id == checkpoint_id:
+            # A lost notification is covered by that of the next checkpoint (SNK-2); of a job that stops there is none.
+            delay_us = self._env.config.effective_interval_us
+            self._env.scheduler.after(delay_us, EventClass.TIMER, self._tell_again, checkpoint_id)
+
+    def _tell_again(self, checkpoint_id: int) -> None:
+        if self.triggering.stop is not None and self.triggering.stop.checkpoint_id == checkpoint_id:
+            self._tell_complete(checkpoint_id)
+
+    def _count_completed(self, record: CheckpointRecord) -> None:
+        self.completed_count += 1
+        self.all_completed.append(record)
+        self.triggering.completed()
+        self._policy.succeeded(record.id)
+
+    def _store(self, completed: Completed) -> None:
+        self.completed.append(completed)
+        if not completed.record.is_savepoint:
+            self.latest_completed = completed.record
+        self._subsume()
+
+    def _subsume(self) -> None:
+        """CO-12; what a failure left of it undone, a restart finishes."""
+        while len(self.completed) > self._env.config.num_retained:
+            self._env.faults.passed("coordinator.on-subsume")
+            dropped = self.completed.pop(0).record
+            # A savepoint's files are the user's (SV-2).
+            dropped.is_discarded = not dropped.is_savepoint
+
+    def on_finished(self, message: FinishedMessage) -> None:
+        """SV-3: when every subtask has ended, the job has."""
+        task = self._by_key.get(message.task)
+        if task is None or task.attempt != message.attempt or self.triggering.stop is None:
+            return
+        self._finished.add(message.task)
+        if len(self._finished) == len(self._by_key):
+            self.triggering.stopped()
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        self.triggering.shut_down()
+        for checkpoint_id in sorted(self._pending):
+            self._fail(checkpoint_id, FailureReason.COORDINATOR_SHUTDOWN, is_told=False)
+        if self.on_job_finished is not None:
+            self.on_job_finished()
+
+    # --- failing --------------------------------------------------------------------------------------------------
+
+    def _expire(self, checkpoint_id: int) -> None:
+        """CO-9."""
+        if checkpoint_id in self._pending:
+            self._env.faults.passed("coordinator.on-expiry")
+            self._fail(checkpoint_id, FailureReason.EXPIRED)
+
+    def _fail(
+        self, checkpoint_id: int, reason: FailureReason, *, is_told: bool = True, is_at_task: bool = False
+    ) -> None:
+        """CO-11, then the failure policy."""
+        pending = self._pending.pop(checkpoint_id)
+        record = pending.record
+        record.state = CheckpointState.FAILED
+        record.failed_at_us = self._env.now
+        record.reason = reason
+        record.message = MESSAGES[reason]
+        self.failed_count += 1
+        self.latest_failed = record
+        if pending.asked is not None:
+            self.triggering.ended(pending.asked, reason)
+        if record.savepoint is not None:
+            self.triggering.ended(record.savepoint, reason)
+        self._terminal(record)
+        if not is_told:
+            return
+        newest = self.newest
+        for task in self._tasks:
+            self._env.send("rpc.abort", _abort, (task, checkpoint_id, newest.record.id if newest else 0))
+        tolerable = self._env.config.tolerable_failures
+        failure = Failure(checkpoint_id, reason, record.barrier.snapshot_type, is_at_task)
+        if self._policy.failed(failure, tolerable=tolerable):
+            words = _STOP_FAILED if failure.kind.is_synchronous else _NO_LONGER_TOLERABLE
+            self._on_job_failure(words.format(MESSAGES[reason]))
+            return
+        self.triggering.slot_freed()
+
+    def _terminal(self, record: CheckpointRecord) -> None:
+        if self.on_terminal is not None:
+            self.on_terminal(record)
+
+
+def _outcome(message: AckMessage, pending: _Pending | None, task: Task | None) -> AckOutcome:
+    if task is None or task.attempt != message.attempt:
+        return AckOutcome.UNKNOWN_TASK
+    if pending is None:
+        return AckOutcome.DISCARDED
+    return AckOutcome.SUCCESS if message.task in pending.waiting else AckOutcome.DUPLICATE
+
+
+def _to_mailbox(message: tuple[Task, Barrier]) -> None:
+    task, barrier = message
+    task.mail(task.checkpointing.trigger, barrier)
+
+
+def _notify(message: tuple[Task, int]) -> None:
+    task, checkpoint_id = message
+    task.mail(task.checkpointing.complete, checkpoint_id)
+
+
+def _abort(message: tuple[Task, int, int]) -> None:
+    task, checkpoint_id, completed_id = message
+    if completed_id:
+        task.mail(task.checkpointing.complete, completed_id)
+    task.mail(task.checkpointing.abort, checkpoint_id)

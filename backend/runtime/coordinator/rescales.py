@@ -1,0 +1,196 @@
+"""Restarting a running job at another parallelism: what was asked, from what it was restored, what became of it.
+
+A rescale stops the job, as a failure does, and starts it again from its newest checkpoint, aligned or not, or from a
+savepoint taken for it (RS-3): up and down (RS-13), also where no checkpoint completes any more (RS-14). What cannot
+run, or cannot be restored so, is refused before anything stops, and the job goes on as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from backend.domain.errors import PlanError
+from backend.runtime.coordinator.coordinator import Coordinator
+from backend.runtime.coordinator.requests import Savepoint, SavepointFormat
+from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.job.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpec, validate
+from backend.runtime.snapshot.metadata import ReadCheckpoint, read_checkpoint
+from backend.runtime.task.environment import Environment
+from backend.runtime.task.restarts import Restart
+
+_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleSpec:
+    """A change of parallelism that the job file asks for at a virtual time; by vertex."""
+
+    at_us: int
+    parallelism: Mapping[str, int]
+    from_savepoint: bool = False
+
+
+@dataclass(slots=True)
+class Rescale:
+    """One request. Instants are virtual microseconds; None: not reached (yet)."""
+
+    requested_at_us: int
+    parallelism: Mapping[str, int]
+    from_savepoint: bool
+    before: Mapping[str, int]
+    stopped_at_us: int | None = None
+    """When the job was stopped for it; of a savepoint's, when that was complete."""
+    restored_id: int | None = None
+    """The checkpoint or savepoint that the job went on from; None: none was complete, it began anew."""
+    persisted_bytes: int = 0
+    """In-flight data of that checkpoint."""
+    refusal: PlanError | None = None
+    restart: Restart | None = None
+    """What the stop and the new start cost; None: the job was not stopped (yet)."""
+
+    @property
+    def status(self) -> str:
+        """How far it has come; interrupted: the job failed before it ran, and started once more."""
+        if self.refusal is not None:
+            return "REFUSED"
+        if self.restart is None:
+            return "IN_PROGRESS"
+        if self.restart.running_at_us is not None:
+            return "COMPLETED"
+        return "INTERRUPTED" if self.restart.is_interrupted else "IN_PROGRESS"
+
+
+def rescaled_graph(graph: Graph, parallelism: Mapping[str, int], config: RuntimeConfig) -> Graph:
+    """The graph with other parallelisms, and the key groups and splits that it had.
+
+    Raises:
+        PlanError: there is no such vertex, or the job cannot run like that (G-6).
+
+    """
+    for vertex_id, wanted in parallelism.items():
+        if all(v.id != vertex_id for v in graph.vertices):
+            known = ", ".join(v.id for v in graph.vertices)
+            raise PlanError("there is no such vertex to rescale", rule="G-6", vertex=vertex_id, fix=f"one of {known}")
+        if not 1 <= wanted <= PARALLELISM_MAX:
+            raise PlanError(f"parallelism {wanted}", rule="G-6", vertex=vertex_id, fix=f"from 1 to {PARALLELISM_MAX}")
+    hashed = {e.target for e in graph.edges if e.partitioner is Partitioner.HASH}
+    vertices = [_rescaled(v, parallelism.get(v.id, v.parallelism), is_hashed=v.id in hashed) for v in graph.vertices]
+    changed = Graph(tuple(vertices), graph.edges)
+    validate(changed, config)
+    return changed
+
+
+def _rescaled(vertex: VertexSpec, parallelism: int, *, is_hashed: bool) -> VertexSpec:
+    if parallelism == vertex.parallelism:
+        return vertex
+    keeps_groups = vertex.kind.is_keyed or is_hashed
+    return replace(
+        vertex,
+        parallelism=parallelism,
+        max_parallelism=vertex.effective_max_parallelism if keeps_groups else vertex.max_parallelism,
+        splits=vertex.split_count if vertex.kind.is_source else 0,
+    )
+
+
+class Rescaler:
+    """The requests of one job. ``newest`` is what a restart would restore; ``check`` refuses what cannot be restored;
+    ``restart`` stops the job and starts it as another graph, from a checkpoint; ``on_refused`` hears what nobody waits
+    for."""
+
+    def __init__(
+        self,
+        env: Environment,
+        coordinator: Coordinator,
+        *,
+        newest: Callable[[], ReadCheckpoint | None],
+        check: Callable[[ReadCheckpoint, Graph], object],
+        restart: Callable[[Graph, ReadCheckpoint | None, str], Restart],
+        is_over: Callable[[], bool],
+        on_refused: Callable[[PlanError], None],
+    ) -> None:
+        self.asked: list[Rescale] = []
+        self._env = env
+        self._coordinator = coordinator
+        self._newest = newest
+        self._check = check
+        self._restart = restart
+        self._is_over = is_over
+        self._on_refused = on_refused
+
+    def ask(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
+        """See ``Engine.rescale``."""
+        graph = rescaled_graph(self._env.graph, parallelism, self._env.config)
+        self._check_goes_on()
+        newest = self._newest()
+        if newest is not None and not from_savepoint:
+            self._check(newest, graph)
+        self._env.scheduler.fold(f"rescale {sorted(parallelism.items())} {from_savepoint}")
+        rescale = self._request(parallelism, from_savepoint=from_savepoint)
+        if from_savepoint:
+            then = partial(self._saved, rescale)
+            self._coordinator.triggering.request_savepoint(SavepointFormat.CANONICAL, when_ended=then)
+        else:
+            self._begin(rescale, graph, newest)
+        return rescale
+
+    def _check_goes_on(self) -> None:
+        if self._is_over() or self._coordinator.triggering.stop is not None:
+            raise PlanError(
+                "the job has ended, or is about to stop with a savepoint",
+                rule="SV-3",
+                vertex=None,
+                fix="begin another job from the savepoint, at the parallelism that is wanted",
+            )
+
+    def on_due(self, spec: RescaleSpec) -> None:
+        """The job file asks for one now."""
+        try:
+            self.ask(spec.parallelism, from_savepoint=spec.from_savepoint)
+        except PlanError as error:
+            self._refuse(self._request(spec.parallelism, from_savepoint=spec.from_savepoint), error)
+
+    def _request(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
+        before = {v.id: v.parallelism for v in self._env.graph.vertices}
+        self.asked.append(Rescale(self._env.now, dict(parallelism), from_savepoint, before))
+        del self.asked[:-_KEPT]
+        return self.asked[-1]
+
+    def _refuse(self, rescale: Rescale, error: PlanError) -> None:
+        rescale.refusal = error
+        self._on_refused(error)
+
+    def _saved(self, rescale: Rescale, savepoint: Savepoint) -> None:
+        """The savepoint that it waits for has ended, well or not."""
+        try:
+            self._check_goes_on()
+            read = self._read(savepoint)
+            graph = rescaled_graph(self._env.graph, rescale.parallelism, self._env.config)
+            self._check(read, graph)
+        except PlanError as error:
+            self._refuse(rescale, error)
+        else:
+            self._begin(rescale, graph, read)
+
+    def _read(self, savepoint: Savepoint) -> ReadCheckpoint:
+        kept = self._coordinator.savepoints.get(savepoint.checkpoint_id or 0)
+        if kept is None:
+            raise PlanError(
+                f"the savepoint to rescale from failed: {savepoint.message}",
+                rule="SV-1",
+                vertex=None,
+                fix="rescale from the newest checkpoint, or ask again",
+            )
+        newest = self._newest()
+        if newest is not None and newest.id > kept.record.id:
+            # What it holds is committed already: going back behind it would commit it twice.
+            return newest
+        return read_checkpoint(kept.stored(kept.record.graph))
+
+    def _begin(self, rescale: Rescale, graph: Graph, read: ReadCheckpoint | None) -> None:
+        rescale.stopped_at_us = self._env.now
+        if read is not None:
+            rescale.restored_id, rescale.persisted_bytes = read.id, read.persisted_bytes
+        changes = ", ".join(f"{v} {rescale.before[v]} -> {p}" for v, p in sorted(rescale.parallelism.items()))
+        rescale.restart = self._restart(graph, read, f"rescaled: {changes}")

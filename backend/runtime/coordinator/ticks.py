@@ -1,0 +1,69 @@
+"""When the timer asks for a checkpoint: after a drawn delay, then every interval, or as a backlog says (CO-1, SRC-5).
+
+Invariant: at most one tick is due; while the job is stopped or stops, none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from backend.runtime.coordinator.backlog import BacklogMessage, Backlogs
+from backend.runtime.core.prng import Stream
+from backend.runtime.core.scheduler import EventClass
+from backend.runtime.task.environment import Environment
+
+_NEVER_US = 1 << 62
+
+
+class Ticks:
+    """The timer of one job; ``ask`` is called with every tick."""
+
+    def __init__(self, env: Environment, ask: Callable[[], None]) -> None:
+        self._env = env
+        self._ask = ask
+        self._is_stopped = True
+        self._number = 0
+        self._next_us = _NEVER_US
+        self._backlogs = Backlogs()
+        self._delays = Stream(env.seed, "first trigger")
+
+    def begin(self) -> None:
+        """New attempts are deployed."""
+        self._backlogs.clear()
+        config = self._env.config
+        self.go_on(self._delays.between(config.min_pause_us, config.effective_interval_us))
+
+    def go_on(self, delay_us: int) -> None:
+        """The next tick is due after a delay, also where there was to be none."""
+        self._is_stopped = False
+        self.schedule(delay_us)
+
+    def stop(self) -> None:
+        """No tick any more."""
+        self._is_stopped = True
+        self._number += 1
+
+    def schedule(self, delay_us: int) -> None:
+        """Put the next tick there; one that is still to come is forgotten."""
+        self._number += 1
+        if not self._is_stopped:
+            self._next_us = self._env.now + delay_us
+            self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._number)
+
+    def tell(self, message: BacklogMessage) -> None:
+        """SRC-5: a shorter interval holds at once, a longer one from the next tick on."""
+        self._backlogs.tell(message)
+        interval_us = self._backlogs.interval_us(self._env.config)
+        if interval_us is not None and self._env.now + interval_us < self._next_us:
+            self.schedule(interval_us)
+
+    def _tick(self, number: int) -> None:
+        if number != self._number:
+            return
+        interval_us = self._backlogs.interval_us(self._env.config)
+        if interval_us is None:
+            # No checkpoints during a backlog: its end schedules the next.
+            self._next_us = _NEVER_US
+            return
+        self.schedule(interval_us)
+        self._ask()

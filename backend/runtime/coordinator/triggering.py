@@ -1,0 +1,209 @@
+"""From a request to a checkpoint: who asked, whose turn it is, when it may start, who is refused (CO-1 to CO-4, CC-3).
+
+The timer, users and the stop of the job ask here (SV-3); what is triggered is the coordinator's from then on. Who asked
+is told of the end, whatever it is.
+
+Invariant: a request is refused, or it is triggered, once; while the job stops nothing but its savepoint is triggered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from backend.domain.failure import FailureReason
+from backend.runtime.coordinator.backlog import BacklogMessage
+from backend.runtime.coordinator.failure_policy import MESSAGES
+from backend.runtime.coordinator.requests import (
+    Request,
+    RequestQueue,
+    Savepoint,
+    SavepointFormat,
+    Slots,
+    Start,
+    TooEarly,
+    UserCheckpoint,
+    keep,
+)
+from backend.runtime.coordinator.ticks import Ticks
+from backend.runtime.core.elements import Barrier, SnapshotType
+from backend.runtime.core.scheduler import Action, EventClass
+from backend.runtime.task.environment import Environment
+
+
+class Triggering:
+    """The requests of one job. ``pending`` are the barriers of the checkpoints in work; ``trigger`` begins one."""
+
+    def __init__(
+        self, env: Environment, *, pending: Callable[[], Iterable[Barrier]], trigger: Callable[[Request], None]
+    ) -> None:
+        self._env = env
+        self._pending = pending
+        self._trigger = trigger
+        self._epoch = 0
+        self._queue = RequestQueue()
+        self._starting: Request | None = None
+        self._request_number = 0
+        self._ticks = Ticks(env, self._tick)
+        self._last_completion_us: int | None = None
+        self.stop: Savepoint | None = None
+        """The savepoint that the job stops with, from its request until the job has finished or failed (SV-3)."""
+        self.savepoint_requests: dict[int, Savepoint] = {}
+        self.checkpoint_requests: dict[int, UserCheckpoint] = {}
+
+    # --- the job's life -------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """New attempts are deployed: schedule the first trigger (CO-1)."""
+        self._epoch += 1
+        self._ticks.begin()
+
+    def suspend(self) -> None:
+        """The job failed: whoever waits is refused, and the timer stands still (CO-13)."""
+        self._epoch += 1
+        starting = [] if self._starting is None else [self._starting]
+        for request in [*starting, *self._queue.clear()]:
+            self.refuse(request, FailureReason.COORDINATOR_SUSPENDED)
+        self._ticks.stop()
+
+    def shut_down(self) -> None:
+        """The job has finished: nothing is triggered any more."""
+        self._ticks.stop()
+        for request in self._queue.clear():
+            self.refuse(request, FailureReason.COORDINATOR_SHUTDOWN)
+
+    def stop_failed(self) -> None:
+        """FN-30: the job failed before it had stopped. Its savepoint may be complete, and its effects committed."""
+        stop, self.stop = self.stop, None
+        if stop is not None and stop.ended_at_us is None:
+            self.ended(stop, FailureReason.TASK_FAILURE)
+
+    def stopped(self) -> None:
+        """SV-3: every subtask has ended."""
+        assert self.stop is not None
+        self.ended(self.stop)
+        self.stop = None
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._ask(Request(False, self._next_number(), is_periodic=True))
+
+    def request_savepoint(self, form: SavepointFormat, *, when_ended: Action | None = None) -> Savepoint:
+        """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3).
+
+        ``when_ended`` is an event of its own behind the savepoint's end, and is given the savepoint.
+        """
+        return self._request(Savepoint(self._next_number(), form, self._env.now, when_ended=when_ended))
+
+    def request_stop(self, form: SavepointFormat, *, drains: bool) -> Savepoint:
+        """SV-3: stop the job with a savepoint; who asks again while it stops is told of the same."""
+        if self.stop is not None:
+            return self.stop
+        kind = SnapshotType.SAVEPOINT_TERMINATE if drains else SnapshotType.SAVEPOINT_SUSPEND
+        self.stop = Savepoint(self._next_number(), form, self._env.now, kind=kind)
+        self._ticks.stop()
+        self._queue.drop_periodic()
+        return self._request(self.stop)
+
+    def _request(self, savepoint: Savepoint) -> Savepoint:
+        keep(self.savepoint_requests, savepoint)
+        self._ask(Request(not self._env.config.is_unaligned, savepoint.number, savepoint))
+        return savepoint
+
+    def request_checkpoint(self) -> UserCheckpoint:
+        """Ask for a checkpoint now: before the periodic ones, without the pause, and not before a slot is free."""
+        asked = UserCheckpoint(self._next_number(), self._env.now)
+        keep(self.checkpoint_requests, asked)
+        self._ask(Request(False, asked.number, checkpoint=asked))
+        return asked
+
+    def reconfigured(self) -> None:
+        """Other settings hold: what the timer asked for under the old ones is asked for once."""
+        self._queue.keep_one_periodic()
+
+    def tell_backlog(self, message: BacklogMessage) -> None:
+        """SRC-5: the timer's interval follows the backlogs of sources."""
+        self._ticks.tell(message)
+
+    def _next_number(self) -> int:
+        self._request_number += 1
+        return self._request_number
+
+    def _ask(self, request: Request) -> None:
+        is_closed = self._queue.is_closed
+        dropped = self._queue.add(request)
+        if dropped is not None:
+            self.refuse(dropped, FailureReason.TOO_MANY_REQUESTS)
+        if not is_closed:
+            self._start_queued(self._epoch)
+
+    # --- whose turn it is -----------------------------------------------------------------------------------------
+
+    def _start_queued(self, epoch: int) -> None:
+        while epoch == self._epoch and (request := self._next_request()) is not None:
+            self._starting = request
+            self._trigger(request)
+
+    def _next_request(self) -> Request | None:
+        """CO-3, CO-4: whose turn it is, if it may start now."""
+        first = self._queue.first
+        if first is None or (self.stop is not None and first.savepoint is not self.stop):
+            # A newer checkpoint would supersede, at some task, the one that the job stops with.
+            return None
+        config, pending = self._env.config, list(self._pending())
+        if first.savepoint is not None and any(barrier.needs_channel_state for barrier in pending):
+            # CC-3: a savepoint waits for an unaligned checkpoint, also for one from before a change of settings.
+            return None
+        if (
+            first.savepoint is None
+            and config.is_unaligned
+            and any(barrier.snapshot_type.is_savepoint for barrier in pending)
+        ):
+            # CC-3, the other way round: where several may run, a free slot is not enough.
+            return None
+        completed_us = self._last_completion_us
+        pause_ends_us = -1 if completed_us is None else completed_us + config.min_pause_us
+        match self._queue.choose(Slots(self._env.now, len(pending), config.max_concurrent, pause_ends_us)):
+            case Start(request=request):
+                return request
+            case TooEarly(request=request, delay_us=delay_us):
+                self.refuse(request, FailureReason.MIN_PAUSE)
+                self._ticks.schedule(delay_us)
+        return None
+
+    def is_under_way(self) -> None:
+        """What was chosen has become a checkpoint, and ends with it."""
+        self._starting = None
+
+    def completed(self) -> None:
+        """CO-4: the pause counts from here."""
+        self._last_completion_us = self._env.now
+
+    def slot_freed(self) -> None:
+        """CO-3: a request that waited starts at once; where the pause forbids, when it is over (CO-4)."""
+        if len(self._queue):
+            self._env.scheduler.after(0, EventClass.TIMER, self._start_queued, self._epoch)
+
+    # --- what who asked is told -----------------------------------------------------------------------------------
+
+    def refuse(self, request: Request, reason: FailureReason) -> None:
+        """A request that never became a checkpoint: no statistics know of it, who asked does."""
+        if request is self._starting:
+            self._starting = None
+        if request.checkpoint is not None:
+            self.ended(request.checkpoint, reason)
+        if request.savepoint is None:
+            return
+        self.ended(request.savepoint, reason)
+        if request.savepoint is self.stop:
+            # Nothing has been stopped yet: the job goes on.
+            self.stop = None
+            self._ticks.go_on(self._env.config.effective_interval_us)
+
+    def ended(self, asked: Savepoint | UserCheckpoint, reason: FailureReason | None = None) -> None:
+        """What was asked for is over; it failed where a reason is given."""
+        asked.ended_at_us = self._env.now
+        if reason is not None:
+            asked.reason, asked.message = reason, MESSAGES[reason]
+        if isinstance(asked, Savepoint) and asked.when_ended is not None:
+            self._env.scheduler.after(0, EventClass.TIMER, asked.when_ended, asked)

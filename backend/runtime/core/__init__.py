@@ -1,0 +1,1 @@
+"""What every part of the runtime is made of: elements, virtual time, seeded chance, hashing, units."""

@@ -1,0 +1,285 @@
+"""Job files: TOML (or a mapping of that shape) -> ``JobSpec``. Each problem is named: field, what, what is allowed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
+from backend.runtime.coordinator.requests import SavepointFormat
+from backend.runtime.coordinator.rescales import RescaleSpec, rescaled_graph
+from backend.runtime.core.elements import RECORD_BYTES_MIN
+from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
+from backend.runtime.job import config as settings
+from backend.runtime.job import graph as plans
+from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.job.document import Reader, Table
+from backend.runtime.job.faults import ACTIONS, POINTS, actions_at
+from backend.runtime.job.graph import (
+    Aggregate,
+    EdgeSpec,
+    FaultSpec,
+    Graph,
+    Partitioner,
+    SinkKind,
+    StoreSpec,
+    VertexKind,
+    VertexSpec,
+)
+
+_FILE_BYTES_MAX = 1 << 20
+_SUBTASKS_MAX = 4096
+_HOUR_US = 3_600_000_000
+
+FIELDS: Mapping[str, frozenset[str]] = {
+    "": frozenset({"name", "seed", "config", "vertex", "edge", "store", "fault", "savepoint", "rescale"}),
+    "vertex": frozenset({
+        "id", "kind", "name", "parallelism", "max_parallelism", "rate", "limit", "record_bytes", "keys",
+        "hot_key_ratio", "cost_us", "cost_ns_per_byte", "state_bytes", "fan_out", "bundle", "watermark_interval_ms",
+        "sync", "slow_subtasks", "slow_uploads", "splits", "out_of_orderness", "idle_timeout", "burst_period",
+        "burst_ratio", "backlog", "legacy", "nonblocking_hook", "window", "aggregate", "hold", "timer_cost_us",
+        "store_watermark", "sink",
+    }),
+    "edge": frozenset({"from", "to", "partitioner", "hash_by"}),
+    "store": frozenset({"latency", "bytes_per_s", "upload_bytes_per_s"}),
+    "fault": frozenset({"point", "hit", "at", "action", "delay", "times"}),
+    "savepoint": frozenset({"at", "format", "stop"}),
+    "rescale": frozenset({"at", "vertex", "parallelism", "from"}),
+}  # fmt: skip
+"""What each table of a job file may say; which rule asks for it says PROTOCOL.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointSpec:
+    """A savepoint that the job file asks for at a virtual time."""
+
+    at_us: int
+    format: SavepointFormat = SavepointFormat.CANONICAL
+    stop: str | None = None
+    """"suspend" or "drain" where the job stops with it (SV-3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job, ready to run."""
+
+    name: str
+    seed: int
+    config: RuntimeConfig
+    graph: Graph
+    store: StoreSpec = field(default_factory=StoreSpec)
+    faults: tuple[FaultSpec, ...] = ()
+    savepoints: tuple[SavepointSpec, ...] = ()
+    rescales: tuple[RescaleSpec, ...] = ()
+
+    def with_config(self, changes: Mapping[str, object]) -> JobSpec:
+        """The same job with some settings replaced.
+
+        Raises:
+            InvalidInputError: an unknown key, or a value out of bounds.
+            PlanError: the settings contradict each other.
+
+        """
+        changed = replace(self, config=settings.change(self.config, changes, where=""))
+        plans.validate(changed.graph, changed.config)
+        return changed
+
+    def with_faults(self, faults: tuple[FaultSpec, ...]) -> JobSpec:
+        """The same job with other faults."""
+        return replace(self, faults=faults)
+
+
+def load_job(path: Path) -> JobSpec:
+    """Read a job file.
+
+    Raises:
+        InvalidInputError: it cannot be read, or something in it is wrong.
+        PlanError: the graph or the settings cannot run.
+
+    """
+    try:
+        # Read no further than a job file reaches: a device or a pipe has no size, and may have no end.
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+        if len(content) > _FILE_BYTES_MAX:
+            raise _problem("file", f"{path} is larger than {_FILE_BYTES_MAX} bytes", "a job file")
+        # Editors of Windows begin a file with a mark of its encoding.
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise _problem("file", f"cannot read {path}: {error.strerror or error}", "a job file (TOML)") from None
+    except UnicodeDecodeError:
+        raise _problem("file", f"{path} is not UTF-8 text", "a job file (TOML)") from None
+    return load_job_toml(text)
+
+
+def load_job_toml(text: str) -> JobSpec:
+    """Read a job from TOML text; errors as ``load_job``."""
+    try:
+        document = tomllib.loads(text)
+    except ValueError as error:
+        # Not only what is no TOML: a number of thousands of digits is one that Python does not read.
+        raise _problem("file", f"not TOML: {error}", "TOML 1.0") from None
+    except RecursionError:
+        raise _problem("file", "tables or lists in one another without end", "TOML 1.0") from None
+    return load_job_document(document)
+
+
+def load_job_document(document: Mapping[str, Any]) -> JobSpec:
+    """Read a job from a parsed document; errors as ``load_job``."""
+    reader = Reader()
+    root = reader.table(document, "", FIELDS[""])
+    name = root.text("name", "", most=200)
+    seed = root.whole("seed", 0, 0, 2**63 - 1)
+    vertices = [_vertex(reader, row, f"vertex[{i}]") for i, row in enumerate(root.rows("vertex"))]
+    edges = [_edge(reader, row, f"edge[{i}]") for i, row in enumerate(root.rows("edge"))]
+    store = _store(reader.table(root.mapping("store"), "store", FIELDS["store"]))
+    faults = tuple(_fault(reader, row, f"fault[{i}]") for i, row in enumerate(root.rows("fault")))
+    savepoints = tuple(_savepoint(reader, row, f"savepoint[{i}]") for i, row in enumerate(root.rows("savepoint")))
+    rescales = _rescales(reader, root.rows("rescale"), {v.id for v in vertices})
+    if not name:
+        reader.problem("name", "is missing", "text")
+    if not vertices:
+        reader.problem("vertex", "there is none", "at least one [[vertex]]")
+    config = reader.config(reader.flattened(root.mapping("config")))
+    reader.raise_problems()
+    graph = plans.ordered(vertices, edges)
+    plans.validate(graph, config)
+    _check_size(graph)
+    _check_rescales(graph, rescales, config)
+    return JobSpec(name, seed, config, graph, store, faults, savepoints, rescales)
+
+
+def _check_rescales(graph: Graph, rescales: Sequence[RescaleSpec], config: RuntimeConfig) -> None:
+    """Each must be able to run on top of those before it."""
+    for rescale in rescales:
+        graph = rescaled_graph(graph, rescale.parallelism, config)
+        _check_size(graph)
+
+
+def _check_size(graph: Graph) -> None:
+    subtasks = sum(v.parallelism for v in graph.vertices)
+    if subtasks > _SUBTASKS_MAX:
+        largest = max(graph.vertices, key=lambda v: v.parallelism)
+        raise PlanError(
+            f"{subtasks} subtasks in all", rule="G-6", vertex=largest.id, fix=f"at most {_SUBTASKS_MAX} in all vertices"
+        )
+
+
+def _problem(field: str, problem: str, allowed: str) -> InvalidInputError:
+    return InvalidInputError([FieldProblem(field, problem, allowed)], what="job file")
+
+
+def _vertex(reader: Reader, value: object, where: str) -> VertexSpec:
+    row = reader.table(value, where, FIELDS["vertex"])
+    identity = row.text("id", "")
+    if not identity:
+        reader.problem(f"{where}.id", "is missing", "text")
+    parallelism = row.whole("parallelism", 1, 1, plans.PARALLELISM_MAX)
+    return VertexSpec(
+        id=identity,
+        kind=VertexKind(row.word("kind", "", tuple(VertexKind))),
+        name=row.text("name", identity, most=200),
+        parallelism=parallelism,
+        max_parallelism=row.whole("max_parallelism", 0, 0, 32768),
+        rate=row.number("rate", 0.0, 0.0, 1e7),
+        limit=row.whole("limit", 0, 0, 10**9) if row.has("limit") else None,
+        record_bytes=row.whole("record_bytes", 100, RECORD_BYTES_MIN, 16 << 20),
+        keys=row.whole("keys", 1000, 1, 10_000_000),
+        hot_key_ratio=row.number("hot_key_ratio", 0.0, 0.0, 1.0),
+        cost_us=row.whole("cost_us", 10, 0, 3_600_000_000),
+        cost_ns_per_byte=row.whole("cost_ns_per_byte", 0, 0, 10**9),
+        state_value_bytes=row.whole("state_bytes", 0, 0, 1 << 30),
+        fan_out=row.whole("fan_out", 1, 0, 10_000),
+        bundle=row.whole("bundle", 0, 0, 100_000),
+        watermark_interval_ms=row.whole("watermark_interval_ms", 200, 1, 3_600_000),
+        sync_us=row.scaled("sync", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000) if row.has("sync") else None,
+        slow_factors=row.factors("slow_subtasks", parallelism),
+        slow_upload_factors=row.factors("slow_uploads", parallelism),
+        out_of_orderness_us=row.scaled("out_of_orderness", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        idle_timeout_us=row.scaled("idle_timeout", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        burst_period_us=row.scaled("burst_period", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        burst_ratio=row.number("burst_ratio", 1.0, 0.001, 1.0),
+        backlog=row.whole("backlog", 0, 0, 10**9),
+        is_legacy=row.flag("legacy", False),
+        has_nonblocking_hook=row.flag("nonblocking_hook", False),
+        window_us=row.scaled("window", 1_000_000, duration_us, DURATION_WORDS, 1_000, 24 * _HOUR_US),
+        aggregate=Aggregate(row.word("aggregate", "count", tuple(Aggregate))),
+        hold_us=row.scaled("hold", 0, duration_us, DURATION_WORDS, 0, _HOUR_US),
+        timer_cost_us=row.whole("timer_cost_us", 5, 0, 3_600_000_000),
+        stores_watermark=row.flag("store_watermark", False),
+        sink=SinkKind(row.word("sink", "transactional", tuple(SinkKind))),
+        splits=row.whole("splits", 0, 0, plans.PARALLELISM_MAX),
+    )
+
+
+def _edge(reader: Reader, value: object, where: str) -> EdgeSpec:
+    row = reader.table(value, where, FIELDS["edge"])
+    return EdgeSpec(
+        source=row.text("from", ""),
+        target=row.text("to", ""),
+        partitioner=Partitioner(row.word("partitioner", "hash", tuple(Partitioner))),
+        by_origin=row.word("hash_by", "key", ("key", "origin")) == "origin",
+    )
+
+
+def _store(row: Table) -> StoreSpec:
+    default = StoreSpec()
+    return StoreSpec(
+        latency_us=row.scaled("latency", default.latency_us, duration_us, DURATION_WORDS, 0, 3_600_000_000),
+        bytes_per_s=row.scaled("bytes_per_s", default.bytes_per_s, size_bytes, SIZE_WORDS, 1, 10**12),
+        upload_bytes_per_s=row.scaled("upload_bytes_per_s", 1, size_bytes, SIZE_WORDS, 1, 10**12)
+        if row.has("upload_bytes_per_s")
+        else None,
+    )
+
+
+def _fault(reader: Reader, value: object, where: str) -> FaultSpec:
+    row = reader.table(value, where, FIELDS["fault"])
+    point, action = row.word("point", "", POINTS), row.word("action", "crash", ACTIONS)
+    if row.has("point") and action not in actions_at(point):
+        reader.problem(f"{where}.action", f"{action!r} cannot happen at {point}", ", ".join(actions_at(point)))
+    return FaultSpec(
+        point=point,
+        hit=row.whole("hit", 1, 1, 10**9),
+        at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
+        action=action,
+        delay_us=row.scaled("delay", 0, duration_us, DURATION_WORDS, 0, 3_600_000_000),
+        times=row.whole("times", 1, 1, 10**9),
+    )
+
+
+def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
+    row = reader.table(value, where, FIELDS["savepoint"])
+    if not row.has("at"):
+        reader.problem(f"{where}.at", "is missing", DURATION_WORDS)
+    return SavepointSpec(
+        at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
+        format=SavepointFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
+        stop=row.word("stop", "suspend", ("suspend", "drain")) if row.has("stop") else None,
+    )
+
+
+def _rescales(reader: Reader, rows: Sequence[object], vertices: Collection[str]) -> tuple[RescaleSpec, ...]:
+    """Rows of one instant are one restart."""
+    asked: dict[tuple[int, bool], dict[str, int]] = {}
+    for i, value in enumerate(rows):
+        where = f"rescale[{i}]"
+        row = reader.table(value, where, FIELDS["rescale"])
+        for key, allowed in (("at", DURATION_WORDS), ("vertex", "the id of a [[vertex]]"), ("parallelism", "a number")):
+            if not row.has(key):
+                reader.problem(f"{where}.{key}", "is missing", allowed)
+        vertex = row.text("vertex", "")
+        if row.has("vertex") and vertex not in vertices:
+            reader.problem(f"{where}.vertex", f"{vertex!r} is no vertex", ", ".join(sorted(vertices)))
+        at_us = row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15)
+        from_savepoint = (
+            row.word("from", "checkpoint", ("checkpoint", "savepoint")) == "savepoint" if row.has("from") else False
+        )
+        together = asked.setdefault((at_us, from_savepoint), {})
+        if vertex in together:
+            reader.problem(where, f"{vertex!r} twice at one instant", "one parallelism")
+        together[vertex] = row.whole("parallelism", 1, 1, plans.PARALLELISM_MAX)
+    return tuple(RescaleSpec(at_us, wanted, saves) for (at_us, saves), wanted in sorted(asked.items()))

@@ -1,0 +1,385 @@
+"""One job on virtual time: deploys its subtasks, runs them, and after a failure restores the last checkpoint.
+
+Invariant: the same job, settings, seed and faults yield the same trace, however ``run_until`` is cut into slices, and
+looking changes nothing (DET-4, INV-12). A change of settings is an event of the trace like any other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from backend.domain.barriers import BarrierEvent
+from backend.domain.errors import CorruptCheckpointError
+from backend.runtime.coordinator.coordinator import Coordinator
+from backend.runtime.coordinator.requests import Savepoint, SavepointFormat, UserCheckpoint
+from backend.runtime.coordinator.rescales import Rescale, Rescaler
+from backend.runtime.coordinator.restore_point import RestorePoint, assigned
+from backend.runtime.core.barrier_log import BarrierLog
+from backend.runtime.core.prng import mix64
+from backend.runtime.core.provenance import Provenance
+from backend.runtime.core.scheduler import EventClass, Scheduler
+from backend.runtime.engine.debloating import Debloating
+from backend.runtime.engine.jobfile import JobSpec, SavepointSpec
+from backend.runtime.engine.wiring import connect
+from backend.runtime.job import config as settings
+from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.job.faults import Faults, InducedFailure
+from backend.runtime.job.graph import Graph
+from backend.runtime.network.remote_channel import RemoteChannel
+from backend.runtime.network.sizes import sized
+from backend.runtime.operators.storage import Ledger, SnapshotStore
+from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
+from backend.runtime.snapshot.restoring import at_own_risk, restored_graph
+from backend.runtime.task.checkpointing import TaskCheckpointing
+from backend.runtime.task.environment import Environment
+from backend.runtime.task.restarts import OffsetsReached, Restart
+from backend.runtime.task.task import Task, TaskStatus
+
+_EXCEPTIONS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """Why the job restarted."""
+
+    at_us: int
+    name: str
+    message: str
+    task: str | None
+
+
+class Engine:
+    """The engine of one job; ``run_until`` is the only thing that makes time pass."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        *,
+        seed: int | None = None,
+        keeps_rows: bool = False,
+        restore: StoredCheckpoint | None = None,
+        is_size_only: bool = False,
+        is_stepwise: bool = False,
+        allows_non_restored: bool = False,
+    ) -> None:
+        """``restore`` is a checkpoint, of this run or another, that the job begins from, at whatever parallelism.
+
+        ``is_size_only`` leaves the bytes of records out, and nothing else: times, sizes and events are the same.
+        ``is_stepwise`` runs nothing ahead, and changes nothing at all.
+
+        Raises:
+            PlanError: the job cannot take the checkpoint up: its graph changed where it must not (GR-1, GR-2), an edge
+                with data in flight cannot be rescaled (RS-11), or another maximum parallelism is asked for (PT-4).
+
+        """
+        begun_from = None if restore is None else read_checkpoint(restore)
+        graph = spec.graph
+        self.at_own_risk: tuple[str, ...] = ()
+        """Vertices whose operators changed in front of data in flight (GR-2)."""
+        if begun_from is not None:
+            graph = restored_graph(begun_from, graph, allows_non_restored=allows_non_restored)
+            assigned(begun_from, graph, spec.config)
+            self.at_own_risk = at_own_risk(begun_from, graph)
+        self.spec = spec
+        self.seed = spec.seed if seed is None else seed
+        config = spec.config
+        self.scheduler = Scheduler(config.fuzz_schedule)
+        scheduler = self.scheduler
+        self.ledger = Ledger(lambda: scheduler.now, keeps_rows=keeps_rows, timeout_us=config.transaction_timeout_us)
+        self.env = Environment(
+            scheduler=scheduler,
+            config=config,
+            graph=graph,
+            faults=Faults(spec.faults, lambda: scheduler.now),
+            store=SnapshotStore(
+                scheduler,
+                latency_us=spec.store.latency_us,
+                bytes_per_s=spec.store.bytes_per_s,
+                upload_bytes_per_s=spec.store.upload_bytes_per_s,
+            ),
+            ledger=self.ledger,
+            log=BarrierLog(kept=config.history_size),
+            provenance=Provenance(is_kept=keeps_rows),
+            seed=self.seed,
+            is_size_only=is_size_only,
+            is_stepwise=is_stepwise,
+        )
+        self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
+        self.coordinator.on_job_finished = self._on_finished
+        self.env.coordinator = self.coordinator
+        self.ledger.committed = lambda: self.env.faults.passed("sink.between-commits")
+        self.restore_point = RestorePoint(self.env, self.coordinator, begun_from)
+        self.debloating = Debloating(self.env)
+        self.tasks: list[Task] = []
+        self.status = "RUNNING"
+        self.ended_at_us: int | None = None
+        self.restart_count = 0
+        self.restored_id: int | None = None
+        self.restored_at_us: int | None = None
+        self.exceptions: list[JobFailure] = []
+        self.restarts: deque[Restart] = deque(maxlen=_EXCEPTIONS_KEPT)
+        """What each of the last restarts cost, oldest first (RC-11)."""
+        self._rescaler = Rescaler(
+            self.env,
+            self.coordinator,
+            newest=self.restore_point.newest,
+            check=lambda read, graph: assigned(read, graph, self.config),
+            restart=self._restart_as,
+            is_over=lambda: self.ended_at_us is not None,
+            on_refused=lambda error: self._excepted("RescaleRefused", str(error), None),
+        )
+        self._reached = OffsetsReached()
+        self._attempt = 0
+        self._past_steps = (0, 0)
+        """Of the attempts before."""
+        if begun_from is not None:
+            self.coordinator.continue_after(begun_from.id)
+        scheduler.at(0, EventClass.RPC, self._deploy)
+        for savepoint in spec.savepoints:
+            scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
+        for rescale in spec.rescales:
+            scheduler.at(rescale.at_us, EventClass.TIMER, self._rescaler.on_due, rescale)
+        scheduler.at(config.metric_period_us, EventClass.TIMER, self._sample)
+
+    # --- what callers do ------------------------------------------------------------------------------------------
+
+    @property
+    def now_us(self) -> int:
+        """Virtual time."""
+        return self.scheduler.now
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The settings in force."""
+        return self.env.config
+
+    @property
+    def trace_hash(self) -> str:
+        """The hash of all events so far (DET-4); of steps, which follow from their times, the sums over these."""
+        return f"{mix64(self.scheduler.hash ^ self._all_steps()[1]):016x}"
+
+    @property
+    def event_count(self) -> int:
+        """Events so far, steps among them."""
+        return self.scheduler.event_count + (0 if self.scheduler.is_fuzzed else self._all_steps()[0])
+
+    def run_until(self, at_us: int) -> None:
+        """Carry out everything up to and including ``at_us``."""
+        while True:
+            try:
+                self.scheduler.run_until(at_us)
+            except InducedFailure as failure:
+                self._fail("InducedFailure", str(failure), failure.task)
+            else:
+                break
+        for task in self.tasks:
+            task.settle()
+
+    def set_config(self, changes: Mapping[str, object]) -> None:
+        """Change settings while the job runs; they hold from the next checkpoint on.
+
+        Raises:
+            InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
+            PlanError: the settings contradict each other.
+
+        """
+        changed = settings.change(self.env.config, changes, live=True, where="")
+        text = ",".join(f"{k}={v}" for k, v in sorted(settings.show(changed).items()))
+        self.scheduler.fold(text)
+        self.env.config = changed
+        self.coordinator.triggering.reconfigured()
+        self.debloating.reconfigured()
+
+    def request_checkpoint(self) -> UserCheckpoint:
+        """Ask for a checkpoint now; the answer changes as it goes on."""
+        self.scheduler.fold("checkpoint")
+        return self.coordinator.triggering.request_checkpoint()
+
+    def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
+        """Ask for a savepoint now; the answer changes as it goes on."""
+        self.scheduler.fold(f"savepoint {form}")
+        return self.coordinator.triggering.request_savepoint(form)
+
+    def request_stop(self, form: SavepointFormat = SavepointFormat.CANONICAL, *, drains: bool = False) -> Savepoint:
+        """Stop the job with a savepoint (SV-3), ``drains``: for good, with all timers fired and all windows closed."""
+        self.scheduler.fold(f"stop {form} {drains}")
+        return self.coordinator.triggering.request_stop(form, drains=drains)
+
+    def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
+        """What another job can begin from; None where there is no such savepoint."""
+        kept = self.coordinator.savepoints.get(checkpoint_id)
+        return None if kept is None else kept.stored(kept.record.graph)
+
+    def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool = False) -> Rescale:
+        """Restart the job at another parallelism, by vertex: now from the newest checkpoint, or from a savepoint.
+
+        Raises:
+            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+
+        """
+        return self._rescaler.ask(parallelism, from_savepoint=from_savepoint)
+
+    @property
+    def rescales(self) -> list[Rescale]:
+        """The last changes of parallelism that were asked for, oldest first."""
+        return self._rescaler.asked
+
+    def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
+        """Barrier events of a checkpoint; None where it is not kept."""
+        return self.env.log.events(checkpoint_id)
+
+    def tasks_of(self) -> Iterator[tuple[str, list[Task]]]:
+        """(vertex id, its subtasks by index), in topological order."""
+        for vertex, group in groupby(self.tasks, key=lambda t: t.spec.id):
+            yield vertex, list(group)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes in all queues between subtasks: what an unaligned checkpoint would persist, about."""
+        waiting = sum(channel.queued[1] for task in self.tasks for channel in task.gate.channels)
+        return waiting + sum(output.queued[1] for task in self.tasks for output in task.outputs)
+
+    # --- deploying ------------------------------------------------------------------------------------------------
+
+    def _deploy(self, _: object) -> None:
+        graph = self.env.graph
+        try:
+            restored = self.restore_point.read()
+        except CorruptCheckpointError as error:
+            self._end("CorruptCheckpointError", str(error))
+            return
+        self.status = "RUNNING"
+        if self.restore_point.begun_from is not None:
+            # Transactions of the run before are those of attempts before this one.
+            self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
+        self._past_steps = self._all_steps()
+        self.tasks = [
+            Task(
+                self.env,
+                spec,
+                (v, index),
+                attempt=self._attempt,
+                on_running=self._on_task_running,
+                checkpointing=TaskCheckpointing,
+            )
+            for v, spec in enumerate(graph.vertices)
+            for index in range(spec.parallelism)
+        ]
+        tasks = {(task.spec.id, task.index): task for task in self.tasks}
+        for edge in range(len(graph.edges)):
+            connect(self.env, edge, tasks)
+        assignment, has_channel_state, lost_bytes = assigned(restored, graph, self.config)
+        if self._attempt or restored:
+            self.restored_id = restored.id if restored else None
+            self.restored_at_us = self.now_us if restored else None
+            self.coordinator.restored_count += restored is not None
+        if self.env.is_size_only:
+            assignment = replace(assignment, snapshots=sized(assignment.snapshots))
+        self.coordinator.begin(self.tasks)
+        self.debloating.begin(self.tasks)
+        for task in self.tasks:
+            task.start(
+                assignment.snapshots.get(task.key),
+                checkpoint_id=restored.id if restored else 0,
+                has_channel_state=has_channel_state,
+                rescaled=assignment.rescaled,
+            )
+        if self.restarts and self.restarts[-1].deployed_at_us is None:
+            restart = self.restarts[-1]
+            restart.deployed_at_us = self.now_us
+            restart.restored_id = restored.id if restored else None
+            restart.lost_channel_bytes = lost_bytes
+            restart.repeated_records = restored.repeatable_records if restored else 0
+            restart.subtasks = {task.key: task.initialization for task in self.tasks}
+            restart.source_offsets = self._reached.of(self.tasks, assignment.snapshots)
+            for task in self.tasks:
+                if task.sourcing is not None:
+                    task.sourcing.restart = restart
+
+    def _all_steps(self) -> tuple[int, int]:
+        """(how many, hashed sums over their times) of this attempt and those before."""
+        count, folded = self._past_steps
+        for task in self.tasks:
+            count += task.steps.count
+            folded = mix64(folded ^ mix64(task.steps.count ^ mix64(task.steps.squares)))
+        return count, folded
+
+    def _on_savepoint_due(self, savepoint: SavepointSpec) -> None:
+        if savepoint.stop is None:
+            self.coordinator.triggering.request_savepoint(savepoint.format)
+        else:
+            self.coordinator.triggering.request_stop(savepoint.format, drains=savepoint.stop == "drain")
+
+    # --- failing --------------------------------------------------------------------------------------------------
+
+    def _on_checkpoint_failures(self, message: str) -> None:
+        self._fail("FlinkRuntimeException", message, None)
+
+    def _on_finished(self) -> None:
+        self.status = "FINISHED"
+        self.ended_at_us = self.now_us
+
+    def _fail(self, name: str, message: str, task: str | None) -> None:
+        """Everything volatile is lost; the job starts again from its newest checkpoint (CO-13)."""
+        self._excepted(name, message, task)
+        self._stop(f"{name}: {message}")
+
+    def _excepted(self, name: str, message: str, task: str | None) -> None:
+        self.exceptions.insert(0, JobFailure(self.now_us, name, message, task))
+        del self.exceptions[_EXCEPTIONS_KEPT:]
+
+    def _stop(self, cause: str) -> None:
+        """End this attempt, and start the next after the delay."""
+        for each in self.tasks:
+            each.settle()
+        self._reached.note(self.tasks)
+        if self.restarts and self.restarts[-1].running_at_us is None:
+            self.restarts[-1].is_interrupted = True
+        self.restarts.append(Restart(self.now_us, cause, self._reached.of(self.tasks, {})))
+        for each in self.tasks:
+            each.kill()
+            for channel in each.gate.channels:
+                if isinstance(channel, RemoteChannel):
+                    channel.is_dead = True
+        stop = self.coordinator.triggering.stop
+        self.coordinator.suspend()
+        self.env.store.forget()
+        if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure == "fail":
+            self._end("StopWithSavepointStoppingException", f"the job failed behind its savepoint {stop.checkpoint_id}")
+            return
+        self.status = "RESTARTING"
+        self.restart_count += 1
+        self._attempt += 1
+        self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
+
+    def _end(self, name: str, message: str) -> None:
+        """What cannot be restored is not run: an older checkpoint would show what was committed since once more."""
+        self._excepted(name, message, None)
+        self.status = "FAILED"
+        self.ended_at_us = self.now_us
+
+    def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> Restart:
+        """Go on with another graph, from ``read`` unless something newer is complete."""
+        self.restore_point.begun_from = read
+        self._stop(cause)
+        self.env.local.clear()
+        self.env.graph = graph
+        return self.restarts[-1]
+
+    def _redeploy(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            self._deploy(None)
+
+    def _on_task_running(self) -> None:
+        if all(task.status is TaskStatus.RUNNING for task in self.tasks):
+            self.status = "RUNNING"
+
+    def _sample(self, _: object) -> None:
+        now = self.now_us
+        for task in self.tasks:
+            if not task.is_dead:
+                task.sample(now)
+        self.scheduler.after(self.config.metric_period_us, EventClass.TIMER, self._sample)

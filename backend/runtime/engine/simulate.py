@@ -1,0 +1,196 @@
+"""A job as fast as the machine goes, and its figures: the same job, settings and seed give the same result (DET-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backend.runtime.coordinator.requests import Savepoint
+from backend.runtime.coordinator.rescales import Rescale
+from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.engine.kernel import Engine
+from backend.runtime.job import config as settings
+from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.task.restarts import Restart
+
+_SLICE_US = 250_000
+_MESSAGE = "microseconds are virtual time; null is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """The figures of one run; ``to_json`` is what ``barrierscope simulate --format json`` prints."""
+
+    document: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain values; nothing in them depends on the machine or the moment."""
+        return dict(self.document)
+
+
+def simulate(
+    spec: JobSpec,
+    *,
+    duration_us: int,
+    seed: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    is_size_only: bool = False,
+) -> SimulationResult:
+    """Run ``spec`` from time 0 to ``duration_us``; ``progress`` is told the virtual time now and then.
+
+    ``is_size_only`` makes it faster and changes no figure: records go without their bytes.
+
+    Raises:
+        PlanError: the job file asks for a parallelism that the job cannot be restored at (RS-11).
+
+    """
+    engine = Engine(spec, seed=seed, is_size_only=is_size_only)
+    terminal: list[CheckpointRecord] = []
+    engine.coordinator.on_terminal = terminal.append
+    at_us = 0
+    while at_us < duration_us:
+        at_us = min(duration_us, at_us + _SLICE_US)
+        engine.run_until(at_us)
+        for rescale in engine.rescales:
+            if rescale.refusal is not None:
+                raise rescale.refusal
+        if progress is not None:
+            progress(at_us)
+    return SimulationResult(_document(engine, terminal))
+
+
+def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any]:
+    coordinator = engine.coordinator
+    return {
+        "job": engine.spec.name,
+        "seed": engine.seed,
+        "virtual_time_us": engine.now_us,
+        "settings": settings.show(engine.config),
+        "trace_hash": engine.trace_hash,
+        "event_count": engine.event_count,
+        "restart_count": engine.restart_count,
+        "committed_records": engine.ledger.committed_count,
+        "committed_hash": f"{engine.ledger.folded:016x}",
+        "lost_transactions": len(engine.ledger.lost),
+        "lost_records": engine.ledger.lost_count,
+        "queued_bytes": engine.queued_bytes,
+        "counts": {
+            "total": coordinator.total_count,
+            "completed": coordinator.completed_count,
+            "failed": coordinator.failed_count,
+            "in_progress": coordinator.in_progress_count,
+            "restored": coordinator.restored_count,
+        },
+        "status": engine.status,
+        "ended_at_us": engine.ended_at_us,
+        "rescales": [_rescale(rescale) for rescale in engine.rescales],
+        "restarts": [_restart(restart) for restart in engine.restarts],
+        "stops": [_stop(s) for s in coordinator.triggering.savepoint_requests.values() if s.kind.is_synchronous],
+        "summary": _summary(terminal),
+        "checkpoints": [_checkpoint(engine, record) for record in terminal],
+        "vertices": [_vertex(engine, name) for name, _ in engine.tasks_of()],
+        "failures": [{"at_us": f.at_us, "name": f.name, "message": f.message} for f in engine.exceptions],
+        "note": _MESSAGE,
+    }
+
+
+def _rescale(rescale: Rescale) -> dict[str, Any]:
+    return {
+        "requested_at_us": rescale.requested_at_us,
+        "stopped_at_us": rescale.stopped_at_us,
+        "parallelism": {v: {"before": rescale.before[v], "after": p} for v, p in sorted(rescale.parallelism.items())},
+        "from": "savepoint" if rescale.from_savepoint else "checkpoint",
+        "restored_id": rescale.restored_id,
+        "persisted_bytes": rescale.persisted_bytes,
+        "status": rescale.status,
+        "cost": None if rescale.restart is None else _restart(rescale.restart),
+    }
+
+
+def _restart(restart: Restart) -> dict[str, Any]:
+    """One start anew, also one for another parallelism."""
+    running_us = restart.running_at_us
+    return {
+        "stopped_at_us": restart.failed_at_us,
+        "cause": restart.cause,
+        "restored_id": restart.restored_id,
+        "running_at_us": running_us,
+        "until_running_us": None if running_us is None else running_us - restart.failed_at_us,
+        **restart.costs,
+    }
+
+
+def _stop(savepoint: Savepoint) -> dict[str, Any]:
+    """One stop with a savepoint; without an end it is under way."""
+    return {
+        "requested_at_us": savepoint.requested_at_us,
+        "drains": savepoint.kind.drains,
+        "savepoint_id": savepoint.checkpoint_id,
+        "savepoint_completed_at_us": savepoint.completed_at_us,
+        "ended_at_us": savepoint.ended_at_us,
+        "reason": None if savepoint.reason is None else savepoint.reason.value,
+        "message": savepoint.message,
+    }
+
+
+def _summary(terminal: list[CheckpointRecord]) -> dict[str, Any]:
+    completed = [r for r in terminal if r.failed_at_us is None and not r.is_savepoint]
+    durations = sorted(r.end_to_end_us or 0 for r in completed)
+    persisted = sorted(r.persisted_bytes for r in completed)
+    return {
+        "end_to_end_us": {"median": _quantile(durations, 0.5), "p95": _quantile(durations, 0.95)},
+        "persisted_bytes": {"median": _quantile(persisted, 0.5), "max": persisted[-1] if persisted else None},
+    }
+
+
+def _quantile(ordered: list[int], share: float) -> int | None:
+    """The nearest-rank quantile; None of nothing."""
+    if not ordered:
+        return None
+    rank = -(-int(share * 1000) * len(ordered) // 1000)
+    return ordered[max(0, min(len(ordered), rank) - 1)]
+
+
+def _checkpoint(engine: Engine, record: CheckpointRecord) -> dict[str, Any]:
+    acks = [a.measured for a in record.acks.values()]
+    last = max(record.acks.items(), key=lambda item: (item[1].at_us, item[0]), default=None)
+    return {
+        "id": record.id,
+        "type": record.barrier.snapshot_type.value,
+        "status": record.state.value,
+        "triggered_at_us": record.triggered_at_us,
+        "end_to_end_us": record.end_to_end_us,
+        "barrier": record.barrier.alignment.value,
+        "acknowledged": len(record.acks),
+        "total": record.total,
+        "reason": None if record.reason is None else record.reason.value,
+        "start_delay_max_us": max((m.start_delay_us for m in acks), default=None),
+        "alignment_max_us": max((m.alignment_us or 0 for m in acks), default=None),
+        "async_max_us": max((m.async_us or 0 for m in acks), default=None),
+        "state_bytes": record.state_bytes,
+        "processed_bytes": record.processed_bytes,
+        "persisted_bytes": record.persisted_bytes,
+        "last_subtask": None if last is None else _name(engine, last[0]),
+    }
+
+
+def _name(engine: Engine, key: tuple[int, int]) -> str:
+    return f"{engine.spec.graph.vertices[key[0]].id}/{key[1]}"
+
+
+def _vertex(engine: Engine, vertex_id: str) -> dict[str, Any]:
+    tasks = next(tasks for name, tasks in engine.tasks_of() if name == vertex_id)
+    totals = [t.account.settle(engine.now_us) for t in tasks]
+    elapsed = [max(1, sum(t)) for t in totals]
+    return {
+        "id": vertex_id,
+        "busy_ratio": [
+            None if task.spec.is_legacy else round(t[0] / e, 6)
+            for task, t, e in zip(tasks, totals, elapsed, strict=True)
+        ],
+        "idle_ratio": [round(t[1] / e, 6) for t, e in zip(totals, elapsed, strict=True)],
+        "backpressured_ratio": [round((t[2] + t[3]) / e, 6) for t, e in zip(totals, elapsed, strict=True)],
+        "records_in": [t.records_in for t in tasks],
+        "records_out": [t.records_out for t in tasks],
+    }

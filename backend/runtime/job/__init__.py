@@ -1,0 +1,1 @@
+"""What a job is before it runs: its graph, its settings, its faults, and how a document of it is read."""

@@ -1,0 +1,390 @@
+"""The settings of a job: Flink's keys where Flink has them, our own under ``runtime.*`` (runtime.md, Appendix B).
+
+Decides what a value may be and which settings may change while a job runs; a wrong one names key, value and bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import permutations
+from typing import Any
+
+from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
+from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
+from backend.runtime.job.settings_refused import not_taken
+
+UNLIMITED = -1
+"""No cap, no limit of tolerable failures."""
+DEFAULT_ORDER = "default"
+"""Of the phases of a checkpoint at a subtask: as Flink has them, A-F-S and F-S-L."""
+_ALIGNED_ORDERS = ("A-F-S", "A-S-F")
+_LOGGED_ORDERS = ("F-S-L", "S-F-L")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """All settings, in microseconds, bytes and counts. Defaults are Flink's where Flink has one.
+
+    Costs move time and nothing else (DET-7).
+    """
+
+    interval_us: int = 5_000_000
+    timeout_us: int = 600_000_000
+    min_pause_us: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
+    num_retained: int = 1
+    is_exactly_once: bool = True
+    is_unaligned: bool = False
+    is_unaligned_forced: bool = False
+    is_unaligned_concurrent: bool = False
+    aligned_timeout_us: int = 0
+    are_timers_interruptible: bool = False
+    counts_ended_channels: bool = True
+    recovers_locally: bool = False
+    prioritizes_missing: bool = False
+    overtake_unflushed_us: int = 0
+    aligns_after_first: bool = False
+    phase_order: str = DEFAULT_ORDER
+    drops_channel_state_of: int = -1
+    on_stop_failure: str = "recover"
+    backlog_interval_us: int = -1
+    """-1: as without a backlog; 0: no checkpoints meanwhile (SRC-5)."""
+    cap_bytes: int = UNLIMITED
+    cap_job_bytes: int = UNLIMITED
+    on_cap: str = "wait"
+    segment_bytes: int = 32 << 10
+    segment_bytes_min: int = 256
+    exclusive_buffers: int = 2
+    floating_buffers: int = 8
+    max_buffers_per_channel: int = 10
+    max_overdraft: int = 5
+    flush_timeout_us: int = 100_000
+    is_debloating: bool = False
+    debloat_target_us: int = 1_000_000
+    debloat_period_us: int = 200_000
+    debloat_samples: int = 20
+    debloat_threshold_percent: int = 25
+    task_managers: int = 1
+    history_size: int = 10
+    rpc_latency_us: int = 1_000
+    link_latency_us: int = 200
+    link_bytes_per_s: int = 125_000_000
+    barrier_cost_us: int = 50
+    sync_fixed_us: int = 1_000
+    sync_ns_per_byte: int = 0
+    recovery_bytes_per_s: int = 200_000_000
+    restart_delay_us: int = 1_000_000
+    cap_stall_us: int = 1_000_000
+    transaction_timeout_us: int = 900_000_000
+    metric_window_us: int = 60_000_000
+    metric_period_us: int = 5_000_000
+    fuzz_schedule: int = 0
+
+    @property
+    def effective_interval_us(self) -> int:
+        """CO-1."""
+        return max(self.interval_us, self.min_pause_us)
+
+    @property
+    def has_interruptible_timers(self) -> bool:
+        """Whether timers yield to what waits in the mailbox (BP-6); without unaligned checkpoints nothing would."""
+        return self.are_timers_interruptible and self.is_unaligned
+
+    @property
+    def snapshots_first(self) -> bool:
+        """Whether the state is taken before the barrier is forwarded (PH-1)."""
+        return "S-F" in self.phase_order
+
+    @property
+    def has_cap(self) -> bool:
+        """Whether unaligned checkpoints are capped in flight."""
+        return self.cap_bytes != UNLIMITED or self.cap_job_bytes != UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    field: str
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str]
+    allowed: str
+    is_live: bool = False
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
+def _failures(text: str) -> int:
+    return UNLIMITED if text.strip().lower() in ("unlimited", "inf", "infinite") else _whole(0, 2**31 - 1)(text)
+
+
+def _cap(text: str) -> int:
+    return UNLIMITED if text.strip().lower() in ("unlimited", "inf", "infinite") else size_bytes(text)
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+_ORDERS = tuple("-".join(order) for n in (2, 3, 4) for order in permutations("AFSL", n))
+"""Whatever one may ask for; which of them are offered, ``validate`` says."""
+
+
+def _duration(low_us: int, high_us: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = duration_us(text)
+        if not low_us <= value <= high_us:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _show_us(value: int) -> str:
+    return f"{value // 1000} ms" if value % 1000 == 0 else f"{value} us"
+
+
+def _show_limit(value: int) -> str:
+    return "unlimited" if value == UNLIMITED else str(value)
+
+
+def _show_flag(value: bool) -> str:
+    return str(value).lower()
+
+
+_DAY_US = 86_400_000_000
+_CP = "execution.checkpointing."
+_NET = "taskmanager.network.memory."
+
+
+def _time(field: str, low_us: int, *, is_live: bool = False, high_us: int = 7 * _DAY_US) -> _Key:
+    bounds = f"{DURATION_WORDS}, {_show_us(low_us)} to {_show_us(high_us)}"
+    return _Key(field, _duration(low_us, high_us), _show_us, bounds, is_live)
+
+
+def _count(field: str, low: int, high: int, *, is_live: bool = False) -> _Key:
+    return _Key(field, _whole(low, high), str, f"a whole number from {low} to {high}", is_live)
+
+
+def _bool(field: str, *, is_live: bool = False) -> _Key:
+    return _Key(field, _flag, _show_flag, "true or false", is_live)
+
+
+def _limit(field: str, parse: Callable[[str], int], words: str, *, is_live: bool = False) -> _Key:
+    return _Key(field, parse, _show_limit, f'{words}, or "unlimited"', is_live)
+
+
+KEYS: Mapping[str, _Key] = {
+    f"{_CP}interval": _time("interval_us", 10_000, is_live=True),
+    f"{_CP}timeout": _time("timeout_us", 10_000, is_live=True),
+    f"{_CP}interval-during-backlog": _Key(
+        "backlog_interval_us",
+        lambda text: -1 if text.strip().lower() == "same" else _duration(0, 7 * _DAY_US)(text),
+        lambda value: "same" if value < 0 else _show_us(value),
+        f'{DURATION_WORDS}, 0 for none, or "same"',
+    ),
+    f"{_CP}min-pause": _time("min_pause_us", 0, is_live=True),
+    f"{_CP}max-concurrent-checkpoints": _count("max_concurrent", 1, 100),
+    f"{_CP}tolerable-failed-checkpoints": _limit("tolerable_failures", _failures, "a whole number", is_live=True),
+    f"{_CP}num-retained": _count("num_retained", 1, 100),
+    f"{_CP}mode": _Key(
+        "is_exactly_once",
+        {"EXACTLY_ONCE": True, "AT_LEAST_ONCE": False}.__getitem__,
+        lambda value: "EXACTLY_ONCE" if value else "AT_LEAST_ONCE",
+        "EXACTLY_ONCE or AT_LEAST_ONCE",
+    ),
+    f"{_CP}unaligned.enabled": _bool("is_unaligned", is_live=True),
+    f"{_CP}unaligned.forced": _bool("is_unaligned_forced"),
+    "runtime.concurrent-unaligned": _bool("is_unaligned_concurrent"),
+    f"{_CP}unaligned.interruptible-timers.enabled": _bool("are_timers_interruptible"),
+    f"{_CP}aligned-checkpoint-timeout": _time("aligned_timeout_us", 0, is_live=True),
+    f"{_CP}checkpoints-after-tasks-finish": _bool("counts_ended_channels"),
+    "execution.state-recovery.from-local": _bool("recovers_locally"),
+    f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
+    "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),
+    "runtime.on-stop-failure": _Key("on_stop_failure", _one_of("recover", "fail"), str, "recover or fail", True),
+    "runtime.overtake-unflushed": _time("overtake_unflushed_us", 0, is_live=True),
+    "runtime.align-after-first-barrier": _bool("aligns_after_first", is_live=True),
+    "runtime.phase-order": _Key(
+        "phase_order", _one_of(DEFAULT_ORDER, *_ORDERS), str, f"{DEFAULT_ORDER}, or an order of phases such as A-S-F"
+    ),
+    "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),
+    "runtime.inflight-cap.job-bytes": _limit("cap_job_bytes", _cap, SIZE_WORDS, is_live=True),
+    "runtime.inflight-cap.on-cap": _Key(
+        "on_cap", _one_of("wait", "decline", "partial"), str, "wait, decline or partial", True
+    ),
+    "taskmanager.memory.segment-size": _Key(
+        "segment_bytes",
+        lambda text: _whole(256, 1 << 20)(str(size_bytes(text))),
+        str,
+        f"{SIZE_WORDS}, 256 bytes to 1 mb",
+    ),
+    "taskmanager.memory.min-segment-size": _Key(
+        "segment_bytes_min",
+        lambda text: _whole(64, 1 << 20)(str(size_bytes(text))),
+        str,
+        f"{SIZE_WORDS}, 64 bytes to 1 mb",
+    ),
+    f"{_NET}buffer-debloat.enabled": _bool("is_debloating", is_live=True),
+    f"{_NET}buffer-debloat.target": _time("debloat_target_us", 1_000, is_live=True),
+    f"{_NET}buffer-debloat.period": _time("debloat_period_us", 1_000, is_live=True),
+    f"{_NET}buffer-debloat.samples": _count("debloat_samples", 1, 10_000, is_live=True),
+    f"{_NET}buffer-debloat.threshold-percentages": _count("debloat_threshold_percent", 0, 100, is_live=True),
+    f"{_NET}buffers-per-channel": _count("exclusive_buffers", 0, 1000),
+    f"{_NET}floating-buffers-per-gate": _count("floating_buffers", 1, 10_000),
+    f"{_NET}max-buffers-per-channel": _count("max_buffers_per_channel", 1, 10_000),
+    f"{_NET}max-overdraft-buffers-per-gate": _count("max_overdraft", 0, 1000),
+    "execution.buffer-timeout.interval": _time("flush_timeout_us", 1_000),
+    "web.checkpoints.history": _count("history_size", 1, 10_000),
+    "restart-strategy.fixed-delay.delay": _time("restart_delay_us", 0),
+    "runtime.task-managers": _count("task_managers", 1, 1024),
+    "runtime.cost.rpc-latency": _time("rpc_latency_us", 1),
+    "runtime.cost.link-latency": _time("link_latency_us", 1),
+    "runtime.cost.link-bytes-per-s": _count("link_bytes_per_s", 1_000, 10**12),
+    "runtime.cost.barrier": _time("barrier_cost_us", 0),
+    "runtime.cost.sync": _time("sync_fixed_us", 0),
+    "runtime.cost.sync-ns-per-byte": _count("sync_ns_per_byte", 0, 10**6),
+    "runtime.cost.recovery-bytes-per-s": _count("recovery_bytes_per_s", 1_000, 10**12),
+    "runtime.inflight-cap.stall": _time("cap_stall_us", 10_000),
+    "runtime.transaction-timeout": _time("transaction_timeout_us", 100_000),
+    "runtime.fuzz-schedule": _count("fuzz_schedule", 0, 2**63 - 1),
+}
+
+LIVE_CONFIG_KEYS: tuple[str, ...] = tuple(name for name, key in KEYS.items() if key.is_live)
+"""Keys that may change while a job runs."""
+
+assert {key.field for key in KEYS.values()} <= {field.name for field in fields(RuntimeConfig)}
+
+
+def change(
+    config: RuntimeConfig, changes: Mapping[str, object], *, live: bool = False, where: str = "config"
+) -> RuntimeConfig:
+    """``config`` with some settings replaced; all of them or none.
+
+    Raises:
+        InvalidInputError: a key is unknown, may not change while the job runs, or its value is out of bounds.
+        PlanError: the settings contradict each other.
+
+    """
+    problems: list[FieldProblem] = []
+    values: dict[str, Any] = {}
+    for name, raw in changes.items():
+        field = f"{where}.{name}" if where else name
+        key = KEYS.get(name)
+        if key is None or (live and not key.is_live):
+            problems.append(not_taken(name, field, LIVE_CONFIG_KEYS if live else tuple(KEYS), is_known=key is not None))
+            continue
+        try:
+            values[key.field] = key.parse(_show_flag(raw) if isinstance(raw, bool) else str(raw))
+        except (ValueError, KeyError, OverflowError):
+            problems.append(FieldProblem(field, f"{shown(raw)!r} will not do", key.allowed))
+    if problems:
+        raise InvalidInputError(problems, what="setting")
+    changed = replace(config, **values)
+    validate(changed)
+    return changed
+
+
+def shown(value: object) -> str:
+    """The beginning of any value as text, for a message."""
+    try:
+        return str(value)[:80]
+    except ValueError:
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "tables or lists in one another without end"
+
+
+def validate(config: RuntimeConfig) -> None:
+    """Refuse settings that contradict each other (G-6).
+
+    Raises:
+        PlanError: they do.
+
+    """
+    if config.is_unaligned and config.max_concurrent > 1 and not config.is_unaligned_concurrent:
+        raise PlanError(
+            "unaligned checkpoints run one at a time",
+            rule="G-6",
+            vertex=None,
+            fix=f"set {_CP}max-concurrent-checkpoints = 1, {_CP}unaligned.enabled = false or "
+            "runtime.concurrent-unaligned = true",
+        )
+    if config.is_unaligned and config.is_unaligned_concurrent and (config.aligned_timeout_us or config.has_cap):
+        raise PlanError(
+            "what waits to be unaligned, for a timeout or for room, runs one at a time",
+            rule="CC-4",
+            vertex=None,
+            fix=f"set runtime.concurrent-unaligned = false, or {_CP}aligned-checkpoint-timeout = 0 and no cap",
+        )
+    if config.is_unaligned and not config.is_exactly_once:
+        raise PlanError(
+            "what unaligned checkpoints persist in flight is for exactly-once only",
+            rule="ALO-5",
+            vertex=None,
+            fix=f"set {_CP}unaligned.enabled = false or {_CP}mode = EXACTLY_ONCE",
+        )
+    if 0 < config.backlog_interval_us < config.interval_us:
+        raise PlanError(
+            f"an interval of {_show_us(config.backlog_interval_us)} during a backlog, "
+            f"{_show_us(config.interval_us)} after",
+            rule="SRC-5",
+            vertex=None,
+            fix=f"set {_CP}interval-during-backlog = 0, or not below {_CP}interval",
+        )
+    _validate_order(config)
+    if config.segment_bytes_min > config.segment_bytes:
+        raise PlanError(
+            f"buffers of {config.segment_bytes_min} bytes at least, in segments of {config.segment_bytes}",
+            rule="DB-4",
+            vertex=None,
+            fix="lower taskmanager.memory.min-segment-size or raise taskmanager.memory.segment-size",
+        )
+    if config.min_pause_us > 0 and config.max_concurrent > 1:
+        raise PlanError(
+            "a minimum pause implies one checkpoint at a time",
+            rule="G-6",
+            vertex=None,
+            fix=f"set {_CP}max-concurrent-checkpoints = 1 or {_CP}min-pause = 0",
+        )
+
+
+def _validate_order(config: RuntimeConfig) -> None:
+    """PH-1: what is offered, and which of it means something with these settings."""
+    order = config.phase_order
+    if order == DEFAULT_ORDER:
+        return
+    why = ""
+    if order not in (*_ALIGNED_ORDERS, *_LOGGED_ORDERS):
+        why = "logging before the state is taken, or a barrier apart from it, counts records twice or not at all"
+    elif order in _LOGGED_ORDERS and not config.is_unaligned:
+        why = "aligned checkpoints log nothing"
+    elif order in _ALIGNED_ORDERS and config.is_unaligned and not config.aligned_timeout_us:
+        why = "unaligned checkpoints do not align"
+    if why:
+        offered = ", ".join(_LOGGED_ORDERS if config.is_unaligned else _ALIGNED_ORDERS)
+        raise PlanError(
+            f"the order {order}: {why}", rule="PH-1", vertex=None, fix=f"set runtime.phase-order to one of {offered}"
+        )
+
+
+def show(config: RuntimeConfig, names: tuple[str, ...] = tuple(KEYS)) -> dict[str, str]:
+    """The settings under their keys, as text that ``change`` takes back."""
+    return {name: KEYS[name].show(getattr(config, KEYS[name].field)) for name in names}

@@ -1,0 +1,169 @@
+"""A parsed document, read table by table and field by field: every problem is collected, with what would do.
+
+Nothing in a document, of whatever type or size, raises anything but ``InvalidInputError``, once all of it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.runtime.job.config import RuntimeConfig, change, shown
+
+_NESTED_MAX = 16
+
+
+class Reader:
+    """Collects problems while a document is read."""
+
+    def __init__(self) -> None:
+        self._problems: list[FieldProblem] = []
+
+    def problem(self, field: str, problem: str, allowed: str) -> None:
+        """One more thing that is wrong."""
+        self._problems.append(FieldProblem(field, problem, allowed))
+
+    def raise_problems(self) -> None:
+        """Refuse the document, if anything is."""
+        if self._problems:
+            raise InvalidInputError(self._problems, what="job file")
+
+    def table(self, value: object, where: str, known: Collection[str]) -> Table:
+        """A table whose keys are all known."""
+        if not isinstance(value, Mapping):
+            self.problem(where, "is not a table", "a table")
+            value = {}
+        for key in value:
+            if key not in known:
+                self.problem(f"{where}.{key}" if where else str(key), "is not known here", ", ".join(sorted(known)))
+        return Table(self, dict(value), where)
+
+    def flattened(self, table: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, object]:
+        """Dotted keys of TOML are tables: back to one key each."""
+        flat: dict[str, object] = {}
+        for key, value in table.items():
+            name = f"{prefix}{key}"
+            if not isinstance(value, Mapping):
+                flat[name] = value
+            elif depth < _NESTED_MAX:
+                flat |= self.flattened(value, f"{name}.", depth + 1)
+            else:
+                self.problem(f"config.{name[:80]}", "is a table in a table in a table ...", "a setting")
+        return flat
+
+    def config(self, changes: Mapping[str, object]) -> RuntimeConfig:
+        """The settings; contradictions among them are raised at once, as ``PlanError``."""
+        try:
+            return change(RuntimeConfig(), changes)
+        except InvalidInputError as error:
+            self._problems.extend(error.problems)
+            return RuntimeConfig()
+
+
+class Table:
+    """One table of the document, read field by field."""
+
+    def __init__(self, reader: Reader, values: dict[str, Any], where: str) -> None:
+        self._reader = reader
+        self._values = values
+        self._where = where
+
+    def _name(self, key: str) -> str:
+        return f"{self._where}.{key}" if self._where else key
+
+    def _wrong(self, key: str, allowed: str) -> None:
+        self._reader.problem(self._name(key), f"{shown(self._values[key])!r} will not do", allowed)
+
+    def has(self, key: str) -> bool:
+        """Whether it is given."""
+        return key in self._values
+
+    def text(self, key: str, default: str, *, most: int = 100) -> str:
+        """Text that can be printed."""
+        value = self._values.get(key, default)
+        if not isinstance(value, str) or len(value) > most or not value.isprintable():
+            self._wrong(key, f"text of at most {most} printable characters")
+            return default
+        return value
+
+    def whole(self, key: str, default: int, low: int, high: int) -> int:
+        """A whole number within bounds."""
+        value = self._values.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self._wrong(key, f"a whole number from {low} to {high}")
+            return default
+        return value
+
+    def number(self, key: str, default: float, low: float, high: float) -> float:
+        """A number within bounds."""
+        value = self._values.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+            self._wrong(key, f"a number from {low} to {high}")
+            return default
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self._values.get(key, default)
+        if not isinstance(value, bool):
+            self._wrong(key, "true or false")
+            return default
+        return value
+
+    def scaled(self, key: str, default: int, read: Callable[[str], int], words: str, low: int, high: int) -> int:
+        """A duration or a size, which ``read`` understands."""
+        if key not in self._values:
+            return default
+        try:
+            value = read(str(self._values[key]))
+        except (ValueError, OverflowError):
+            value = low - 1
+        if not low <= value <= high:
+            self._wrong(key, words)
+            return default
+        return value
+
+    def word(self, key: str, default: str, words: tuple[str, ...]) -> str:
+        """One of some words."""
+        value = self._values.get(key, default)
+        if value not in words:
+            if key in self._values:
+                self._wrong(key, ", ".join(words))
+            else:
+                self._reader.problem(self._name(key), "is missing", ", ".join(words))
+            return words[0]
+        return str(value)
+
+    def factors(self, key: str, subtasks: int) -> dict[int, float]:
+        """Factors by subtask."""
+        value = self._values.get(key, {})
+        allowed = f'{{"0" = 4.0}}: subtasks 0 to {subtasks - 1}, factors 0.01 to 10000'
+        factors: dict[int, float] = {}
+        if not isinstance(value, Mapping):
+            self._wrong(key, allowed)
+            return factors
+        for subtask, factor in value.items():
+            name = str(subtask)
+            is_index = len(name) < 10 and name.isascii() and name.isdecimal() and int(name) < subtasks
+            if not is_index or not isinstance(factor, int | float) or not 0.01 <= factor <= 10_000:
+                self._wrong(key, allowed)
+                return {}
+            factors[int(subtask)] = float(factor)
+        return factors
+
+    def rows(self, key: str) -> list[object]:
+        """The tables of a list."""
+        value = self._values.get(key, [])
+        if not isinstance(value, list):
+            self._wrong(key, f"a list of tables: [[{key}]]")
+            return []
+        return value
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """One table in this one."""
+        value = self._values.get(key, {})
+        if not isinstance(value, Mapping):
+            self._wrong(key, f"a table: [{key}]")
+            return {}
+        return value

@@ -1,0 +1,1 @@
+"""What is measured of checkpoints and subtasks: values only."""

@@ -1,0 +1,52 @@
+"""Figures of one checkpoint over the subtasks of a vertex: least, mean, most and quantiles of each (ME-12). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from backend.runtime.measure.measures import Ack, CheckpointRecord
+
+_QUANTILES = (50, 95, 99)
+_Figure = Callable[[Ack], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Over the subtasks that told; quantiles are by nearest rank, so that each is a value that was measured."""
+
+    count: int
+    least: int
+    mean: float
+    most: int
+    p50: int
+    p95: int
+    p99: int
+
+
+def distribution(values: Iterable[int | None]) -> Distribution | None:
+    """Of the values that are known; None where none is."""
+    row = sorted(v for v in values if v is not None)
+    if not row:
+        return None
+    p50, p95, p99 = (row[max(0, -(-q * len(row) // 100) - 1)] for q in _QUANTILES)
+    return Distribution(len(row), row[0], sum(row) / len(row), row[-1], p50, p95, p99)
+
+
+def vertex_summary(record: CheckpointRecord, vertex: int) -> Mapping[str, Distribution | None]:
+    """ME-1 to ME-9 of one vertex, by name; microseconds and bytes."""
+    acks = [ack for (v, _), ack in record.acks.items() if v == vertex]
+    return {name: distribution(value(ack) for ack in acks) for name, value in _figures(record).items()}
+
+
+def _figures(record: CheckpointRecord) -> Mapping[str, _Figure]:
+    return {
+        "start_delay_us": lambda a: a.measured.start_delay_us,
+        "alignment_us": lambda a: a.measured.alignment_us,
+        "processed_bytes": lambda a: a.measured.processed_bytes,
+        "persisted_bytes": lambda a: a.measured.persisted_bytes,
+        "sync_us": lambda a: a.measured.sync_us,
+        "async_us": lambda a: a.measured.async_us,
+        "state_bytes": lambda a: a.measured.state_bytes,
+        "end_to_end_us": lambda a: a.at_us - record.triggered_at_us,
+    }

@@ -1,0 +1,404 @@
+"""The sending side: segments of bytes, the pool they come from, and one prioritised queue for every receiver.
+
+Rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, UC-9, AT-6 and AT-7 of runtime.md. A subpartition yields what it holds to
+one reader; data behind a blocking event stays until the reader resumes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.core.elements import Barrier, Element, Event, Record, blocks_upstream
+from backend.runtime.core.scheduler import EventClass, Scheduler
+
+
+class Recycler(Protocol):
+    """Who gets a segment back once its bytes are consumed."""
+
+    def recycle(self) -> None:
+        """Take one segment back."""
+        ...
+
+
+class Reader(Protocol):
+    """The other end of a subpartition."""
+
+    def on_available(self) -> None:
+        """Something can be polled that could not before."""
+        ...
+
+
+class Data(Protocol):
+    """Bytes of a channel: ``bytes`` themselves, or in a run by sizes only what lies in so many of them."""
+
+    def __len__(self) -> int: ...
+
+    def __bytes__(self) -> bytes: ...
+
+
+class Ahead(Protocol):
+    """Steps of the writing subtask that are known before their time (``running_ahead.py``)."""
+
+    def interrupt(self) -> None:
+        """Carry out those whose time has come, and take nothing of the rest for granted."""
+        ...
+
+
+class DataBuffer:
+    """The bytes of one finished segment and who gets the segment back."""
+
+    __slots__ = ("data", "owner")
+
+    def __init__(self, data: Data, owner: Recycler) -> None:
+        self.data = data
+        self.owner = owner
+
+
+Resolve = Callable[[list[Data]], None]
+
+
+class OutputPool:
+    """The segments of one result partition: all channels from one subtask over one edge share it."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        channels: int,
+        segment_bytes: int,
+        size: int,
+        max_per_channel: int,
+        max_overdraft: int,
+        flush_timeout_us: int,
+        flush_phase_us: int = 0,
+        on_change: Callable[[], None],
+        subpartition: Callable[[OutputPool], Subpartition] | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.segment_bytes = segment_bytes
+        self.size = max(size, channels)
+        self.max_per_channel = max_per_channel
+        self._limit = self.size + max_overdraft
+        self._flush_timeout_us = flush_timeout_us
+        self._flush_phase_us = flush_phase_us
+        self._is_flush_due = False
+        self._on_change = on_change
+        self.ahead: Ahead | None = None
+        """What the writer has done ahead of its time, where it may."""
+        self.requested = 0
+        self.finished_count = 0
+        """Buffers of data handed over so far."""
+        self.full_channels = 0
+        self.is_available = True
+        """MB-3: a free segment, and no channel at its limit; overdraft in use counts as unavailable (BUF-4)."""
+        self.is_closed = False
+        self.subpartitions: list[Subpartition] = [(subpartition or Subpartition)(self) for _ in range(channels)]
+
+    @property
+    def usage_ratio(self) -> float:
+        """Segments in use / size; above 1 with overdraft (ME-21)."""
+        return self.requested / self.size
+
+    def request(self, subpartition: Subpartition) -> bool:
+        """Take a segment for a step that has begun; False where even the overdraft is used up (BP-4)."""
+        if self.requested >= self._limit:
+            return False
+        self._take(subpartition)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            timeout_us, phase_us = self._flush_timeout_us, self._flush_phase_us
+            due_us = ((self.scheduler.now - phase_us) // timeout_us + 1) * timeout_us + phase_us
+            self.scheduler.at(due_us, EventClass.TIMER, self._flush)
+        return True
+
+    def request_recovered(self, subpartition: Subpartition) -> bool:
+        """Take a segment for recovered output, which has no claim to the overdraft; False where none is free (RC-6)."""
+        if self.requested >= self.size:
+            return False
+        self._take(subpartition)
+        return True
+
+    def _take(self, subpartition: Subpartition) -> None:
+        self.requested += 1
+        subpartition.in_use += 1
+        if subpartition.in_use == self.max_per_channel:
+            self.full_channels += 1
+        self.is_available = self.requested < self.size and not self.full_channels
+
+    def give_back(self, subpartition: Subpartition) -> None:
+        """A segment came back; who waits for one is told."""
+        self.requested -= 1
+        subpartition.in_use -= 1
+        if subpartition.in_use == self.max_per_channel - 1:
+            self.full_channels -= 1
+        self.is_available = self.requested < self.size and not self.full_channels
+        if not self.is_closed:
+            self._on_change()
+
+    def _flush(self, _: object) -> None:
+        self._is_flush_due = False
+        if not self.is_closed:
+            for subpartition in self.subpartitions:
+                subpartition.flush()
+
+
+class Subpartition:
+    """The queue towards one receiving subtask."""
+
+    __slots__ = (
+        "_builder",
+        "_filled",
+        "_is_flushed",
+        "_limit",
+        "_pool",
+        "_resolve",
+        "_waiting_barrier",
+        "buffer_bytes",
+        "data_count",
+        "in_use",
+        "is_blocked",
+        "priority",
+        "queue",
+        "queued_bytes",
+        "reader",
+    )
+
+    def __init__(self, pool: OutputPool) -> None:
+        self._pool = pool
+        self.buffer_bytes = pool.segment_bytes
+        """What is put into a segment from the next one on: all of it, or what debloating says (DB-6)."""
+        self._limit = pool.segment_bytes
+        self.queue: deque[DataBuffer | Event] = deque()
+        self.priority: deque[Barrier] = deque()
+        self._builder: bytearray | None = None
+        self._filled = 0
+        """Bytes in the segment in work; 0 where none is."""
+        self._is_flushed = False
+        self.is_blocked = False
+        self.in_use = 0
+        self.data_count = 0
+        self.queued_bytes = 0
+        self.reader: Reader | None = None
+        self._waiting_barrier: int | None = None
+        self._resolve: Resolve | None = None
+
+    # --- the writing task -----------------------------------------------------------------------------------------
+
+    def append(self, data: bytes, at: int = 0) -> int:
+        """Write ``data[at:]``; returns how far it came, which is short of the end where no segment is left."""
+        end = len(data)
+        filled = self._filled
+        if filled and filled + end - at < self._limit:
+            assert self._builder is not None
+            self._builder += data[at:] if at else data
+            self._filled = filled + end - at
+            self.queued_bytes += end - at
+            return end
+        while at < end:
+            if self._builder is None:
+                if not self._pool.request(self):
+                    return at
+                self._builder = bytearray()
+                self._limit = self.buffer_bytes
+            take = min(end - at, self._limit - self._filled)
+            self._builder += data[at : at + take]
+            self._filled += take
+            self.queued_bytes += take
+            at += take
+            if self._filled == self._limit:
+                self._finish()
+                self._tell()
+        return at
+
+    @property
+    def room_bytes(self) -> int:
+        """What can be written without a new segment, and without the one in work being handed over."""
+        return self._limit - self._filled - 1 if self._filled else 0
+
+    def extend(self, records: list[Record], size_bytes: int) -> None:
+        """Write records of ``size_bytes`` in all, for which there is room."""
+        assert self._builder is not None
+        self._builder += b"".join([record.encode() for record in records])
+        self._filled += size_bytes
+        self.queued_bytes += size_bytes
+
+    def append_element(self, element: Element, at: int = 0) -> int:
+        """Write an element's bytes from ``at`` on; returns how far it came, as ``append``."""
+        return self.append(element.encode(), at)
+
+    def add_event(self, event: Event) -> None:
+        """An event in its FIFO place, behind the data written so far (BUF-2)."""
+        self._finish()
+        self.queue.append(event)
+        self._tell()
+
+    def append_recovered(self, data: Data, at: int) -> int:
+        """Output restored from a checkpoint, in segments of the pool; returns how far it came (RC-6)."""
+        pool, size = self._pool, len(data)
+        while at < size:
+            if not pool.request_recovered(self):
+                return at
+            part = self._part(data, at, min(size, at + pool.segment_bytes))
+            self.queue.append(DataBuffer(part, self))
+            self.data_count += 1
+            self.queued_bytes += len(part)
+            at += len(part)
+            self._tell()
+        return at
+
+    def _part(self, data: Data, at: int, end: int) -> Data:
+        """The bytes of ``data`` from ``at`` to ``end``."""
+        return bytes(data)[at:end]
+
+    def overtake(self, barrier: Barrier, most_bytes: int | None = None) -> list[Data]:
+        """Put a barrier before all data (UC-4), or so far that it overtakes no more than ``most_bytes`` (CAP-5).
+
+        Returns copies of the data it overtook.
+        """
+        self._finish()
+        if most_bytes is not None and self.queued_bytes > most_bytes:
+            return self._overtake_tail(barrier, most_bytes)
+        overtaken = [item.data for item in self.queue if isinstance(item, DataBuffer)]
+        self.priority.append(barrier)
+        self._tell()
+        return overtaken
+
+    def _overtake_tail(self, barrier: Barrier, most_bytes: int) -> list[Data]:
+        at, overtaken = len(self.queue), list[Data]()
+        for item in reversed(self.queue):
+            if isinstance(item, DataBuffer):
+                most_bytes -= len(item.data)
+                if most_bytes < 0:
+                    break
+                overtaken.append(item.data)
+            at -= 1
+        self.queue.insert(at, barrier)
+        self._tell()
+        overtaken.reverse()
+        return overtaken
+
+    def add_timeoutable(self, barrier: Barrier, resolve: Resolve) -> None:
+        """A barrier in its FIFO place that may yet overtake; ``resolve`` gets what it overtook in the end (AT-7)."""
+        if self._resolve is not None:
+            raise ProtocolViolationError("a second timeoutable barrier while one is unresolved", rule="AT-7")
+        self._waiting_barrier = barrier.checkpoint_id
+        self._resolve = resolve
+        self.add_event(barrier)
+
+    def time_out(self, checkpoint_id: int) -> list[Data] | None:
+        """The barrier, if still queued, overtakes (AT-6): returns what it overtook, None where it had gone."""
+        if self._waiting_barrier != checkpoint_id:
+            return None
+        overtaken: list[Data] = []
+        for item in self.queue:
+            if isinstance(item, DataBuffer):
+                overtaken.append(item.data)
+            elif isinstance(item, Barrier) and item.checkpoint_id == checkpoint_id:
+                self.queue.remove(item)
+                self.priority.append(item.as_unaligned())
+                break
+        self._resolved(overtaken)
+        self._tell()
+        return overtaken
+
+    def forget_timeoutable(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; its barrier stays in its place and cannot overtake any more."""
+        if self._waiting_barrier == checkpoint_id:
+            self._waiting_barrier = None
+            self._resolve = None
+
+    def flush(self) -> None:
+        """Let the reader see the segment in work (BUF-2)."""
+        if self._filled and not self._is_flushed:
+            self._is_flushed = True
+            self._tell()
+
+    # --- the reader -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether ``poll`` would yield something."""
+        if self.priority:
+            return True
+        return not self.is_blocked and bool(self.queue or (self._is_flushed and self._filled))
+
+    @property
+    def backlog(self) -> int:
+        """Data buffers that a reader may still get: the one in work counts once it is flushed (CR-1)."""
+        return self.data_count + bool(self._is_flushed and self._filled)
+
+    @property
+    def queued_count(self) -> int:
+        """Everything that is queued, events and the buffer in work too: what a local receiver sees of it (DB-2)."""
+        return len(self.queue) + len(self.priority) + bool(self._filled)
+
+    @property
+    def is_event_next(self) -> bool:
+        """Whether the next poll yields an event, which needs no credit (CR-3)."""
+        if self.priority:
+            return True
+        return bool(not self.is_blocked and self.queue and not isinstance(self.queue[0], DataBuffer))
+
+    def poll(self) -> DataBuffer | Event | None:
+        """The next element: priority first, then FIFO unless blocked."""
+        if self.priority:
+            return self.priority.popleft()
+        if self.is_blocked:
+            return None
+        if not self.queue and self._is_flushed:
+            self._finish()
+        if not self.queue:
+            return None
+        item = self.queue.popleft()
+        if isinstance(item, DataBuffer):
+            self.data_count -= 1
+            self.queued_bytes -= len(item.data)
+            return item
+        if blocks_upstream(item):
+            self.is_blocked = True
+        if isinstance(item, Barrier) and item.checkpoint_id == self._waiting_barrier:
+            self._resolved([])
+        return item
+
+    def resume(self) -> None:
+        """The receiver took what blocked (Q-3)."""
+        if self.is_blocked:
+            self.is_blocked = False
+            if self.is_readable:
+                self._tell()
+
+    def recycle(self) -> None:
+        """A segment written here came back."""
+        self._pool.give_back(self)
+
+    def _finish(self) -> None:
+        ahead = self._pool.ahead
+        if ahead is not None:
+            ahead.interrupt()
+        if self._filled:
+            self.queue.append(DataBuffer(self._taken(), self))
+            self.data_count += 1
+            self._pool.finished_count += 1
+            self._filled = 0
+            self._is_flushed = False
+
+    def _taken(self) -> Data:
+        """What is in the segment in work, which is none any more."""
+        builder = self._builder
+        assert builder is not None
+        self._builder = None
+        return bytes(builder)
+
+    def _resolved(self, overtaken: list[Data]) -> None:
+        resolve = self._resolve
+        self._waiting_barrier = None
+        self._resolve = None
+        if resolve is not None:
+            resolve(overtaken)
+
+    def _tell(self) -> None:
+        if self.reader is not None:
+            self.reader.on_available()

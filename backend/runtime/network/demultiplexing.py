@@ -1,0 +1,94 @@
+"""What a subtask decodes while it recovers at another parallelism: several old channels in each of its new ones (4.4).
+
+Every restored chunk follows a descriptor that names its old channel (RS-7). Each old channel is decoded for itself, its
+watermark and its idleness count for themselves (RS-8, RS-10), and where its records may belong to someone else they are
+kept only if the edge would send them here now (RS-9). Why so and not otherwise: RS-15. Invariant: whatever is not kept
+never reaches the task, and takes none of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.core.elements import Element, Record, VirtualChannel, Watermark
+from backend.runtime.network.buffers import Data
+from backend.runtime.network.channel import ChannelKey, Decoder
+from backend.runtime.network.rescaling import EdgeRescale
+
+Keeps = Callable[[Record], bool]
+"""Whether the edge would send a record to this subtask now."""
+
+
+@dataclass(slots=True)
+class _Old:
+    """One old channel: which of its records are kept (None: all), and what its own watermark and status are."""
+
+    keeps: Keeps | None
+    watermark_us: int | None = None
+    is_idle: bool = False
+
+
+class OldChannels:
+    """The old channels that one new channel carries; ``on_filtered`` is told of each record that is not kept."""
+
+    def __init__(self, key: ChannelKey, rescale: EdgeRescale, keeps: Keeps, on_filtered: Callable[[], None]) -> None:
+        ambiguous = rescale.ambiguous
+        pairs = rescale.channels(key.source_subtask, key.target_subtask)
+        self._key = key
+        self._on_filtered = on_filtered
+        self._old = {VirtualChannel(i, j): _Old(keeps if j in ambiguous else None) for i, j in pairs}
+
+    def decoder(self, virtual: VirtualChannel, plain: Decoder) -> Decoder:
+        """What decodes one of them, by way of a decoder that has decoded nothing yet.
+
+        Raises:
+            ProtocolViolationError: it is not one of them: the two sides were restored by different mappings (RS-6).
+
+        """
+        old = self._old.get(virtual)
+        if old is None:
+            raise ProtocolViolationError(f"{virtual} in {self._key}, which does not carry it", rule="RS-6")
+        return _OldDecoder(plain, lambda element: self._seen(old, element))
+
+    def _seen(self, old: _Old, element: Element) -> Element | None:
+        """What the task gets to see of an element; None: nothing."""
+        if isinstance(element, Record):
+            if old.keeps is None or old.keeps(element):
+                return element
+            self._on_filtered()
+            return None
+        every = self._old.values()
+        if isinstance(element, Watermark):
+            # RS-10: of the channel as a whole, and nothing before each has one.
+            old.watermark_us = max(element.at_us, -1 if old.watermark_us is None else old.watermark_us)
+            known = [each.watermark_us for each in every if each.watermark_us is not None]
+            return Watermark(min(known)) if len(known) == len(every) else None
+        old.is_idle = element.is_idle
+        return type(element)(is_idle=all(each.is_idle for each in every))
+
+
+class _OldDecoder:
+    """Decodes one old channel, and lets through what is to be seen of it."""
+
+    __slots__ = ("_plain", "_seen", "record_bytes")
+
+    def __init__(self, plain: Decoder, seen: Callable[[Element], Element | None]) -> None:
+        self.record_bytes = 0
+        self._plain = plain
+        self._seen = seen
+
+    def take(self, data: Data, left: list[Element]) -> list[Element]:
+        """Go on; nothing whole is left of what came before."""
+        assert not left
+        found = [self._seen(element) for element in reversed(self._plain.take(data, []))]
+        return [element for element in reversed(found) if element is not None]
+
+    def unconsumed(self, left: list[Element]) -> Data:
+        """The bytes of an element that is not whole."""
+        return self._plain.unconsumed([])
+
+    def unconsumed_bytes(self, left: list[Element]) -> int:
+        """How many they are."""
+        return self._plain.unconsumed_bytes([])

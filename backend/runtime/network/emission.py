@@ -1,0 +1,174 @@
+"""What one subtask writes: records to its channels, watermarks and events to all of them (runtime.md 1.5, BP-4).
+
+What finds no buffer waits here, in order, and blocks the subtask until it is written; what may only happen behind it
+(a barrier behind the records that TE-2 sends before it) waits with it. Recovered output goes the same way (RC-6).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from backend.runtime.core.elements import Event, Record, Watermark, WatermarkStatus
+from backend.runtime.network.buffers import OutputPool
+from backend.runtime.network.routes import Places, Route
+
+Append = Callable[[int], int]
+"""Write something from a position on; returns how far it came."""
+
+
+@dataclass(slots=True)
+class Output:
+    """One output edge of a subtask."""
+
+    edge: int
+    pool: OutputPool
+    route: Route
+    targets: list[int]
+    can_overtake: bool
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """(buffers, bytes) waiting in its subpartitions."""
+        subpartitions = self.pool.subpartitions
+        return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
+
+
+class Emission:
+    """The outputs of one attempt of one subtask, in the order of its edges."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+        self.records_out = 0
+        self.bytes_out = 0
+        self._unwritten: deque[tuple[Append, int, int]] = deque()
+        self._behind: deque[Callable[[], None]] = deque()
+        self.is_blocked = False
+        """Whether something is still to be written, or done behind that, before the subtask may go on (BP-4)."""
+
+    def emit(self, record: Record) -> None:
+        """Write a record to every output edge; what finds no buffer waits and blocks the subtask."""
+        outputs = self.outputs
+        if not outputs:
+            return
+        data = record.encode()
+        size = len(data)
+        self.records_out += 1
+        for output in outputs:
+            subpartitions = output.pool.subpartitions
+            for target in output.route(record):
+                self.bytes_out += size
+                if self.is_blocked:
+                    self.write(partial(subpartitions[target].append, data), size)
+                    continue
+                written = subpartitions[target].append(data)
+                if written < size:
+                    self._wait(partial(subpartitions[target].append, data), size, written)
+
+    def places(self, records: list[Record]) -> list[Places]:
+        """Where records that may be written ahead go, by output."""
+        return [output.route.places(records) for output in self.outputs]
+
+    def fitting(self, places: list[Places], at: int, most: int, size: int) -> int:
+        """How many can be written without anybody else seeing anything of it.
+
+        Of ``most`` records from place ``at`` on, all of ``size`` bytes.
+        """
+        for output, of_output in zip(self.outputs, places, strict=True):
+            room = [subpartition.room_bytes // size for subpartition in output.pool.subpartitions]
+            most = output.route.fitting(of_output and of_output[at : at + most], most, room)
+        return most
+
+    def extend(self, records: list[Record], places: list[Places], at: int, size: int) -> None:
+        """Write records that are known to fit, those whose ``places`` begin ``at``."""
+        if not self.outputs:
+            return
+        self.records_out += len(records)
+        for output, of_output in zip(self.outputs, places, strict=True):
+            subpartitions = output.pool.subpartitions
+            for position, dealt in output.route.deal(records, of_output and of_output[at : at + len(records)]):
+                size_bytes = len(dealt) * size
+                self.bytes_out += size_bytes
+                subpartitions[position].extend(dealt, size_bytes)
+
+    def broadcast(self, element: Watermark | WatermarkStatus) -> None:
+        """Write a watermark or its status to every channel (WM-1)."""
+        size = element.size_bytes
+        for output in self.outputs:
+            for subpartition in output.pool.subpartitions:
+                self.bytes_out += size
+                self.write(partial(subpartition.append_element, element), size)
+
+    def broadcast_event(self, event: Event) -> None:
+        """An event on every channel, behind all that was written before it."""
+        self.then(lambda: self._add_event(event))
+
+    def _add_event(self, event: Event) -> None:
+        for output in self.outputs:
+            for subpartition in output.pool.subpartitions:
+                subpartition.add_event(event)
+
+    def write(self, append: Append, size: int) -> None:
+        """Write ``size`` bytes now, or as soon as what was written before has its buffers."""
+        if self._unwritten:
+            self._unwritten.append((append, size, 0))
+            return
+        written = append(0)
+        if written < size:
+            self._wait(append, size, written)
+
+    def _wait(self, append: Append, size: int, at: int) -> None:
+        self._unwritten.append((append, size, at))
+        self.is_blocked = True
+
+    def then(self, action: Callable[[], None]) -> None:
+        """Do something behind all that is written so far: now, or when it has its buffers."""
+        if self.is_blocked:
+            self._behind.append(action)
+        else:
+            action()
+
+    def write_on(self) -> bool:
+        """Go on with what waits; whether all of it is written now."""
+        unwritten = self._unwritten
+        while unwritten:
+            append, size, at = unwritten[0]
+            at = append(at)
+            if at < size:
+                unwritten[0] = (append, size, at)
+                return False
+            unwritten.popleft()
+        self.is_blocked = bool(self._behind)
+        return True
+
+    def behind(self) -> Callable[[], None] | None:
+        """What is to be done now that everything is written; None where nothing is."""
+        if not self._behind:
+            return None
+        action = self._behind.popleft()
+        self.is_blocked = bool(self._behind)
+        return action
+
+
+class SizedEmission(Emission):
+    """Hands records on as they are: no byte is made of them (``sizes.py``)."""
+
+    def emit(self, record: Record) -> None:
+        """Write a record to every output edge, as far as its bytes would go."""
+        outputs = self.outputs
+        if not outputs:
+            return
+        size = record.size_bytes
+        self.records_out += 1
+        for output in outputs:
+            subpartitions = output.pool.subpartitions
+            for target in output.route(record):
+                self.bytes_out += size
+                if self.is_blocked:
+                    self.write(partial(subpartitions[target].append_element, record), size)
+                    continue
+                written = subpartitions[target].append_element(record)
+                if written < size:
+                    self._wait(partial(subpartitions[target].append_element, record), size, written)

@@ -1,0 +1,127 @@
+"""The gate of one subtask: it hands the elements of all its channels to the task, in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from backend.runtime.core.elements import Barrier, Element, Event, VirtualChannel
+from backend.runtime.network.buffers import DataBuffer
+from backend.runtime.network.channel import InputChannel
+
+
+class InputGate:
+    """All channels of one subtask, over all its input edges; one barrier handler spans them (G-5)."""
+
+    def __init__(self, *, on_data: Callable[[], None], on_priority: Callable[[], None]) -> None:
+        self.channels: list[InputChannel] = []
+        self.polled_bytes = 0
+        self.is_recovering = False
+        self.announced: Callable[[InputChannel, Barrier], None] = _ignore
+        self.may_poll: Callable[[InputChannel], bool] | None = None
+        self.prefers: Callable[[InputChannel], bool] | None = None
+        """Channels to be read before the others (UC-13)."""
+        self._ready: deque[InputChannel] = deque()
+        self.current: InputChannel | None = None
+        """The channel whose buffer is in work."""
+        self._on_data = on_data
+        self._on_priority = on_priority
+        self._priority: deque[InputChannel] = deque()
+
+    def on_ready(self, channel: InputChannel) -> None:
+        """A channel has something to poll."""
+        if not channel.is_ready:
+            channel.is_ready = True
+            self._ready.append(channel)
+        self._on_data()
+
+    def on_priority(self, channel: InputChannel) -> None:
+        """A channel has a priority event: it is drained by a mail (Q-6)."""
+        if not self._priority:
+            self._on_priority()
+        if channel not in self._priority:
+            self._priority.append(channel)
+
+    def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
+        """A timeoutable barrier arrived; it is announced ahead of its turn (Q-4)."""
+        self.announced(channel, barrier)
+
+    def next_priority(self) -> tuple[InputChannel, Barrier] | None:
+        """The next priority event of any channel, in order of arrival."""
+        while self._priority:
+            channel = self._priority[0]
+            barrier = channel.poll_priority()
+            if barrier is not None:
+                return channel, barrier
+            self._priority.popleft()
+        return None
+
+    def next_element(self) -> tuple[InputChannel, Element | Event] | None:
+        """The next element of any channel, buffer by buffer in turn; None where there is none."""
+        while True:
+            channel = self.current
+            if channel is not None:
+                element = channel.next_element()
+                if element is not None:
+                    return channel, element
+                if self.is_recovering and channel.feed_recovered():
+                    continue
+                self.current = None
+            if self.is_recovering:
+                self.current = next((c for c in self.channels if c.recovered), None)
+                if self.current is None:
+                    return None
+                continue
+            found = self._poll()
+            if found is None:
+                return None
+            channel, item = found
+            if not isinstance(item, DataBuffer):
+                if isinstance(item, VirtualChannel):
+                    channel.turn_to(item)
+                    continue
+                return channel, item
+            self.polled_bytes += len(item.data)
+            channel.feed(item)
+            self.current = channel
+
+    def reopen(self, channel: InputChannel) -> None:
+        """Read a channel again that was closed behind its cut."""
+        channel.is_closed = False
+        if channel.has_more:
+            self.on_ready(channel)
+
+    def recheck(self) -> None:
+        """What held channels back may have changed."""
+        for channel in self.channels:
+            if channel.is_attached and not channel.is_ready and channel.has_more:
+                self.on_ready(channel)
+
+    def _poll(self) -> tuple[InputChannel, DataBuffer | Event] | None:
+        ready = self._ready
+        may_poll = self.may_poll
+        while ready:
+            if self.prefers is not None:
+                self._bring_forward(self.prefers)
+            channel = ready.popleft()
+            if may_poll is not None and not may_poll(channel):
+                channel.is_ready = False
+                continue
+            item = channel.poll()
+            if channel.has_more:
+                ready.append(channel)
+            else:
+                channel.is_ready = False
+            if item is not None:
+                return channel, item
+        return None
+
+    def _bring_forward(self, prefers: Callable[[InputChannel], bool]) -> None:
+        preferred = next((channel for channel in self._ready if prefers(channel)), None)
+        if preferred is not None and preferred is not self._ready[0]:
+            self._ready.remove(preferred)
+            self._ready.appendleft(preferred)
+
+
+def _ignore(_: InputChannel, __: Barrier) -> None:
+    return None

@@ -1,0 +1,208 @@
+"""How one sender spreads records over the receivers of an edge (PT-1, PT-2): one class a partitioner.
+
+A route chooses for one record, or looks ahead: where each of many goes (``places``), how many of them in a row fit into
+the room that there is (``fitting``, which moves nothing), and who gets which (``deal``, which moves on). Positions are
+places in the sender's list of receivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from backend.runtime.core.elements import Record
+from backend.runtime.core.hashing import key_group, owner_of_group
+from backend.runtime.core.prng import Stream
+from backend.runtime.job.graph import EdgeSpec, Partitioner
+
+Places = list[int] | None
+"""The position of each of many records; None where that is not a matter of the record."""
+
+
+class Route(Protocol):
+    """One sender's way to spread records over its receivers."""
+
+    looks_ahead: bool
+    """Whether what is below may be asked."""
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        """The positions that one record goes to, and move on."""
+        ...
+
+    def places(self, records: list[Record]) -> Places:
+        """Where each goes, whenever it goes."""
+        ...
+
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        """How many records fit one after the other, of ``most`` that go to ``places``.
+
+        ``room``: so many fit, by position.
+        """
+        ...
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
+        """(position, its records in order), and move on."""
+        ...
+
+
+class _Fixed:
+    """Every record to the same receivers: one, or all of them."""
+
+    looks_ahead = True
+
+    def __init__(self, positions: tuple[int, ...]) -> None:
+        self._positions = positions
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        return self._positions
+
+    def places(self, records: list[Record]) -> Places:
+        return None
+
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        return min(most, *(room[position] for position in self._positions))
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
+        return ((position, records) for position in self._positions)
+
+
+class _InTurn:
+    """Round robin."""
+
+    looks_ahead = True
+
+    def __init__(self, count: int, at: int) -> None:
+        self._singles = tuple((position,) for position in range(count))
+        self._count = count
+        self._at = at
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        at = self._at
+        self._at = at + 1 if at + 1 < self._count else 0
+        return self._singles[at]
+
+    def places(self, records: list[Record]) -> Places:
+        return None
+
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        at, count = self._at, self._count
+        # The record with which a receiver gets one too many: so many rounds, and its place in the round.
+        return min(most, *(left * count + (position - at) % count for position, left in enumerate(room)))
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
+        at, count = self._at, self._count
+        self._at = (at + len(records)) % count
+        return (((at + n) % count, records[n::count]) for n in range(min(count, len(records))))
+
+
+class _Shuffled:
+    """Drawn for each record; a draw cannot be taken back."""
+
+    looks_ahead = False
+
+    def __init__(self, count: int, draws: Stream) -> None:
+        self._singles = tuple((position,) for position in range(count))
+        self._count = count
+        self._draws = draws
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        return self._singles[self._draws.below(self._count)]
+
+    def places(self, records: list[Record]) -> Places:
+        raise NotImplementedError
+
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        raise NotImplementedError
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
+        raise NotImplementedError
+
+
+class _Hashed:
+    """By the key group of the key."""
+
+    looks_ahead = True
+
+    def __init__(self, count: int, max_parallelism: int, parallelism: int) -> None:
+        self._singles = tuple((position,) for position in range(count))
+        self._maximum = max_parallelism
+        self._parallelism = parallelism
+        self._owners: dict[int, int] = {}
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        return self._singles[self._owner(record.key)]
+
+    def _owner(self, key: int) -> int:
+        owner = self._owners.get(key)
+        if owner is None:
+            owner = owner_of_group(key_group(key, self._maximum), self._parallelism, self._maximum)
+            self._owners[key] = owner
+        return owner
+
+    def places(self, records: list[Record]) -> Places:
+        known = self._owners
+        try:
+            return [known[record.key] for record in records]
+        except KeyError:
+            for key in {record.key for record in records} - known.keys():
+                self._owner(key)
+            return [known[record.key] for record in records]
+
+    def fitting(self, places: Places, most: int, room: list[int]) -> int:
+        assert places is not None
+        for position, left in enumerate(room):
+            if left < most and places.count(position) > left:
+                # From the record on with which this receiver gets one too many, none.
+                most = _index(places, position, left)
+                del places[most:]
+        return most
+
+    def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
+        assert places is not None
+        dealt: list[list[Record]] = [[] for _ in self._singles]
+        for record, place in zip(records, places, strict=True):
+            dealt[place].append(record)
+        return ((position, of_one) for position, of_one in enumerate(dealt) if of_one)
+
+
+def _index(found: list[int], value: int, before: int) -> int:
+    """Where ``value`` is found that so many come before."""
+    at = -1
+    for _ in range(before + 1):
+        at = found.index(value, at + 1)
+    return at
+
+
+class _HashedByOrigin(_Hashed):
+    """By the key group of the origin, of which each comes once.
+
+    Each edge deals them out anew: what one spread evenly, the same hash on the next would leave where it is.
+    """
+
+    looks_ahead = False
+
+    def __init__(self, count: int, max_parallelism: int, parallelism: int, edge: int) -> None:
+        super().__init__(count, max_parallelism, parallelism)
+        self._edge = edge
+
+    def __call__(self, record: Record) -> tuple[int, ...]:
+        group = key_group(record.origin ^ self._edge, self._maximum)
+        return self._singles[owner_of_group(group, self._parallelism, self._maximum)]
+
+
+def route(
+    edge: EdgeSpec, *, index: int, subtask: int, targets: list[int], max_parallelism: int, parallelism: int, seed: int
+) -> Route:
+    """The route of one sender to ``targets``, its receivers in order."""
+    count = len(targets)
+    if edge.partitioner is Partitioner.BROADCAST:
+        return _Fixed(tuple(range(count)))
+    if edge.partitioner is Partitioner.GLOBAL or count == 1:
+        return _Fixed((0,))
+    if edge.partitioner is Partitioner.SHUFFLE:
+        return _Shuffled(count, Stream(seed, f"shuffle/{index}/{subtask}"))
+    if edge.partitioner is Partitioner.HASH:
+        if edge.by_origin:
+            return _HashedByOrigin(count, max_parallelism, parallelism, index)
+        return _Hashed(count, max_parallelism, parallelism)
+    return _InTurn(count, Stream(seed, f"rebalance/{index}/{subtask}").below(count))

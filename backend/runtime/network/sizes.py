@@ -1,0 +1,196 @@
+"""A run by sizes: records pass from queue to queue as they are, and their bytes are counted, never made.
+
+Decides nothing: buffers fill, split records and are persisted at the same byte as with payloads, so that times, bytes
+and events are the same. Key, origin, event time and value go along, for routing, state and windows need them; what is
+left out is the encoding. A checkpoint that is read or handed on has the same bytes as with payloads (CK-3).
+
+Invariant: the spans of a channel, in order, are the bytes that the channel would have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.core.elements import RECORD_BYTES_MIN, Element, Record
+from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot, TaskKey
+from backend.runtime.network.buffers import Data, OutputPool, Subpartition
+from backend.runtime.network.channel import ByteDecoder, ChannelKey
+
+
+class Span:
+    """So many bytes of a channel: the elements that lie in them, whole or in part.
+
+    ``first_at`` is how many bytes of the first element lie before, ``behind`` how many of the last one lie behind.
+    ``record_bytes`` is the size of all, where they are known to be records of one size; otherwise 0.
+    """
+
+    __slots__ = ("behind", "elements", "first_at", "record_bytes", "size_bytes")
+
+    def __init__(
+        self, elements: list[Element], first_at: int, size_bytes: int, *, behind: int, record_bytes: int = 0
+    ) -> None:
+        self.elements = elements
+        self.first_at = first_at
+        self.size_bytes = size_bytes
+        self.behind = behind
+        self.record_bytes = record_bytes
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def __bytes__(self) -> bytes:
+        whole = b"".join(element.encode() for element in self.elements)
+        return whole[self.first_at : self.first_at + self.size_bytes]
+
+    def part(self, at: int, end: int) -> Span:
+        """The bytes from ``at`` to ``end``."""
+        start_at, stop_at = self.first_at + at, self.first_at + end
+        elements: list[Element] = []
+        first_at = begin = behind = 0
+        for element in self.elements:
+            after = begin + element.size_bytes
+            if after > start_at and begin < stop_at:
+                if not elements:
+                    first_at = start_at - begin
+                elements.append(element)
+                behind = max(0, after - stop_at)
+            begin = after
+        return Span(elements, first_at, end - at, behind=behind, record_bytes=self.record_bytes)
+
+
+class SizedSubpartition(Subpartition):
+    """The queue towards one receiver, whose segments are spans."""
+
+    __slots__ = ("_behind", "_elements", "_first_at", "_record_bytes")
+
+    def __init__(self, pool: OutputPool) -> None:
+        super().__init__(pool)
+        self._elements: list[Element] = []
+        self._first_at = 0
+        self._behind = 0
+        self._record_bytes = 0
+        """Of what is in the segment in work, as in ``Span``."""
+
+    def append_element(self, element: Element, at: int = 0) -> int:
+        """Write an element from its byte ``at`` on; returns how far it came."""
+        end = element.size_bytes
+        filled = self._filled
+        if filled and filled + end - at < self._limit:
+            if end != self._record_bytes:
+                self._record_bytes = 0
+            self._elements.append(element)
+            self._filled = filled + end - at
+            self.queued_bytes += end - at
+            return end
+        while at < end:
+            if not self._filled:
+                if not self._pool.request(self):
+                    return at
+                self._elements = []
+                self._first_at = at
+                self._limit = self.buffer_bytes
+                # What is no record has the least size there is.
+                self._record_bytes = end if end > RECORD_BYTES_MIN else 0
+            elif end != self._record_bytes:
+                self._record_bytes = 0
+            take = min(end - at, self._limit - self._filled)
+            self._elements.append(element)
+            self._filled += take
+            self.queued_bytes += take
+            at += take
+            self._behind = end - at
+            if self._filled == self._limit:
+                self._finish()
+                self._tell()
+        return at
+
+    def extend(self, records: list[Record], size_bytes: int) -> None:
+        if len(records) * self._record_bytes != size_bytes:
+            self._record_bytes = 0
+        self._elements += records
+        self._filled += size_bytes
+        self.queued_bytes += size_bytes
+
+    def _taken(self) -> Data:
+        return Span(self._elements, self._first_at, self._filled, behind=self._behind, record_bytes=self._record_bytes)
+
+    def _part(self, data: Data, at: int, end: int) -> Data:
+        assert isinstance(data, Span)
+        return data.part(at, end)
+
+
+class SpanDecoder:
+    """Hands out the elements of spans, each once its last byte is there."""
+
+    __slots__ = ("_begun", "_begun_bytes", "record_bytes")
+
+    def __init__(self) -> None:
+        self.record_bytes = 0
+        self._begun: Element | None = None
+        """The element that the last span broke off in."""
+        self._begun_bytes = 0
+
+    def take(self, data: Data, left: list[Element]) -> list[Element]:
+        """Go on with a span."""
+        assert isinstance(data, Span)
+        if left or data.first_at != self._begun_bytes:
+            raise ProtocolViolationError(f"a span from byte {data.first_at} of {self._begun_bytes}", rule="CR-6")
+        elements = data.elements[::-1]
+        self.record_bytes = data.record_bytes
+        if data.behind:
+            self._begun = elements[0]
+            self._begun_bytes = self._begun.size_bytes - data.behind
+            del elements[0]
+        else:
+            self._begun = None
+            self._begun_bytes = 0
+        return elements
+
+    def unconsumed(self, left: list[Element]) -> Data:
+        """What is left, as a span that begins with an element."""
+        elements, behind = left[::-1], 0
+        if self._begun is not None:
+            elements.append(self._begun)
+            behind = self._begun.size_bytes - self._begun_bytes
+        return Span(elements, 0, self.unconsumed_bytes(left), behind=behind)
+
+    def unconsumed_bytes(self, left: list[Element]) -> int:
+        """Counted."""
+        return sum(element.size_bytes for element in left) + self._begun_bytes
+
+
+def sized(snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, SubtaskSnapshot]:
+    """What was read from a checkpoint, with the data in flight as spans of the same sizes."""
+    chunks: dict[ChannelKey, list[Data]] = {}
+    # The receiver's bytes of a channel are in front of the sender's (RC-3), and a record may lie in both.
+    for snapshot in snapshots.values():
+        for key, of_input in snapshot.channels.inputs.items():
+            chunks[key] = list(of_input)
+    for snapshot in snapshots.values():
+        for key, of_output in snapshot.channels.outputs.items():
+            chunks.setdefault(key, []).extend(of_output)
+    spans = {key: _spans(of_channel) for key, of_channel in chunks.items()}
+    return {task: replace(snapshot, channels=_sized(snapshot.channels, spans)) for task, snapshot in snapshots.items()}
+
+
+def _sized(channels: ChannelState, spans: Mapping[ChannelKey, list[Span]]) -> ChannelState:
+    inputs: dict[ChannelKey, list[Data]] = {
+        key: list(spans[key][: len(chunks)]) for key, chunks in channels.inputs.items()
+    }
+    outputs: dict[ChannelKey, list[Data]] = {
+        key: list(spans[key][len(spans[key]) - len(chunks) :]) for key, chunks in channels.outputs.items()
+    }
+    return ChannelState(inputs, outputs)
+
+
+def _spans(chunks: Iterable[Data]) -> list[Span]:
+    parts = [len(chunk) for chunk in chunks]
+    decoder = ByteDecoder()
+    elements = decoder.take(b"".join(map(bytes, chunks)), [])[::-1]
+    if decoder.unconsumed_bytes([]):
+        raise ProtocolViolationError("in-flight data breaks off in the middle of a record", rule="RC-3")
+    whole = Span(elements, 0, sum(parts), behind=0)
+    ends = [sum(parts[: n + 1]) for n in range(len(parts))]
+    return [whole.part(end - size, end) for size, end in zip(parts, ends, strict=True)]

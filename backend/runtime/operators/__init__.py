@@ -1,0 +1,1 @@
+"""What subtasks compute: operators, sources, sinks, and their state."""

@@ -1,0 +1,221 @@
+"""What the operators of a vertex do to records, and what they keep: maps and keyed stages; how they are chained.
+
+An operator reads key, time and value of a record and passes its origin on; it never decides by the origin (DET-10).
+Every ``snapshot`` is bytes and every ``restore`` reads them back: nothing of a failed attempt survives in memory. It is
+full (ST-3): each holds all there is.
+Sources are in ``sources.py``, sinks in ``sinks.py``, what lives by event time in ``timed_operators.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from backend.runtime.core.elements import Record
+from backend.runtime.core.provenance import Provenance
+from backend.runtime.job.graph import VertexKind, VertexSpec
+from backend.runtime.operators.sinks import Bulk, TransactionalSink, pass_on, sink_of
+from backend.runtime.operators.sources import Source
+from backend.runtime.operators.state import NO_STATE, KeyedStates, OperatorSnapshot
+from backend.runtime.operators.storage import Ledger
+from backend.runtime.operators.timed_operators import TimerBuffer, WatermarkTag, Window
+
+
+class Operator(Protocol):
+    """One operator of a chain."""
+
+    def process(self, record: Record) -> list[Record]:
+        """The records that come out of one record."""
+        ...
+
+    def in_bulk(self) -> Bulk | None:
+        """What processes many records as ``process`` does one after the other, None where there is no such thing.
+
+        There is where each record becomes one of its key and size, or none, and nobody sees anything of that before the
+        next snapshot.
+        """
+        ...
+
+    def flush(self) -> list[Record]:
+        """What it holds back and does not keep as state; it is not held any longer (TE-2)."""
+        ...
+
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
+        """Its state, to be restored from."""
+        ...
+
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
+        """Take up a state; the operator is new."""
+        ...
+
+    def complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete (CO-7)."""
+        ...
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of its state as the store counts it."""
+        ...
+
+
+class Map:
+    """Passes each record on, ``fan_out`` times; in bundles where the job says so.
+
+    A bundle is no state: it leaves when it is full, and before whatever must not overtake it (TE-2).
+    """
+
+    def __init__(self, spec: VertexSpec) -> None:
+        self._fan_out = spec.fan_out
+        self._bundle_size = spec.bundle
+        self._bundle: list[Record] = []
+
+    def process(self, record: Record) -> list[Record]:
+        """The copies differ in nothing but their place."""
+        out = [record] if self._fan_out == 1 else [record] * self._fan_out
+        if not self._bundle_size:
+            return out
+        self._bundle += out
+        return self.flush() if len(self._bundle) >= self._bundle_size else []
+
+    def in_bulk(self) -> Bulk | None:
+        """Where it neither copies nor holds back."""
+        return pass_on if self._fan_out == 1 and not self._bundle_size else None
+
+    def flush(self) -> list[Record]:
+        """The bundle so far."""
+        held, self._bundle = self._bundle, []
+        return held
+
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
+        """No state."""
+        return NO_STATE
+
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
+        """No state."""
+
+    def complete(self, checkpoint_id: int) -> None:
+        """Nothing to commit."""
+
+    @property
+    def state_bytes(self) -> int:
+        """No state."""
+        return 0
+
+
+class Keyed:
+    """Counts the records of each key and puts the count into the record: every loss or double shows downstream."""
+
+    def __init__(self, spec: VertexSpec, subtask: int) -> None:
+        self._states = KeyedStates(
+            subtask=subtask, parallelism=spec.parallelism, max_parallelism=spec.effective_max_parallelism
+        )
+        self._value = self._states.value(spec.state_value_bytes)
+        self.counts = self._value.held
+
+    def process(self, record: Record) -> list[Record]:
+        """The record with its key's count as its value."""
+        key = record.key
+        count = self.counts.get(key)
+        if count is None:
+            self._value.set(key, 1)
+            count = 0
+        else:
+            self.counts[key] = count + 1
+        return [Record(key, record.origin, record.event_time_us, count + 1, record.size_bytes)]
+
+    def in_bulk(self) -> Bulk | None:
+        """It keeps state, which is its own."""
+        return self._process_all
+
+    def count(self, records: list[Record]) -> list[int]:
+        """Count them; of each, its key's count with it."""
+        counts, found = self.counts, []
+        for record in records:
+            key = record.key
+            count = counts.get(key, 0) + 1
+            if count == 1:
+                self._value.set(key, 1)
+            else:
+                counts[key] = count
+            found.append(count)
+        return found
+
+    def _process_all(self, records: list[Record]) -> list[Record]:
+        return [
+            Record(r.key, r.origin, r.event_time_us, count, r.size_bytes)
+            for r, count in zip(records, self.count(records), strict=True)
+        ]
+
+    def flush(self) -> list[Record]:
+        """It holds no record back."""
+        return []
+
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
+        """The counts by key group."""
+        return OperatorSnapshot(keyed=self._states.snapshot())
+
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
+        """Read the counts back."""
+        self._states.restore(snapshot.keyed)
+
+    def complete(self, checkpoint_id: int) -> None:
+        """Nothing to commit."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Key and count, and the declared size of the rest of a value."""
+        return self._value.size_bytes
+
+
+def in_bulk(operators: tuple[Operator, ...]) -> tuple[Bulk, ...] | None:
+    """What processes many records through a chain, in its order; None where not all of it can."""
+    match operators:
+        case (Keyed() as keyed, TransactionalSink() as sink):
+            # No record is made only to be taken apart again.
+            return (lambda records: sink.write_all(records, keyed.count(records)),)
+        case _:
+            bulks = [operator.in_bulk() for operator in operators]
+            return None if None in bulks else tuple(bulk for bulk in bulks if bulk is not None)
+
+
+def chain_of(
+    spec: VertexSpec,
+    subtask: int,
+    *,
+    vertex: int,
+    seed: int,
+    attempt: int,
+    started_us: int,
+    ledger: Ledger,
+    provenance: Provenance,
+) -> tuple[Operator, ...]:
+    """The operators of one subtask, first to last."""
+    operators: list[Operator] = [
+        _first(spec, subtask, vertex=vertex, seed=seed, started_us=started_us, provenance=provenance)
+    ]
+    if spec.kind.has_sink:
+        operators.append(sink_of(spec, subtask, attempt=attempt, ledger=ledger))
+    return tuple(operators)
+
+
+def _first(
+    spec: VertexSpec, subtask: int, *, vertex: int, seed: int, started_us: int, provenance: Provenance
+) -> Operator:
+    match spec.kind:
+        case VertexKind.SOURCE:
+            return Source(spec, subtask, seed=seed, started_us=started_us, vertex=vertex)
+        case VertexKind.KEYED | VertexKind.KEYED_SINK:
+            return Keyed(spec, subtask)
+        case VertexKind.WINDOW | VertexKind.WINDOW_SINK:
+            return Window(spec, subtask, provenance)
+        case VertexKind.TIMER | VertexKind.TIMER_SINK:
+            return TimerBuffer(spec, subtask)
+        case VertexKind.TAG | VertexKind.TAG_SINK:
+            return WatermarkTag(spec, subtask)
+        case VertexKind.MAP | VertexKind.MAP_SINK | VertexKind.SINK:
+            return Map(spec)
+
+
+def factor_of(factors: Mapping[int, float], subtask: int) -> float:
+    """The factor of one subtask, 1 where none is set."""
+    return factors.get(subtask, 1.0)

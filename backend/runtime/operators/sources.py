@@ -1,0 +1,260 @@
+"""Sources: a log in splits, of which each record is the same in every run, and the subtask that reads some of them.
+
+Decides what the records are and when they are there (SRC-1 to SRC-5). The state of a subtask is its splits and their
+offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+
+from backend.runtime.core.elements import Record, origin_of
+from backend.runtime.core.prng import LANES, mix64, mix64_run
+from backend.runtime.job.graph import VertexSpec
+from backend.runtime.operators.redistribution import redistribute
+from backend.runtime.operators.sinks import Bulk, pass_on
+from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+
+_SPLIT = struct.Struct("<qq")
+_SPLITS = "splits"
+# A source without a rate dates its records a millisecond apart.
+_STEP_US = 1000.0
+
+
+SPLIT_ID = struct.Struct("<q")
+"""How the coordinator of a source writes a split that it dealt out (CK-1)."""
+
+
+def held_splits(snapshot: OperatorSnapshot) -> list[int]:
+    """The splits that one subtask of a source reads."""
+    return [_SPLIT.unpack(entry)[0] for entry in snapshot.entries(_SPLITS)]
+
+
+class Split:
+    """One split of a log: record n is the same in every run (SRC-1, SRC-3), and is there from its due time on.
+
+    That is how a log behaves: after a restore what came meanwhile is waiting. Record n happens at n / rate. It is
+    dated up to ``out_of_orderness`` earlier, and comes when it happens, with its burst, or as a backlog at once.
+    """
+
+    def __init__(self, spec: VertexSpec, number: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
+        self.number = number
+        self.offset = 0
+        self.newest_us = -1
+        """The latest event time so far, of this attempt."""
+        self._first_origin = origin_of(number, 0, vertex)
+        self._seed = seed
+        self._drawn: list[Record] = []
+        self._drawn_from = -LANES
+        """The offset of the first of the records at hand."""
+        self._keys = spec.keys
+        self._hot_limit = int(spec.hot_key_ratio * (1 << 32))
+        self.record_bytes = spec.record_bytes
+        self._started_us = started_us
+        rate = spec.rate / spec.split_count
+        self._period_us = 1e6 / rate if rate > 0 else 0.0
+        self._step_us = self._period_us or _STEP_US
+        self._spread_us = spec.out_of_orderness_us
+        self._burst_period_us = spec.burst_period_us
+        self._burst_ratio = spec.burst_ratio
+        self._backlog = _share(spec.backlog, number, spec.split_count)
+        self.limit = None if spec.limit is None else _share(spec.limit, number, spec.split_count)
+        everything = 1 << 62 if self.limit is None else self.limit
+        is_paced = self._period_us > 0 or self._burst_period_us > 0
+        self._at_once = min(self._backlog, everything) if is_paced else everything
+
+    def due_us(self) -> int | None:
+        """When the next record is there; None after the last."""
+        offset = self.offset
+        if offset < self._at_once:
+            return self._started_us
+        if self.limit is not None and offset >= self.limit:
+            return None
+        return self._due_us(offset)
+
+    def due_count(self, by_us: int, most: int) -> int:
+        """How many records are there by then, up to ``most``."""
+        offset = self.offset
+        if offset + most <= self._at_once:
+            return most
+        end = offset + most if self.limit is None else min(offset + most, self.limit)
+        # None is there before what comes before it.
+        return bisect_right(range(offset, end), by_us, key=self._due_us)
+
+    def _due_us(self, offset: int) -> int:
+        if offset < self._at_once:
+            return self._started_us
+        at_us = int((offset - self._backlog) * self._period_us)
+        if self._burst_period_us:
+            # What happens in one period comes in the first part of it (SRC-4).
+            begun_us = at_us // self._burst_period_us * self._burst_period_us
+            at_us = begun_us + int((at_us - begun_us) * self._burst_ratio)
+        return self._started_us + at_us
+
+    def stop(self) -> None:
+        """No record follows those that were polled; the snapshot says how far it came, and a restore goes on there."""
+        self.limit = self.offset
+        self._at_once = min(self._at_once, self.offset)
+
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Whether what comes next was there before the job (SRC-5)."""
+        return self.offset < self._backlog
+
+    @property
+    def watermark_us(self) -> int:
+        """No later record is of this time or before it."""
+        return max(-1, self.newest_us - self._spread_us - 1)
+
+    def poll(self) -> Record:
+        """The next record; the offset moves with it."""
+        records, at = self.drawn()
+        record = records[at]
+        if record.event_time_us > self.newest_us:
+            self.newest_us = record.event_time_us
+        self.offset += 1
+        return record
+
+    def drawn(self) -> tuple[list[Record], int]:
+        """Records in order, and which of them is the next one; the offset does not move."""
+        at = self.offset - self._drawn_from
+        if not 0 <= at < LANES:
+            at = self.offset % LANES
+            self._drawn_from = self.offset - at
+            self._drawn = self._draw(self._drawn_from)
+        return self._drawn, at
+
+    def move(self, records: list[Record]) -> None:
+        """These, which were the next ones, are polled."""
+        self.offset += len(records)
+        # Without disorder the last one is the latest.
+        latest = max([record.event_time_us for record in records]) if self._spread_us else records[-1].event_time_us
+        if latest > self.newest_us:
+            self.newest_us = latest
+
+    def _draw(self, first: int) -> list[Record]:
+        """The records of all lanes: every record comes through here, and in numbers they are cheaper."""
+        draws = mix64_run(self._seed, self.number << 44 | first)
+        hot_limit, keys, step_us = self._hot_limit, self._keys, self._step_us
+        of_keys = [(draw & 0xFFFFFFFF) % keys for draw in draws]
+        if hot_limit:
+            of_keys = [0 if draw >> 32 < hot_limit else key for key, draw in zip(of_keys, draws, strict=True)]
+        dated: Sequence[int]
+        if step_us.is_integer():
+            whole_us = int(step_us)
+            dated = range(self._started_us + first * whole_us, self._started_us + (first + LANES) * whole_us, whole_us)
+        else:
+            dated = [self._started_us + int(offset * step_us) for offset in range(first, first + LANES)]
+        if self._spread_us:
+            span_us = self._spread_us + 1
+            dated = [max(0, at_us - mix64(draw) % span_us) for at_us, draw in zip(dated, draws, strict=True)]
+        origins = range(self._first_origin | first, (self._first_origin | first) + LANES)
+        return list(map(Record, of_keys, origins, dated, repeat(0), repeat(self.record_bytes)))
+
+
+def _share(total: int, subtask: int, parallelism: int) -> int:
+    share, more = divmod(total, parallelism)
+    return share + (subtask < more)
+
+
+class Source:
+    """One subtask of a source: the splits dealt out to it, the record that is due first of all of them (SRC-1)."""
+
+    due_us: Callable[[], int | None]
+    """When the next record is there; None after the last."""
+    poll: Callable[[], Record]
+    """The next record; its split's offset moves with it."""
+
+    def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
+        self._of = partial(Split, spec, seed=seed, started_us=started_us, vertex=vertex)
+        self.splits: list[Split] = []
+        dealt = redistribute(StateMode.SPLIT, [[n] for n in range(spec.split_count)], spec.parallelism)
+        self._take(list(dealt[subtask]))
+
+    def _take(self, numbers: list[int]) -> None:
+        self.splits = [self._of(number) for number in numbers]
+        if len(self.splits) == 1:
+            # Asked for every record: nothing is to be chosen.
+            (split,) = self.splits
+            self.due_us, self.poll = split.due_us, split.poll
+        else:
+            self.due_us, self.poll = self._first_due_us, self._poll_first
+
+    def _first(self) -> tuple[int, int, int] | None:
+        """(when, offset, place) of the record that is next: of those that are due at once, the split that is behind."""
+        return min(
+            ((due, s.offset, n) for n, s in enumerate(self.splits) if (due := s.due_us()) is not None), default=None
+        )
+
+    def _first_due_us(self) -> int | None:
+        first = self._first()
+        return None if first is None else first[0]
+
+    def _poll_first(self) -> Record:
+        first = self._first()
+        assert first is not None
+        return self.splits[first[2]].poll()
+
+    def stop(self) -> None:
+        """No record follows those that were polled; the snapshot says how far each split came."""
+        for split in self.splits:
+            split.stop()
+
+    @property
+    def offset(self) -> int:
+        """Records emitted, over all its splits."""
+        return sum(split.offset for split in self.splits)
+
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Whether what comes next was there before the job (SRC-5)."""
+        return any(split.is_processing_backlog for split in self.splits)
+
+    @property
+    def watermark_us(self) -> int:
+        """No later record is of this time or before it; a split that has ended holds nobody up."""
+        going = [s for s in self.splits if s.due_us() is not None] or self.splits
+        return min((split.watermark_us for split in going), default=-1)
+
+    @property
+    def only_split(self) -> Split | None:
+        """The split it reads, where it reads one."""
+        return self.splits[0] if len(self.splits) == 1 else None
+
+    def process(self, record: Record) -> list[Record]:
+        """A source has no input."""
+        raise AssertionError("a source has no input")
+
+    def in_bulk(self) -> Bulk | None:
+        """Its records are those of its split; what is behind it processes them."""
+        return pass_on
+
+    def flush(self) -> list[Record]:
+        """It holds no record back."""
+        return []
+
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
+        """Its splits with their next offsets."""
+        entries = tuple(_SPLIT.pack(split.number, split.offset) for split in self.splits)
+        return OperatorSnapshot(states=(OperatorState(_SPLITS, StateMode.SPLIT, entries),))
+
+    def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
+        """Read the splits that were dealt out to it now, from the stored offsets on (RC-7)."""
+        if not snapshot.states:
+            return
+        offsets = dict(_SPLIT.unpack(entry) for entry in snapshot.entries(_SPLITS))
+        self._take(list(offsets))
+        for split in self.splits:
+            split.offset = offsets[split.number]
+
+    def complete(self, checkpoint_id: int) -> None:
+        """Nothing to commit."""
+
+    @property
+    def state_bytes(self) -> int:
+        """The splits and their offsets."""
+        return _SPLIT.size * len(self.splits)

@@ -1,0 +1,265 @@
+"""What outlives a failure: the store for snapshots with its cost, and the ledger the sink commits to.
+
+The store writes one thing at a time (DET-7: a shared bandwidth); a write that comes while it is busy waits. The ledger
+stands for an external system: transactions by id, commits that may be repeated, a time limit (SNK-2 to SNK-4). What is
+lost to that limit is counted and named (INV-15).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from backend.domain.errors import ProtocolViolationError
+from backend.runtime.core.elements import Record
+from backend.runtime.core.prng import LANES, mix64_pair, mix64_sum
+from backend.runtime.core.scheduler import EventClass, Scheduler
+
+_MASK = (1 << 64) - 1
+# Far more than can be committed twice: a repeated commit concerns the last checkpoints.
+_COMMITTED_KEPT = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class Upload:
+    """One write and when its transfer begins. ``round`` counts how often that changed."""
+
+    done: Callable[[object], None]
+    not_before_us: int
+    start_us: int
+    transfer_us: int
+    own_transfer_us: int
+    latency_us: int
+    round: int = 0
+
+
+class SnapshotStore:
+    """Costs of writing and reading; what was written is kept by whoever wrote it."""
+
+    def __init__(
+        self, scheduler: Scheduler, *, latency_us: int, bytes_per_s: int, upload_bytes_per_s: int | None = None
+    ) -> None:
+        self._scheduler = scheduler
+        self._upload_bytes_per_s = upload_bytes_per_s
+        self.latency_us = latency_us
+        self.bytes_per_s = bytes_per_s
+        self._free_us = 0
+        self._still_until_us = 0
+        self._uploads: deque[Upload] = deque()
+        """Whose transfer may not be over, in their order."""
+        self.written_bytes = 0
+        self.write_count = 0
+
+    def write(self, size_bytes: int, done: Callable[[object], None], *, factor: float = 1.0) -> Upload:
+        """Write ``size_bytes``; ``done`` is called when they are durable."""
+        now = self._scheduler.now
+        while self._uploads and self._uploads[0].start_us + self._uploads[0].transfer_us <= now:
+            self._uploads.popleft()
+        transfer_us = int(size_bytes * 1_000_000 * factor) // self.bytes_per_s
+        # One upload has a limit of its own; the others may use what it leaves of the bandwidth (DET-7).
+        own = self._upload_bytes_per_s
+        own_us = 0 if own is None else int(size_bytes * 1_000_000 * factor) // own
+        latency_us = self._scheduler.jitter(int(self.latency_us * factor))
+        not_before_us = max(now, self._still_until_us)
+        upload = Upload(done, not_before_us, max(now, self._free_us), transfer_us, own_us, latency_us)
+        self._uploads.append(upload)
+        self._free_us = upload.start_us + transfer_us
+        self.written_bytes += size_bytes
+        self.write_count += 1
+        self._schedule(upload)
+        return upload
+
+    def cancel(self, upload: Upload) -> None:
+        """Nobody wants it any more: those behind it get the time that it still would have taken (TE-8)."""
+        upload.round += 1
+        if upload not in self._uploads:
+            return
+        free_us = max(self._scheduler.now, upload.start_us)
+        later = list(self._uploads)[self._uploads.index(upload) + 1 :]
+        self._uploads.remove(upload)
+        if upload.start_us + upload.transfer_us <= self._scheduler.now:
+            return
+        for each in later:
+            start_us = max(free_us, each.not_before_us)
+            if start_us != each.start_us:
+                each.start_us = start_us
+                each.round += 1
+                self._schedule(each)
+            free_us = start_us + each.transfer_us
+        self._free_us = max(free_us, self._still_until_us)
+
+    def _schedule(self, upload: Upload) -> None:
+        end_us = upload.start_us + max(upload.transfer_us, upload.own_transfer_us)
+        self._scheduler.at(end_us + upload.latency_us, EventClass.STORAGE, self._end, (upload, upload.round))
+
+    def _end(self, scheduled: tuple[Upload, int]) -> None:
+        upload, of_round = scheduled
+        if of_round == upload.round:
+            upload.done(None)
+
+    def stand_still(self, for_us: int) -> None:
+        """Write nothing for a while; what is asked for meanwhile waits."""
+        self._free_us = self._still_until_us = max(self._scheduler.now, self._free_us) + for_us
+
+    def forget(self) -> None:
+        """The writers are gone: what they still had in the queue is not written."""
+        self._free_us = self._still_until_us = self._scheduler.now
+        self._uploads.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One committed record."""
+
+    origin: int
+    key: int
+    value: int
+
+
+@dataclass(slots=True)
+class _Transaction:
+    began_us: int
+    rows: list[Row] = field(default_factory=list)
+    count: int = 0
+    folded: int = 0
+    values: list[int] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    """Of rows that are not in ``folded`` yet: many at once are cheaper."""
+    is_prepared: bool = False
+
+    def fold_lanes(self) -> None:
+        """Take as many rows into the hash as fill all lanes."""
+        count = len(self.values) // LANES * LANES
+        self.folded = (self.folded + mix64_sum(self.values[:count], self.origins[:count])) & _MASK
+        del self.values[:count]
+        del self.origins[:count]
+
+    def fold(self) -> None:
+        """Take all rows into the hash."""
+        self.folded = (self.folded + mix64_sum(self.values, self.origins)) & _MASK
+        self.values.clear()
+        self.origins.clear()
+
+
+class Ledger:
+    """Committed output: every row with ``keeps_rows``, otherwise their count and a hash that order cannot change."""
+
+    def __init__(self, now_us: Callable[[], int], *, keeps_rows: bool, timeout_us: int) -> None:
+        self._now_us = now_us
+        self._keeps_rows = keeps_rows
+        self._timeout_us = timeout_us
+        self._open: dict[str, _Transaction] = {}
+        self._committed: dict[str, None] = {}
+        self.rows: list[Row] = []
+        self.table: dict[int, int] = {}
+        """What idempotent sinks wrote, by key."""
+        self.put_count = 0
+        self.committed_count = 0
+        self.folded = 0
+        self.lost: list[str] = []
+        """Transactions older than the limit when they were to be committed (SNK-4)."""
+        self.lost_count = 0
+        """Rows in them."""
+        self.committed: Callable[[], None] | None = None
+        """Told behind each commit that made rows visible."""
+
+    def take_over(self, other: Ledger) -> None:
+        """Go on with the content of another ledger: the external system outlives a run of the job."""
+        self._open |= {name: held for name, held in other._open.items() if name not in self._open}
+        self._committed = other._committed | self._committed
+        self.rows = [*other.rows, *self.rows]
+        self.table = other.table | self.table
+        self.committed_count += other.committed_count
+        self.put_count += other.put_count
+        self.folded = (self.folded + other.folded) & _MASK
+
+    @property
+    def newest_attempt(self) -> int:
+        """The last attempt of a job that a transaction names; -1 where there is none."""
+        return max((int(t.rsplit("/", 2)[1]) for t in (*self._open, *self._committed)), default=-1)
+
+    def begin(self, transaction: str) -> None:
+        """Open a transaction."""
+        self._open[transaction] = _Transaction(self._now_us())
+
+    def write(self, transaction: str, record: Record) -> None:
+        """One row, visible once committed."""
+        held = self._open[transaction]
+        if held.is_prepared:
+            raise ProtocolViolationError(f"a write into the pre-committed {transaction}", rule="SNK-1")
+        held.count += 1
+        if self._keeps_rows:
+            held.rows.append(Row(record.origin, record.key, record.value))
+        else:
+            held.values.append(record.value)
+            held.origins.append(record.origin)
+            if len(held.values) == LANES:
+                held.fold()
+
+    def write_all(self, transaction: str, records: list[Record], values: list[int] | None = None) -> None:
+        """The same as one by one; ``values`` in the place of the records' own."""
+        held = self._open[transaction]
+        if values is None:
+            values = [record.value for record in records]
+        if self._keeps_rows or held.is_prepared:
+            for record, value in zip(records, values, strict=True):
+                self.write(transaction, replace(record, value=value))
+            return
+        held.count += len(records)
+        held.values += values
+        held.origins += [record.origin for record in records]
+        if len(held.values) >= LANES:
+            held.fold_lanes()
+
+    def prepare(self, transaction: str) -> None:
+        """Pre-commit: no write follows."""
+        self._open[transaction].fold()
+        self._open[transaction].is_prepared = True
+
+    def commit(self, transaction: str) -> None:
+        """Make its rows visible; a second time does nothing (SNK-2)."""
+        if transaction in self._committed:
+            return
+        held = self._open.pop(transaction, None)
+        if held is None:
+            raise ProtocolViolationError(f"commit of {transaction}, which is neither open nor committed", rule="SNK-2")
+        if not held.is_prepared:
+            raise ProtocolViolationError(f"commit of {transaction}, which was not pre-committed", rule="SNK-1")
+        self._committed[transaction] = None
+        if len(self._committed) > _COMMITTED_KEPT:
+            del self._committed[next(iter(self._committed))]
+        if self._now_us() - held.began_us > self._timeout_us:
+            self.lost.append(transaction)
+            self.lost_count += held.count
+            return
+        self.rows.extend(held.rows)
+        self.committed_count += held.count
+        self.folded = (self.folded + held.folded) & _MASK
+        if self.committed is not None:
+            self.committed()
+
+    def open_of(self, vertex: str) -> list[str]:
+        """The open transactions of a sink, of whatever parallelism (SNK-3)."""
+        return [t for t in self._open if t.rsplit("/", 3)[0] == vertex]
+
+    def abort(self, transaction: str) -> None:
+        """Drop an open transaction."""
+        del self._open[transaction]
+
+    def put(self, record: Record) -> None:
+        """Write a key's value, visible at once; the last one written stands (SNK-6)."""
+        self.table[record.key] = record.value
+        self.put_count += 1
+
+    def append(self, record: Record) -> None:
+        """Write a row outside any transaction, visible at once (SNK-6)."""
+        self.committed_count += 1
+        if self._keeps_rows:
+            self.rows.append(Row(record.origin, record.key, record.value))
+        else:
+            self.folded = (self.folded + mix64_pair(record.value, record.origin)) & _MASK
+
+    def oldest_open_us(self) -> int | None:
+        """When the oldest transaction that is still open was begun; None where none is."""
+        return min((t.began_us for t in self._open.values()), default=None)

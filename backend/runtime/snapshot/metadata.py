@@ -1,0 +1,297 @@
+"""A completed checkpoint as bytes: one metadata document, and files for what is not small (CK-1 to CK-4).
+
+Metadata names the graph, every operator with its parallelism and maximum, and for each subtask where its keyed state
+(by key group), its operator states (with mode) and its channel state (by channel) lie. Reading a checkpoint needs
+nothing else: no job, no memory of the run that took it. Every part carries a checksum: what was damaged is refused.
+
+Invariant (INV-7): every file is named by a handle, and every handle's file is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backend.domain.errors import CorruptCheckpointError
+from backend.runtime.core.hashing import groups_of
+from backend.runtime.job.graph import Graph, VertexSpec
+from backend.runtime.measure.measures import ChannelState, CheckpointRecord, FileCounts, SubtaskSnapshot, TaskKey
+from backend.runtime.network.buffers import Data
+from backend.runtime.network.channel import ChannelKey
+from backend.runtime.operators.sources import SPLIT_ID
+from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+
+INLINE_BELOW_BYTES = 20 << 10
+"""Smaller state lies in the metadata itself (CK-2); Flink's default."""
+_CHECKED_BY = b'{"crc":"%08x",'
+_CHECK_BYTES = len(_CHECKED_BY % 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint as it lies in a store."""
+
+    metadata: bytes
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class VertexState:
+    """The state of one vertex; subtasks by index."""
+
+    parallelism: int
+    max_parallelism: int
+    is_keyed: bool
+    subtasks: tuple[SubtaskSnapshot, ...]
+    splits: tuple[int, ...] | None = None
+    """What the coordinator of a source had dealt out; None of other vertices."""
+    number: int = 0
+    """What its data are drawn by, if it is a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCheckpoint:
+    """A checkpoint read back."""
+
+    id: int
+    triggered_at_us: int
+    alignment: str
+    graph: Mapping[str, Any]
+    """The fingerprint: vertices, operators, parallelism, edges, partitioners (CK-1)."""
+    vertices: Mapping[str, VertexState]
+    repeatable_records: int = 0
+    """At least once, those that a restore from it repeats (ALO-5)."""
+
+    @property
+    def has_channel_state(self) -> bool:
+        """Whether in-flight data is part of it."""
+        return self.persisted_bytes > 0
+
+    @property
+    def persisted_bytes(self) -> int:
+        """In-flight data in it."""
+        return sum(s.persisted_bytes for v in self.vertices.values() for s in v.subtasks)
+
+
+def fingerprint(graph: Graph) -> dict[str, Any]:
+    """What of a graph a checkpoint depends on."""
+    return {
+        "vertices": [
+            {"id": v.id, "operators": operator_ids(v), "parallelism": v.parallelism, "is_keyed": v.kind.is_keyed}
+            for v in graph.vertices
+        ],
+        "edges": [
+            {"source": e.source, "target": e.target, "partitioner": e.partitioner.value, "by_origin": e.by_origin}
+            for e in graph.edges
+        ],
+    }
+
+
+def operator_ids(vertex: VertexSpec) -> list[str]:
+    """Stable ids of a vertex's operators, first to last."""
+    words = vertex.kind.value.split("+")
+    return [f"{vertex.id}:{word}" for word in (["map", "sink"] if words == ["sink"] else words)]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Lays streams of bytes out: small ones in the metadata, others in files of their own."""
+
+    def __init__(self, checkpoint_id: int, inline_below_bytes: int) -> None:
+        self.files: dict[str, bytes] = {}
+        self._prefix = f"chk-{checkpoint_id}"
+        self._inline_below_bytes = inline_below_bytes
+
+    def handle(self, name: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+        """Where the chunks lie: file or inline bytes, and every chunk's offset and length."""
+        parts = list(chunks)
+        data = b"".join(parts)
+        spans: list[tuple[int, int]] = []
+        at = 0
+        for part in parts:
+            spans.append((at, len(part)))
+            at += len(part)
+        if len(data) < self._inline_below_bytes:
+            return {"inline": base64.b64encode(data).decode(), "size": len(data), "spans": spans}
+        file = f"{self._prefix}/{name}"
+        self.files[file] = data
+        return {"file": file, "size": len(data), "crc": zlib.crc32(data), "spans": spans}
+
+
+def write_checkpoint(
+    record: CheckpointRecord,
+    snapshots: Mapping[TaskKey, SubtaskSnapshot],
+    graph: Graph,
+    *,
+    inline_below_bytes: int = INLINE_BELOW_BYTES,
+) -> StoredCheckpoint:
+    """A completed checkpoint as bytes."""
+    writer = _Writer(record.id, inline_below_bytes)
+    vertices = []
+    for index, vertex in enumerate(graph.vertices):
+        own = [snapshots[index, subtask] for subtask in range(vertex.parallelism)]
+        vertices.append(
+            {
+                "id": vertex.id,
+                "parallelism": vertex.parallelism,
+                "max_parallelism": vertex.effective_max_parallelism,
+                "number": index if vertex.number is None else vertex.number,
+                # No operator finishes yet (section 6).
+                "is_fully_finished": False,
+                "coordinator": _coordinator_state(writer, vertex),
+                "subtasks": [_subtask(writer, vertex, subtask, snapshot) for subtask, snapshot in enumerate(own)],
+            }
+        )
+    document = {
+        "id": record.id,
+        "triggered_at_us": record.triggered_at_us,
+        "type": record.barrier.snapshot_type.name,
+        "format": None if record.savepoint is None else record.savepoint.format.value,
+        "alignment": record.barrier.alignment.value,
+        "repeatable_records": record.repeatable_records,
+        "graph": fingerprint(graph),
+        "vertices": vertices,
+    }
+    body = json.dumps(document, separators=(",", ":")).encode()[1:]
+    return StoredCheckpoint(_CHECKED_BY % zlib.crc32(body) + body, writer.files)
+
+
+def _coordinator_state(writer: _Writer, vertex: VertexSpec) -> dict[str, Any] | None:
+    """What the coordinator of an operator keeps: of a source, which splits it dealt out; others have none (CK-1)."""
+    if not vertex.kind.is_source:
+        return None
+    return writer.handle(f"{vertex.id}-coordinator", [SPLIT_ID.pack(split) for split in range(vertex.split_count)])
+
+
+def files_of(snapshot: SubtaskSnapshot, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> FileCounts:
+    """How many streams a subtask's snapshot is, and how many of them get a file of their own (ME-18)."""
+    sizes = [sum(map(len, operator.keyed.values())) for operator in snapshot.operators]
+    sizes += [sum(map(len, state.entries)) for operator in snapshot.operators for state in operator.states]
+    for side in (snapshot.channels.inputs, snapshot.channels.outputs):
+        sizes.append(sum(len(chunk) for chunks in side.values() for chunk in chunks))
+    return FileCounts(sum(size > 0 for size in sizes), sum(size >= inline_below_bytes for size in sizes))
+
+
+def _subtask(writer: _Writer, vertex: VertexSpec, subtask: int, snapshot: SubtaskSnapshot) -> dict[str, Any]:
+    name = f"{vertex.id}-{subtask}"
+    own = groups_of(subtask, vertex.parallelism, vertex.effective_max_parallelism)
+    channels = snapshot.channels
+    return {
+        "operators": [
+            {
+                "id": operator,
+                "key_groups": [own.start, own.stop - 1],
+                "keyed": {
+                    "groups": list(state.keyed),
+                    **writer.handle(f"{name}-{n}-keyed", state.keyed.values()),
+                },
+                "states": [
+                    {
+                        "name": each.name,
+                        "mode": each.mode.value,
+                        **writer.handle(f"{name}-{n}-{each.name}", each.entries),
+                    }
+                    for each in state.states
+                ],
+            }
+            for n, (operator, state) in enumerate(zip(operator_ids(vertex), snapshot.operators, strict=True))
+        ],
+        # Input handles by (gate, channel), output handles by (partition, subpartition); both name the channel (CK-4).
+        "inputs": _channels(writer, f"{name}-inputs", channels.inputs),
+        "outputs": _channels(writer, f"{name}-outputs", channels.outputs),
+        "watermark_us": snapshot.watermark_us,
+        "state_bytes": snapshot.state_bytes,
+        "persisted_bytes": snapshot.persisted_bytes,
+    }
+
+
+def _channels(writer: _Writer, name: str, channels: Mapping[ChannelKey, list[Data]]) -> dict[str, Any]:
+    keys = [[key.edge, key.source_subtask, key.target_subtask, len(chunks)] for key, chunks in channels.items()]
+    return {"channels": keys, **writer.handle(name, (bytes(c) for chunks in channels.values() for c in chunks))}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_checkpoint(stored: StoredCheckpoint) -> ReadCheckpoint:
+    """Read a checkpoint back (CK-3).
+
+    Raises:
+        CorruptCheckpointError: a part of it is damaged or missing.
+
+    """
+    body = stored.metadata[_CHECK_BYTES:]
+    if stored.metadata[:_CHECK_BYTES] != _CHECKED_BY % zlib.crc32(body):
+        raise CorruptCheckpointError("the checkpoint's metadata is damaged", part="metadata")
+    document = json.loads(stored.metadata)
+    keyed = {v["id"]: v["is_keyed"] for v in document["graph"]["vertices"]}
+    vertices = {
+        row["id"]: VertexState(
+            row["parallelism"],
+            row["max_parallelism"],
+            keyed[row["id"]],
+            tuple(_read_subtask(stored, subtask) for subtask in row["subtasks"]),
+            _read_splits(stored, row["coordinator"]),
+            row["number"],
+        )
+        for row in document["vertices"]
+    }
+    return ReadCheckpoint(
+        document["id"],
+        document["triggered_at_us"],
+        document["alignment"],
+        document["graph"],
+        vertices,
+        document.get("repeatable_records", 0),
+    )
+
+
+def _chunks(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> list[bytes]:
+    file = handle.get("file")
+    data = base64.b64decode(handle["inline"]) if file is None else _file(stored, handle)
+    return [data[at : at + size] for at, size in handle["spans"]]
+
+
+def _file(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> bytes:
+    name = handle["file"]
+    data = stored.files.get(name)
+    if data is None:
+        raise CorruptCheckpointError(f"the checkpoint's file {name} is missing", part=name)
+    if zlib.crc32(data) != handle["crc"]:
+        raise CorruptCheckpointError(f"the checkpoint's file {name} is damaged", part=name)
+    return data
+
+
+def _read_splits(stored: StoredCheckpoint, handle: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+    if handle is None:
+        return None
+    return tuple(split for chunk in _chunks(stored, handle) for (split,) in SPLIT_ID.iter_unpack(chunk))
+
+
+def _read_subtask(stored: StoredCheckpoint, row: Mapping[str, Any]) -> SubtaskSnapshot:
+    operators = tuple(
+        OperatorSnapshot(
+            keyed=dict(zip(each["keyed"]["groups"], _chunks(stored, each["keyed"]), strict=True)),
+            states=tuple(
+                OperatorState(state["name"], StateMode(state["mode"]), tuple(_chunks(stored, state)))
+                for state in each["states"]
+            ),
+        )
+        for each in row["operators"]
+    )
+    channels = ChannelState(_read_channels(stored, row["inputs"]), _read_channels(stored, row["outputs"]))
+    return SubtaskSnapshot(operators, channels, row["watermark_us"], row["state_bytes"], row["persisted_bytes"])
+
+
+def _read_channels(stored: StoredCheckpoint, handle: Mapping[str, Any]) -> dict[ChannelKey, list[Data]]:
+    chunks = iter(_chunks(stored, handle))
+    return {
+        ChannelKey(edge, source, target): [next(chunks) for _ in range(count)]
+        for edge, source, target, count in handle["channels"]
+    }

@@ -1,0 +1,328 @@
+"""From a checkpoint read back to what every subtask of a graph begins with, at whatever parallelism (4.3 to 4.5). Pure.
+
+Decides what of a changed graph is taken and what is refused, with one typed error that names rule, vertex and cure.
+Invariant: each key group (RS-1), each entry of split state and each old sender's channel state has exactly one new
+owner; an old receiver's may be seen by several, of which one keeps each record (RS-9).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from backend.domain.errors import PlanError
+from backend.runtime.job.graph import EdgeSpec, Graph, Partitioner, VertexSpec
+from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot, TaskKey
+from backend.runtime.network.buffers import Data
+from backend.runtime.network.channel import ChannelKey
+from backend.runtime.network.rescaling import EdgeRescale, rescale_of
+from backend.runtime.operators.redistribution import restored_max_parallelism, restored_operator
+from backend.runtime.operators.sources import held_splits
+from backend.runtime.operators.state import NO_STATE, OperatorSnapshot
+from backend.runtime.snapshot.metadata import ReadCheckpoint, VertexState, operator_ids
+
+_Side = dict[ChannelKey, list[Data]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What every subtask restores from; on edges in ``rescaled`` channel state goes by the old channels' names."""
+
+    snapshots: Mapping[TaskKey, SubtaskSnapshot]
+    rescaled: Mapping[int, EdgeRescale]
+
+
+def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
+    """Deal a checkpoint out to the subtasks of a graph that ``restored_graph`` gave.
+
+    Raises:
+        PlanError: an edge has data in flight that cannot be dealt out anew (RS-11), or is not there any more (GR-2).
+
+    """
+    edges = _edges_with_data(read, graph)
+    rescaled = {}
+    for new in edges.values():
+        edge = graph.edges[new]
+        old_source, old_target = read.vertices[edge.source].parallelism, read.vertices[edge.target].parallelism
+        rescale = rescale_of(edge, graph, old_source=old_source, old_target=old_target)
+        if rescale is not None:
+            rescaled[new] = rescale
+    inputs, outputs = _channel_state(read, edges)
+    snapshots: dict[TaskKey, SubtaskSnapshot] = {}
+    for index, vertex in enumerate(graph.vertices):
+        state = read.vertices.get(vertex.id)
+        for subtask in range(vertex.parallelism):
+            channels = ChannelState(
+                _of_receiver(inputs, vertex, subtask, graph, rescaled),
+                _of_sender(outputs, vertex, subtask, graph, rescaled),
+            )
+            operators = _operators(read, state, vertex, subtask)
+            snapshots[index, subtask] = _snapshot(state, vertex, subtask, operators, channels)
+    return Assignment(snapshots, rescaled)
+
+
+def without_channel_state(read: ReadCheckpoint) -> tuple[ReadCheckpoint, int]:
+    """The same checkpoint without what was in flight, and how many bytes are lost by that (RC-8)."""
+    lost_bytes = sum(s.persisted_bytes for v in read.vertices.values() for s in v.subtasks)
+    vertices = {
+        name: replace(
+            state, subtasks=tuple(replace(s, channels=ChannelState(), persisted_bytes=0) for s in state.subtasks)
+        )
+        for name, state in read.vertices.items()
+    }
+    return replace(read, vertices=vertices), lost_bytes
+
+
+# --- which graph can be run from it -----------------------------------------------------------------------------------
+
+
+def restored_graph(read: ReadCheckpoint, graph: Graph, *, allows_non_restored: bool = False) -> Graph:
+    """The graph to run with: the recorded maximum parallelism is kept where none is given (PT-4), and its splits.
+
+    Operators are matched by id; those that are new start empty, and with ``allows_non_restored`` the state of those
+    that are gone is left out (GR-1).
+
+    Raises:
+        PlanError: another explicit maximum or one below the parallelism; state that no operator takes; data in flight
+            on an edge that changed; or its sources do not read what their coordinators dealt out (CK-1).
+
+    """
+    with_data = _edges_with_data(read, graph)
+    if not allows_non_restored:
+        _check_all_is_taken(read, graph)
+    hashed = {e.target for e in graph.edges if e.partitioner is Partitioner.HASH}
+    needs_maximum = {graph.edges[new].target for new in with_data.values()} & hashed
+    vertices = []
+    for vertex in graph.vertices:
+        state = read.vertices.get(vertex.id)
+        if state is None:
+            vertices.append(vertex)
+            continue
+        _check_splits(vertex, state)
+        if state.is_keyed or vertex.id in needs_maximum:
+            vertex = replace(vertex, max_parallelism=_maximum(vertex, state))
+        elif vertex.id in hashed and not vertex.max_parallelism and state.max_parallelism >= vertex.parallelism:
+            vertex = replace(vertex, max_parallelism=state.max_parallelism)
+        if state.splits is not None and len(state.splits) != vertex.parallelism:
+            vertex = replace(vertex, splits=len(state.splits))
+        vertices.append(vertex)
+    return Graph(tuple(_numbered(vertices, read)), graph.edges)
+
+
+def at_own_risk(read: ReadCheckpoint, graph: Graph) -> tuple[str, ...]:
+    """Vertices whose operators changed in front of, or behind, data in flight: nobody checks that they agree (GR-2)."""
+    edges = _edges_with_data(read, graph)
+    touched = {end for new in edges.values() for end in (graph.edges[new].source, graph.edges[new].target)}
+    before = _operators_before(read)
+    return tuple(v.id for v in graph.vertices if v.id in touched and before[v.id] != operator_ids(v))
+
+
+def _check_all_is_taken(read: ReadCheckpoint, graph: Graph) -> None:
+    now = {v.id: set(operator_ids(v)) for v in graph.vertices}
+    for vertex, operators in _operators_before(read).items():
+        for n, operator in enumerate(operators):
+            is_kept = any(s.operators[n].keyed or _entry_bytes(s.operators[n]) for s in read.vertices[vertex].subtasks)
+            if is_kept and operator not in now.get(vertex, set()):
+                raise PlanError(
+                    f"the checkpoint has state of operator {operator!r}, which the job has not",
+                    rule="GR-1",
+                    vertex=vertex,
+                    fix="keep the operator, or allow state that is not restored",
+                )
+
+
+def _maximum(vertex: VertexSpec, state: VertexState) -> int:
+    maximum = restored_max_parallelism(state.max_parallelism, vertex.max_parallelism, vertex=vertex.id)
+    if vertex.parallelism > maximum:
+        raise PlanError(
+            f"parallelism {vertex.parallelism} above the maximum {maximum} that the checkpoint was taken with",
+            rule="G-6",
+            vertex=vertex.id,
+            fix=f"at most {maximum}",
+        )
+    return maximum
+
+
+def _check_splits(vertex: VertexSpec, state: VertexState) -> None:
+    if state.splits is None:
+        return
+    held = sorted(split for snapshot in state.subtasks for split in held_splits(snapshot.operators[0]))
+    if held != sorted(state.splits):
+        raise PlanError(
+            f"its subtasks read the splits {held}, and {sorted(state.splits)} were dealt out",
+            rule="CK-1",
+            vertex=vertex.id,
+            fix="restore another checkpoint: this one would lose or double records",
+        )
+    if vertex.splits and vertex.splits != len(held):
+        raise PlanError(
+            f"splits {vertex.splits}, and the checkpoint has {len(held)}",
+            rule="CK-1",
+            vertex=vertex.id,
+            fix=f"set splits = {len(held)}, or leave it out",
+        )
+
+
+def _numbered(vertices: list[VertexSpec], read: ReadCheckpoint) -> Iterator[VertexSpec]:
+    """Sources go on with the data that they had, wherever in the graph they stand now."""
+    taken = {state.number for state in read.vertices.values()}
+    for index, vertex in enumerate(vertices):
+        state = read.vertices.get(vertex.id)
+        number = index if vertex.number is None else vertex.number
+        if state is not None:
+            number = state.number
+        elif number in taken:
+            number = next(n for n in count() if n not in taken)
+            taken.add(number)
+        yield vertex if number == index else replace(vertex, number=number)
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
+
+
+def _edges_with_data(read: ReadCheckpoint, graph: Graph) -> dict[int, int]:
+    """Of edges with data in flight: their place in the checkpoint's graph, and in this one (GR-2).
+
+    Raises:
+        PlanError: such an edge is not there any more, or spreads its records otherwise.
+
+    """
+    held = {
+        key.edge
+        for state in read.vertices.values()
+        for s in state.subtasks
+        for side in (s.channels.inputs, s.channels.outputs)
+        for key, chunks in side.items()
+        if any(chunks)
+    }
+    now = dict(zip(_named([_now(e) for e in graph.edges]), range(len(graph.edges)), strict=True))
+    before = _named([_before(e) for e in read.graph["edges"]])
+    for edge in sorted(held):
+        if before[edge] not in now:
+            raise _edge_changed(before[edge][0], graph)
+    return {edge: now[before[edge]] for edge in sorted(held)}
+
+
+_Edge = tuple[str, str, str, bool]
+"""Source, target, partitioner, whether by origin."""
+
+
+def _now(edge: EdgeSpec) -> _Edge:
+    return edge.source, edge.target, edge.partitioner.value, edge.by_origin
+
+
+def _before(edge: Mapping[str, Any]) -> _Edge:
+    return edge["source"], edge["target"], edge["partitioner"], edge["by_origin"]
+
+
+def _named(edges: list[_Edge]) -> list[tuple[_Edge, int]]:
+    """Edges that are alike are told apart by their order."""
+    seen: Counter[_Edge] = Counter()
+    names = []
+    for edge in edges:
+        names.append((edge, seen[edge]))
+        seen[edge] += 1
+    return names
+
+
+def _edge_changed(edge: _Edge, graph: Graph) -> PlanError:
+    source, target, partitioner, _ = edge
+    now = sorted({e.partitioner.value for e in graph.edges if (e.source, e.target) == (source, target)})
+    changed = f"is {' and '.join(now)} now" if now and partitioner not in now else "is not there any more"
+    return PlanError(
+        f"the checkpoint has data in flight on this {partitioner} edge, which {changed}",
+        rule="GR-2",
+        vertex=f"{source} -> {target}",
+        fix="change the graph from a savepoint or an aligned checkpoint, or leave this edge as it was",
+    )
+
+
+# --- channel state ----------------------------------------------------------------------------------------------------
+
+
+def _channel_state(read: ReadCheckpoint, edges: Mapping[int, int]) -> tuple[_Side, _Side]:
+    """All inputs and all outputs, by the old channel on the edge's new place."""
+    sides: tuple[_Side, _Side] = ({}, {})
+    for state in read.vertices.values():
+        for snapshot in state.subtasks:
+            for side, own in zip(sides, (snapshot.channels.inputs, snapshot.channels.outputs), strict=True):
+                for key, chunks in own.items():
+                    if key.edge in edges:
+                        side[replace(key, edge=edges[key.edge])] = chunks
+    return sides
+
+
+def _of_receiver(
+    inputs: _Side, vertex: VertexSpec, subtask: int, graph: Graph, rescaled: Mapping[int, EdgeRescale]
+) -> _Side:
+    olds = {e: rescaled[e].receivers[subtask] if e in rescaled else (subtask,) for e in graph.inputs(vertex.id)}
+    return {key: chunks for key, chunks in inputs.items() if key.target_subtask in olds.get(key.edge, ())}
+
+
+def _of_sender(
+    outputs: _Side, vertex: VertexSpec, subtask: int, graph: Graph, rescaled: Mapping[int, EdgeRescale]
+) -> _Side:
+    olds = {e: rescaled[e].senders[subtask] if e in rescaled else (subtask,) for e in graph.outputs(vertex.id)}
+    return {key: chunks for key, chunks in outputs.items() if key.source_subtask in olds.get(key.edge, ())}
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+def _operators_before(read: ReadCheckpoint) -> dict[str, list[str]]:
+    return {v["id"]: v["operators"] for v in read.graph["vertices"]}
+
+
+def _operators(
+    read: ReadCheckpoint, state: VertexState | None, vertex: VertexSpec, subtask: int
+) -> tuple[OperatorSnapshot, ...]:
+    """By operator, matched by id; what is new starts empty (GR-1)."""
+    if state is None:
+        return tuple(NO_STATE for _ in operator_ids(vertex))
+    places = {operator: n for n, operator in enumerate(_operators_before(read)[vertex.id])}
+    return tuple(
+        NO_STATE
+        if (n := places.get(operator)) is None
+        else restored_operator(
+            [snapshot.operators[n] for snapshot in state.subtasks],
+            subtask,
+            parallelism=vertex.parallelism,
+            max_parallelism=vertex.effective_max_parallelism,
+        )
+        for operator in operator_ids(vertex)
+    )
+
+
+def _snapshot(
+    state: VertexState | None,
+    vertex: VertexSpec,
+    subtask: int,
+    operators: tuple[OperatorSnapshot, ...],
+    channels: ChannelState,
+) -> SubtaskSnapshot:
+    persisted_bytes = sum(
+        len(chunk) for side in (channels.inputs, channels.outputs) for chunks in side.values() for chunk in chunks
+    )
+    if state is not None and len(state.subtasks) == vertex.parallelism:
+        return replace(state.subtasks[subtask], operators=operators, channels=channels, persisted_bytes=persisted_bytes)
+    state_bytes = 0 if state is None else _state_bytes(state, operators)
+    return SubtaskSnapshot(operators, channels, -1, state_bytes, persisted_bytes)
+
+
+def _state_bytes(state: VertexState, operators: tuple[OperatorSnapshot, ...]) -> int:
+    """The declared size of a new subtask's state: of each old one the share of its key groups that comes here."""
+    size = sum(_entry_bytes(operator) for operator in operators)
+    own = {group for operator in operators for group in operator.keyed}
+    for old in state.subtasks:
+        declared = max(0, old.state_bytes - sum(_entry_bytes(operator) for operator in old.operators))
+        groups = {group: len(data) for operator in old.operators for group, data in operator.keyed.items()}
+        if groups:
+            size += declared * sum(n for group, n in groups.items() if group in own) // sum(groups.values())
+    return size
+
+
+def _entry_bytes(operator: OperatorSnapshot) -> int:
+    return sum(len(entry) for each in operator.states for entry in each.entries)

@@ -1,0 +1,1 @@
+"""One subtask: its mailbox loop, its checkpoints, its start and its end."""

@@ -1,0 +1,376 @@
+"""What one subtask does for checkpoints: hears of barriers, carries out the protocol's commands, gives up (2.3, TE-1).
+
+The protocol decides; here its commands are done to the gate's channels, and ``snapshots`` takes the snapshot itself.
+Elements are processed meanwhile (UC-6). The gauges of a subtask are here (ME-16).
+
+Invariant: of each channel the state counts what is in front of the cut, and in-flight data is what lies between the
+cuts of its two ends (INV-2, INV-3); at least once, what the state counts besides is counted (INV-6).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from backend.domain.barriers import BarrierEventKind as Kind
+from backend.domain.failure import FailureReason
+from backend.runtime.core.elements import Alignment, Barrier, CancelMarker, Element, Event, Record
+from backend.runtime.core.scheduler import EventClass
+from backend.runtime.measure.measures import PhaseOrder, SubtaskCheckpoint
+from backend.runtime.network.buffers import Data
+from backend.runtime.network.channel import ChannelKey, InputChannel
+from backend.runtime.protocols.base import (
+    Began,
+    Block,
+    Close,
+    Command,
+    Convert,
+    Ended,
+    Forget,
+    GiveUp,
+    Keeper,
+    Persist,
+    Reopen,
+    Resume,
+    SetStallTimer,
+    SetTimer,
+    Snapshot,
+    Switched,
+)
+from backend.runtime.protocols.capped import CapAction
+from backend.runtime.protocols.choice import keeper_of
+from backend.runtime.task.capping import Capping, may_poll
+from backend.runtime.task.environment import DeclineMessage
+from backend.runtime.task.snapshots import Run, Snapshots
+from backend.runtime.task.task import Task
+
+
+class TaskCheckpointing:
+    """The checkpoints of one attempt of one subtask."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._env = task.env
+        self.last_id = 0
+        self.start_delay_gauge_us = 0
+        self._gauged_id = 0
+        self.is_waiting_for_room = False
+        self._snapshots = Snapshots(task, self._give_up)
+        self._arriving = -1
+        self._aborted: set[int] = set()
+        self._first_sign = (-1, 0)
+        self._gatekeeper: Keeper | None = None
+        self._capping = Capping(task, lambda: 0 if self._gatekeeper is None else self._gatekeeper.current_id)
+        self.is_watching = False
+        task.gate.announced = self._announced
+
+    # --- what comes in --------------------------------------------------------------------------------------------
+
+    def trigger(self, barrier: Barrier) -> None:
+        """The coordinator's request to a source (UC-8); a mail of this subtask."""
+        if barrier.checkpoint_id <= self.last_id:
+            return
+        if barrier.checkpoint_id in self._aborted:
+            self.last_id = barrier.checkpoint_id
+            self._broadcast_cancel(barrier.checkpoint_id)
+            return
+        run = self._began(barrier)
+        run.measured.alignment_us = 0
+        run.measured.processed_bytes = 0
+        run.measured.order = PhaseOrder.FORWARD_SNAPSHOT
+        run.is_input_open = False
+        action = None
+        if barrier.is_capped:
+            action = self._capping.at_source()
+            if action is CapAction.DECLINED:
+                self._give_up(barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
+                return
+            if action is CapAction.ALIGNED:
+                barrier = barrier.as_aligned()
+        self._task.stopping.triggered(barrier)
+        self._take(barrier, self._capping.cap_bytes() if action is CapAction.PARTIAL else None)
+
+    def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
+        """A barrier was taken from a channel."""
+        task = self._task
+        k = barrier.checkpoint_id
+        task.lamport = max(task.lamport, barrier.lamport) + 1
+        task.cost_us += self._env.config.barrier_cost_us
+        run = self._snapshots.runs.get(k)
+        if run is not None:
+            self._env.faults.passed("task.between-barriers", task.name)
+            run.arrived.add(channel.index)
+            run.last_barrier_us = self._env.now
+            run.polled_by_last_bytes = task.gate.polled_bytes
+        self._snapshots.log(k, Kind.BARRIER_RECEIVED, channel=channel.key)
+        self._arriving = channel.index
+        self._execute(self._keeper().barrier(channel.index, barrier, self._env.now), k)
+        if run is None and k in self._snapshots.runs:
+            self._env.faults.passed("task.after-first-barrier", task.name)
+        elif run is None and k > self._gauged_id:
+            # Aborted before its barrier came: the gauge tells all the same when it did (flink-baseline.md, 13).
+            self._gauge(barrier)
+
+    def on_priority(self, _: object) -> None:
+        """Mail: handle all priority events that are there (Q-6)."""
+        while (found := self._task.gate.next_priority()) is not None:
+            self.on_barrier(*found)
+
+    def on_cancel(self, channel: InputChannel, checkpoint_id: int) -> None:
+        """A cancel marker was taken from a channel."""
+        keeper = self._keeper()
+        pending = keeper.pending_id
+        self._execute(keeper.cancel(checkpoint_id, channel.index), checkpoint_id)
+        if pending is not None and pending < checkpoint_id and keeper.pending_id != pending:
+            # Nobody is told of the one that it superseded, as in Flink; what is kept for it goes all the same (CC-5).
+            self._drop(pending, "superseded by a cancelled checkpoint")
+
+    def on_end_of_partition(self, channel: InputChannel) -> None:
+        """A channel ended."""
+        keeper = self._keeper()
+        self._execute(keeper.end_of_partition(channel.index, self._env.now), keeper.current_id)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """Mail: the coordinator gave the checkpoint up (CO-11)."""
+        self._aborted.add(checkpoint_id)
+        if len(self._aborted) > 256:
+            self._aborted.discard(min(self._aborted))
+        commands = self._keeper().aborted(checkpoint_id) if self._task.gate.channels else []
+        self._execute(commands, checkpoint_id)
+        if commands:
+            # Who waits for its barrier downstream may not hear of it from the coordinator (Appendix A, abort).
+            self._broadcast_cancel(checkpoint_id)
+        self._drop(checkpoint_id, "aborted by the coordinator")
+        self._env.local.drop(self._task.key, checkpoint_id)
+
+    def complete(self, checkpoint_id: int) -> None:
+        """Mail: the checkpoint is complete; sinks commit (SNK-2)."""
+        faults = self._env.faults
+        faults.passed("task.in-notify", self._task.name)
+        for operator in self._task.operators:
+            if self._task.spec.kind.has_sink:
+                faults.passed("sink.before-commit", self._task.name)
+            operator.complete(checkpoint_id)
+            if self._task.spec.kind.has_sink:
+                faults.passed("sink.after-commit", self._task.name)
+        self._env.local.confirm(self._task.key, checkpoint_id)
+        self._task.stopping.completed(checkpoint_id)
+
+    def recheck(self, _: object) -> None:
+        """Data moved while a capped checkpoint waits for room (CAP-3)."""
+        if self.is_waiting_for_room:
+            keeper = self._keeper()
+            self._execute(keeper.recheck(self._env.now), keeper.current_id)
+
+    def processed(self, channel: InputChannel, element: Element | Event) -> None:
+        """An element was processed while a checkpoint watches (CAP-3), or counts what passes its barriers (ALO-5)."""
+        self.recheck(None)
+        if isinstance(element, Record):
+            for run in self._snapshots.runs.values():
+                if run.is_counting and channel.index in run.arrived:
+                    run.measured.repeatable_records += 1
+
+    @property
+    def pending_ids(self) -> tuple[int, ...]:
+        """Checkpoints in work at this subtask."""
+        return tuple(self._snapshots.runs)
+
+    @property
+    def alignment_gauge_us(self) -> int:
+        """How long the pending checkpoint has been aligning here; 0 where none is (ME-2)."""
+        pending = self._gatekeeper.pending_id if self._gatekeeper is not None else None
+        run = self._snapshots.runs.get(pending) if pending is not None else None
+        if run is None or run.measured.alignment_us is not None:
+            return 0
+        return self._env.now - run.measured.first_barrier_us
+
+    # --- the protocol's commands ----------------------------------------------------------------------------------
+
+    def _keeper(self) -> Keeper:
+        if self._gatekeeper is None:
+            config = self._env.config
+            self._gatekeeper = keeper_of(
+                len(self._task.gate.channels),
+                is_exactly_once=config.is_exactly_once,
+                is_concurrent=config.is_unaligned_concurrent,
+                counts_ended=config.counts_ended_channels,
+                clock_us=self._first_sign_us,
+                cap=self._capping.cap,
+            )
+            self._gatekeeper.current_id = self.last_id
+        return self._gatekeeper
+
+    def _first_sign_us(self, barrier: Barrier) -> int:
+        self._first_sign = (barrier.checkpoint_id, self._env.now)
+        return self._clock_us(barrier)
+
+    def _announced(self, channel: InputChannel, barrier: Barrier) -> None:
+        # The announcement is a priority event: it is handled by a mail, ahead of the data (Q-4).
+        self._task.mail(self._on_announcement, (channel, barrier))
+
+    def _on_announcement(self, announced: tuple[InputChannel, Barrier]) -> None:
+        channel, barrier = announced
+        k = barrier.checkpoint_id
+        self._execute(self._keeper().announcement(channel.index, barrier, self._env.now), k)
+        self._env.faults.passed("task.after-announcement", self._task.name)
+
+    def _execute(self, commands: list[Command], checkpoint_id: int) -> None:
+        for command in commands:
+            self._carry_out(command, checkpoint_id)
+
+    def _carry_out(self, command: Command, k: int) -> None:
+        task = self._task
+        match command:
+            case Began(barrier=barrier):
+                self._began(barrier).arrived.add(self._arriving)
+            case Block(channel=index):
+                self._snapshots.log(k, Kind.CHANNEL_BLOCKED, channel=task.gate.channels[index].key)
+            case Resume(channel=index):
+                self._snapshots.log(k, Kind.CHANNEL_UNBLOCKED, channel=task.gate.channels[index].key)
+                task.gate.channels[index].resume()
+            case Close(channel=index):
+                task.gate.channels[index].is_closed = True
+                self._snapshots.log(k, Kind.CHANNEL_BLOCKED, channel=task.gate.channels[index].key)
+            case Reopen(channel=index):
+                self._snapshots.log(k, Kind.CHANNEL_UNBLOCKED, channel=task.gate.channels[index].key)
+                task.gate.reopen(task.gate.channels[index])
+            case Convert(channel=index):
+                task.gate.channels[index].convert_to_priority(k)
+            case SetTimer(at_us=at_us):
+                self._env.scheduler.at(at_us, EventClass.TIMER, self._mail_timer, k)
+            case SetStallTimer():
+                self.is_waiting_for_room = True
+                task.gate.may_poll = may_poll
+                self._watch()
+                self._watch_for_stall((k, -1))
+            case Persist():
+                self._persist(k)
+            case Switched():
+                self._snapshots.log(k, Kind.MODE_SWITCHED, reason="the alignment timeout passed")
+                self._env.faults.passed("task.input-switch", task.name)
+            case Snapshot(barrier=barrier, output_bytes_max=most_bytes):
+                self._take(barrier, most_bytes)
+            case Ended(checkpoint_id=ended):
+                self._ended(k if ended is None else ended, is_alone=ended is None)
+            case Forget(checkpoint_id=forgotten):
+                self._drop(forgotten, "a newer checkpoint was complete here before")
+            case GiveUp(checkpoint_id=given_up, reason=reason):
+                self._give_up(given_up, reason)
+
+    def _began(self, barrier: Barrier) -> Run:
+        """AL-3, UC-1: the first sign of a checkpoint; its measurements begin."""
+        self._env.faults.passed("task.before-first-barrier", self._task.name)
+        now = self._env.now
+        measured = SubtaskCheckpoint(barrier.checkpoint_id, barrier.triggered_at_us, first_barrier_us=now)
+        polled = self._task.gate.polled_bytes
+        measured.received = barrier.alignment
+        run = Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
+        run.clock_us = self._clock_us(barrier)
+        self._snapshots.runs[barrier.checkpoint_id] = run
+        run.is_counting = barrier.alignment is Alignment.AT_LEAST_ONCE
+        self._watch()
+        self._gauge(barrier)
+        return run
+
+    def _watch(self) -> None:
+        self.is_watching = self.is_waiting_for_room or any(r.is_counting for r in self._snapshots.runs.values())
+
+    def _clock_us(self, barrier: Barrier) -> int:
+        """What the alignment timeout counts from (AT-1, AT-14)."""
+        if not self._env.config.aligns_after_first:
+            return barrier.triggered_at_us
+        k, at_us = self._first_sign
+        return at_us if k == barrier.checkpoint_id else self._env.now
+
+    def _gauge(self, barrier: Barrier) -> None:
+        self._gauged_id = barrier.checkpoint_id
+        self.start_delay_gauge_us = max(0, self._env.now - barrier.triggered_at_us)
+
+    def _persist(self, k: int) -> None:
+        """UC-2. Without it nothing of the input is copied: one that was aligned has nothing in flight (AT-8)."""
+        run = self._snapshots.runs[k]
+        run.measured.order = PhaseOrder.FORWARD_SNAPSHOT_LOG
+        if self._env.config.prioritizes_missing:
+            self._task.gate.prefers = lambda channel: channel.index not in run.arrived
+        for channel in self._task.gate.channels:
+            if not channel.is_ended:
+                channel.start_persisting(channel.index in run.arrived, k, partial(self._add_input, run, channel.key))
+
+    def _add_input(self, run: Run, key: ChannelKey, data: Data) -> None:
+        run.channels.inputs.setdefault(key, []).append(data)
+        run.persisted_bytes += len(data)
+
+    def _ended(self, k: int, *, is_alone: bool) -> None:
+        """The end of ME-2 and ME-3. ``is_alone``: no other checkpoint is in work whose copies go on (CC-4)."""
+        self.is_waiting_for_room = False
+        gate = self._task.gate
+        gate.may_poll = None
+        gate.prefers = None
+        for channel in gate.channels:
+            channel.stop_persisting(None if is_alone else k)
+            channel.is_closed = False
+        gate.recheck()
+        run = self._snapshots.runs.get(k)
+        if run is not None:
+            run.is_counting = False
+        self._watch()
+        if run is None:
+            return
+        # The alignment ends with the last barrier (ME-2), also where a cap makes the snapshot wait longer.
+        run.measured.alignment_us = run.last_barrier_us - run.measured.first_barrier_us
+        run.measured.processed_bytes = run.polled_by_last_bytes - run.polled_before_bytes
+        run.is_input_open = False
+        self._snapshots.advance(run)
+
+    def _take(self, barrier: Barrier, output_bytes_max: int | None = None) -> None:
+        self._snapshots.runs[barrier.checkpoint_id].output_bytes_left = output_bytes_max
+        self.last_id = barrier.checkpoint_id
+        self.is_waiting_for_room = False
+        self._watch()
+        self._snapshots.runs[barrier.checkpoint_id].measured.cap = self._capping.take_decision()
+        self._task.stopping.snapshotting(barrier)
+        self._snapshots.take(barrier)
+
+    # --- giving up ------------------------------------------------------------------------------------------------
+
+    def _give_up(self, k: int, reason: FailureReason) -> None:
+        self._drop(k, reason.value)
+        self._broadcast_cancel(k)
+        message = DeclineMessage(k, self._task.key, self._task.attempt, reason)
+        self._env.send("rpc.decline", self._env.coordinator.on_decline, message)
+
+    def _drop(self, k: int, reason: str) -> None:
+        run = self._snapshots.runs.pop(k, None)
+        self._watch()
+        decision = self._capping.take_decision()
+        if run is not None:
+            self._snapshots.cancel(run)
+            declined_bytes = None if decision is None else decision.in_flight_bytes
+            self._snapshots.log(k, Kind.ABORTED, size_bytes=declined_bytes, reason=reason)
+        for output in self._task.outputs:
+            for subpartition in output.pool.subpartitions:
+                subpartition.forget_timeoutable(k)
+
+    def _broadcast_cancel(self, k: int) -> None:
+        self.last_id = max(self.last_id, k)
+        for output in self._task.outputs:
+            for subpartition in output.pool.subpartitions:
+                subpartition.add_event(CancelMarker(k))
+
+    # --- timers ---------------------------------------------------------------------------------------------------
+
+    def _mail_timer(self, k: int) -> None:
+        self._task.mail(self._on_timer, k)
+
+    def _on_timer(self, k: int) -> None:
+        self._execute(self._keeper().timer(k, self._env.now), k)
+
+    def _watch_for_stall(self, watched: tuple[int, int]) -> None:
+        k, moved_before = watched
+        if self._task.is_dead or k not in self._snapshots.runs or self._keeper().pending_id != k:
+            return
+        moved = self._task.gate.polled_bytes + self._task.records_in + self._task.bytes_out
+        if moved == moved_before:
+            self._task.mail(self._on_timer, k)
+            return
+        stall_us = self._env.config.cap_stall_us
+        self._env.scheduler.after(stall_us, EventClass.TIMER, self._watch_for_stall, (k, moved))

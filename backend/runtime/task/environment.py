@@ -1,0 +1,130 @@
+"""What every part of one running job shares: time, settings, faults, messages, store, log. No rules of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from backend.domain.failure import FailureReason
+from backend.runtime.coordinator.backlog import BacklogMessage
+from backend.runtime.core.barrier_log import BarrierLog
+from backend.runtime.core.provenance import Provenance
+from backend.runtime.core.scheduler import Action, EventClass, Scheduler
+from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.job.faults import Faults
+from backend.runtime.job.graph import Graph
+from backend.runtime.measure.measures import SubtaskCheckpoint, SubtaskSnapshot, TaskKey
+from backend.runtime.operators.storage import Ledger, SnapshotStore, Upload
+from backend.runtime.snapshot.local_copies import LocalCopies
+from backend.runtime.task.stopping import FinishedMessage
+
+
+@dataclass(frozen=True, slots=True)
+class AckMessage:
+    """One subtask's acknowledgement on its way to the coordinator."""
+
+    checkpoint_id: int
+    task: TaskKey
+    attempt: int
+    snapshot: SubtaskSnapshot
+    measured: SubtaskCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineMessage:
+    """One subtask's refusal on its way to the coordinator (CO-10)."""
+
+    checkpoint_id: int
+    task: TaskKey
+    attempt: int
+    reason: FailureReason
+
+
+class CoordinatorPort(Protocol):
+    """What tasks say to the coordinator."""
+
+    def on_ack(self, message: AckMessage) -> None:
+        """An acknowledgement arrived."""
+        ...
+
+    def on_decline(self, message: DeclineMessage) -> None:
+        """A refusal arrived."""
+        ...
+
+    def on_backlog(self, message: BacklogMessage) -> None:
+        """A source began or ended to work off a backlog (SRC-5)."""
+        ...
+
+    def on_finished(self, message: FinishedMessage) -> None:
+        """A subtask ended in order (SV-3)."""
+        ...
+
+    def cap_bytes(self, task: TaskKey) -> int:
+        """The in-flight cap of one subtask (CAP-6)."""
+        ...
+
+
+class Environment:
+    """Shared parts; ``config`` is replaced as a whole when a setting changes."""
+
+    coordinator: CoordinatorPort
+
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        config: RuntimeConfig,
+        graph: Graph,
+        faults: Faults,
+        store: SnapshotStore,
+        ledger: Ledger,
+        log: BarrierLog,
+        provenance: Provenance,
+        seed: int,
+        is_size_only: bool = False,
+        is_stepwise: bool = False,
+    ) -> None:
+        self.scheduler = scheduler
+        self.config = config
+        self.graph = graph
+        self.faults = faults
+        self.store = store
+        self.ledger = ledger
+        self.log = log
+        self.provenance = provenance
+        self.seed = seed
+        self.local = LocalCopies()
+        self.is_size_only = is_size_only
+        """Whether records go without their bytes (``sizes.py``)."""
+        self.is_stepwise = is_stepwise
+        """Whether every step is an event of its own: the same run, for who wants to see each (``running_ahead.py``)."""
+
+    @property
+    def now(self) -> int:
+        """Virtual time."""
+        return self.scheduler.now
+
+    def send(self, point: str, action: Action, argument: Any) -> None:
+        """A message between coordinator and task: it takes the RPC latency, unless a fault says otherwise."""
+        delay_us = self.scheduler.jitter(self.config.rpc_latency_us)
+        fault = self.faults.message(point)
+        if fault is not None and fault.action == "drop":
+            return
+        if fault is not None and fault.action == "duplicate":
+            self.scheduler.after(delay_us * 2, EventClass.RPC, action, argument)
+        if fault is not None and fault.action == "delay":
+            delay_us += fault.delay_us
+        self.scheduler.after(delay_us, EventClass.RPC, action, argument)
+
+    def write(
+        self, size_bytes: int, done: Callable[[object], None], failed: Callable[[object], None], factor: float
+    ) -> Upload | None:
+        """Write to the store; one of the two is called, unless what it returns is cancelled."""
+        fault = self.faults.message("store.write")
+        if fault is not None and fault.action == "error":
+            self.scheduler.after(self.store.latency_us, EventClass.STORAGE, failed)
+            return None
+        if fault is not None and fault.action == "delay":
+            self.store.stand_still(fault.delay_us)
+        return self.store.write(size_bytes, done, factor=factor)

@@ -1,0 +1,151 @@
+"""Event time at one subtask: watermarks, idle inputs, timers that fire, and what a source tells (1.6).
+
+The watermark is the lowest of the active channels and never goes back (WM-1); it is passed on when the timers it fires
+have fired. Firing is one step, or with interruptible timers one step a timer, with the mailbox between them (BP-6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backend.runtime.core.elements import WATERMARK_MAX, Watermark, WatermarkStatus
+from backend.runtime.network.channel import InputChannel
+from backend.runtime.operators.sources import Source
+from backend.runtime.operators.timed_operators import TimedOperator
+
+if TYPE_CHECKING:
+    from backend.runtime.task.task import Task
+
+
+class EventTime:
+    """The event time of one attempt. It begins unknown: a watermark is not restored (WM-3)."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self.watermark_us = -1
+        self.is_idle = False
+        first = task.operators[0]
+        self._timed = first if isinstance(first, TimedOperator) else None
+        self.fired_count = 0
+        """Timers fired by this attempt."""
+        self.is_firing = False
+        """Whether timers of the current watermark are still to fire (BP-6)."""
+
+    # --- inputs ---------------------------------------------------------------------------------------------------
+
+    def on_watermark(self, channel: InputChannel, watermark: Watermark) -> None:
+        """A watermark was taken from a channel."""
+        if watermark.at_us > channel.watermark_us:
+            channel.watermark_us = watermark.at_us
+        self._advance()
+
+    def on_status(self, channel: InputChannel, status: WatermarkStatus) -> None:
+        """A channel became idle, or active again."""
+        channel.is_idle = status.is_idle
+        is_idle = all(c.is_idle or c.is_ended for c in self._task.gate.channels)
+        if is_idle is not self.is_idle:
+            self.is_idle = is_idle
+            self._task.flush()
+            self._task.emission.broadcast(WatermarkStatus(is_idle))
+        self._advance()
+
+    def _advance(self) -> None:
+        if self.is_idle:
+            return
+        lowest = min(
+            (c.watermark_us for c in self._task.gate.channels if not c.is_ended and not c.is_idle),
+            default=WATERMARK_MAX,
+        )
+        if lowest > self.watermark_us:
+            self._set(lowest)
+
+    def _set(self, at_us: int) -> None:
+        self.watermark_us = at_us
+        timed = self._timed
+        if timed is None:
+            self._task.flush()
+            self._task.emission.broadcast(Watermark(at_us))
+            return
+        timed.watermark_us = max(timed.watermark_us, at_us)
+        if self._task.env.config.has_interruptible_timers:
+            self.is_firing = True
+            return
+        while self._fire_one(timed):
+            pass
+        self._task.emission.broadcast(Watermark(at_us))
+
+    # --- timers ---------------------------------------------------------------------------------------------------
+
+    def fire_on(self) -> None:
+        """One step of firing: the next timer, or the watermark itself once all have fired."""
+        assert self._timed is not None
+        if not self._fire_one(self._timed):
+            self.is_firing = False
+            self._task.emission.broadcast(Watermark(self.watermark_us))
+
+    def _fire_one(self, timed: TimedOperator) -> bool:
+        if not timed.timers.is_due(self.watermark_us):
+            return False
+        task = self._task
+        self.fired_count += 1
+        task.cost_us += task.spec.timer_cost_us
+        task.pass_on(timed.fire(*timed.timers.pop()))
+        task.env.faults.passed("task.between-timers", task.name)
+        return True
+
+
+class SourceTime:
+    """What one source subtask tells of event time: watermarks now and then, idleness, and the last watermark (WM-2)."""
+
+    def __init__(self, task: Task, source: Source) -> None:
+        self._task = task
+        self._source = source
+        self._interval_us = task.spec.watermark_interval_ms * 1000
+        self._idle_after_us = task.spec.idle_timeout_us
+        self.next_us = 0
+        """When the next watermark is due."""
+        self.emitted_us = task.env.now
+        """When the last record was emitted."""
+        self.is_idle = False
+        self._is_over = False
+
+    def wake_up(self) -> None:
+        """A record is about to be emitted, after a time without."""
+        self.is_idle = False
+        self._task.emission.broadcast(WatermarkStatus(is_idle=False))
+
+    def tell(self, now_us: int) -> None:
+        """A watermark is due."""
+        self.next_us = now_us + self._interval_us
+        self._task.emission.broadcast(Watermark(self._source.watermark_us))
+
+    def is_told(self, due_us: int | None, now_us: int) -> bool:
+        """There is nothing to emit until ``due_us``: whether something of that was told now."""
+        if due_us is None:
+            if self._is_over:
+                return False
+            # A bounded source at its end: nothing can be late any more (WM-2). After a restore it is told again.
+            self.end(is_drained=True)
+            return True
+        if not self._idle_after_us or self.is_idle or now_us < self.emitted_us + self._idle_after_us:
+            return False
+        self.is_idle = True
+        self._task.emission.broadcast(WatermarkStatus(is_idle=True))
+        return True
+
+    def end(self, *, is_drained: bool) -> None:
+        """No record follows: with the last watermark, unless the job is to go on from here another time (FN-21)."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if is_drained:
+            if self.is_idle:
+                self.wake_up()
+            self._task.emission.broadcast(Watermark(WATERMARK_MAX))
+        self._task.end_of_data(is_drained=is_drained)
+
+    def wake_us(self, due_us: int | None) -> int | None:
+        """When there is something to do next; None for never."""
+        if due_us is None or not self._idle_after_us or self.is_idle:
+            return due_us
+        return min(due_us, self.emitted_us + self._idle_after_us)

@@ -1,0 +1,172 @@
+"""How one subtask is restored (runtime.md 4.2): output first, then operators, then recovered input before any new one.
+
+Of a channel the receiver's bytes come first, then the sender's, then new ones (RC-3); no byte is on both sides (RC-4).
+
+Invariant: no new element is read before every channel's recovered data was processed (RC-1), and what the sender
+recovered ends with an event that blocks its queue until it was seen on all channels (RC-2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from backend.runtime.core.elements import Record, RecoveryCompletion, VirtualChannel, WatermarkStatus
+from backend.runtime.measure.measures import SubtaskSnapshot
+from backend.runtime.network.buffers import Data, Subpartition
+from backend.runtime.network.channel import ChannelKey, InputChannel
+from backend.runtime.network.demultiplexing import Keeps, OldChannels
+from backend.runtime.network.rescaling import EdgeRescale
+from backend.runtime.network.routes import route
+from backend.runtime.operators.sinks import TransactionalSink
+from backend.runtime.operators.state import NO_STATE
+
+if TYPE_CHECKING:
+    from backend.runtime.task.task import Task
+
+
+class Recovery:
+    """The restoring of one attempt of one subtask."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._env = task.env
+        self._seen: set[int] | None = None
+        self._rescaled: Mapping[int, EdgeRescale] = {}
+
+    def restore(
+        self,
+        snapshot: SubtaskSnapshot | None,
+        *,
+        checkpoint_id: int,
+        has_channel_state: bool,
+        rescaled: Mapping[int, EdgeRescale],
+    ) -> None:
+        """Take up a snapshot. ``has_channel_state`` is of the whole checkpoint, ``rescaled`` as of ``Task.start``."""
+        task, faults = self._task, self._env.faults
+        self._rescaled = rescaled
+        if snapshot is None:
+            # Nothing to restore; what an attempt before left open is aborted all the same (SNK-3).
+            for operator in task.operators:
+                if isinstance(operator, TransactionalSink):
+                    operator.restore(NO_STATE, 0)
+            return
+        faults.passed("recovery.before-output", task.name)
+        self._restore_output(snapshot.channels.outputs)
+        # RC-6: what the pool has no room for is read when a segment is free, and all else waits for it.
+        then = partial(self._restore_rest, snapshot, checkpoint_id, has_channel_state=has_channel_state)
+        task.emission.then(then)
+
+    def _restore_rest(self, snapshot: SubtaskSnapshot, checkpoint_id: int, *, has_channel_state: bool) -> None:
+        task = self._task
+        late_us = self._env.now - task.initialization.deployed_at_us - task.initialization.mailbox_start_us
+        if late_us > 0:
+            task.initialization.read_output_us += late_us
+        if has_channel_state:
+            task.emission.broadcast_event(RecoveryCompletion())
+        for operator, data in zip(reversed(task.operators), reversed(snapshot.operators), strict=True):
+            operator.restore(data, checkpoint_id)
+            self._env.faults.passed("recovery.in-operator", task.name)
+        self._demultiplex()
+        self._restore_input(snapshot.channels.inputs)
+        if has_channel_state:
+            self._seen = set()
+
+    def finish_input(self) -> None:
+        """All recovered input is processed: read the channels from now on (step 5)."""
+        task = self._task
+        task.gate.is_recovering = False
+        task.initialization.gate_restored_at_us = self._env.now
+        self._env.faults.passed("recovery.before-new-data", task.name)
+        if self._seen is None:
+            task.become_running()
+        for channel in task.gate.channels:
+            channel.attach()
+
+    def on_completion(self, channel: InputChannel) -> None:
+        """The sender's recovered output ends on this channel (RC-2)."""
+        if self._seen is None:
+            return
+        self._seen.add(channel.index)
+        channel.end_virtual()
+        if channel.is_idle:
+            # The sender begins anew, and not idle: what was said of it before holds for it no more.
+            self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False))
+        if channel.key.edge in self._rescaled:
+            # Its sender may read other splits than those that this was told of: nothing counts before it speaks.
+            channel.watermark_us = -1
+        if len(self._seen) == len(self._task.gate.channels):
+            self._seen = None
+            for each in self._task.gate.channels:
+                each.resume()
+            self._task.become_running()
+
+    # --- channel state --------------------------------------------------------------------------------------------
+
+    def _restore_output(self, outputs: Mapping[ChannelKey, list[Data]]) -> None:
+        by_edge = {output.edge: output for output in self._task.outputs}
+        for key, chunks in outputs.items():
+            output = by_edge[key.edge]
+            rescale = self._rescaled.get(key.edge)
+            virtual = VirtualChannel(key.source_subtask, key.target_subtask) if rescale else None
+            receivers = rescale.new_receivers(key.target_subtask) if rescale else (key.target_subtask,)
+            for receiver in receivers:
+                subpartition = output.pool.subpartitions[output.targets.index(receiver)]
+                for chunk in chunks:
+                    self._task.emission.write(partial(self._load, subpartition, virtual, chunk), len(chunk))
+
+    def _load(self, subpartition: Subpartition, virtual: VirtualChannel | None, chunk: Data, at: int) -> int:
+        if at == 0 and virtual is not None:
+            # RS-7. Named once more where no segment was free: that turns the reader to where it is.
+            subpartition.add_event(virtual)
+        at = subpartition.append_recovered(chunk, at)
+        if at == len(chunk):
+            self._env.faults.passed("recovery.mid-output", self._task.name)
+        return at
+
+    def _restore_input(self, inputs: Mapping[ChannelKey, list[Data]]) -> None:
+        by_key = {channel.key: channel for channel in self._task.gate.channels}
+        for key, chunks in inputs.items():
+            rescale = self._rescaled.get(key.edge)
+            if rescale is None:
+                by_key[key].recovered.extend(chunks)
+            else:
+                sender = rescale.new_sender(key.source_subtask)
+                virtual = VirtualChannel(key.source_subtask, key.target_subtask)
+                recovered = by_key[ChannelKey(key.edge, sender, self._task.index)].recovered
+                for chunk in chunks:
+                    recovered += (virtual, chunk)
+            self._env.faults.passed("recovery.mid-input", self._task.name)
+
+    def _demultiplex(self) -> None:
+        """Read old channels out of new ones, where an input edge was rescaled with data in flight (RS-7, RS-12)."""
+        keeps = {edge: self._keeps(edge) for edge in self._rescaled}
+        for channel in self._task.gate.channels:
+            rescale = self._rescaled.get(channel.key.edge)
+            if rescale is not None:
+                old = OldChannels(channel.key, rescale, keeps[channel.key.edge], self._on_filtered)
+                channel.decoder_of = old.decoder
+
+    def _on_filtered(self) -> None:
+        self._task.initialization.records_filtered += 1
+
+    def _keeps(self, edge: int) -> Keeps:
+        """RS-9: whether the edge's partitioner, at the new parallelism, would choose this subtask."""
+        graph, index = self._env.graph, self._task.index
+        spec = graph.edges[edge]
+        target = graph.vertex(spec.target)
+        chosen = route(
+            spec,
+            index=edge,
+            subtask=0,
+            targets=list(range(target.parallelism)),
+            max_parallelism=target.effective_max_parallelism,
+            parallelism=target.parallelism,
+            seed=self._env.seed,
+        )
+
+        def keeps(record: Record) -> bool:
+            return index in chosen(record)
+
+        return keeps

@@ -1,0 +1,197 @@
+"""What each restart of a job cost: its parts, and how long each subtask took to be initialised (ME-17, RC-11).
+
+A failure is noticed in the event in which it happens, so that detection takes no time here. The other parts overlap:
+subtasks load beside each other, and sources replay while others still process what they recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backend.runtime.measure.measures import SubtaskSnapshot, TaskKey
+from backend.runtime.operators.sources import held_splits
+
+if TYPE_CHECKING:
+    from backend.runtime.task.task import Task
+
+
+@dataclass(slots=True)
+class Initialization:
+    """ME-17 of one subtask. Durations in microseconds, one behind the other; None: not reached (yet)."""
+
+    deployed_at_us: int
+    read_output_us: int = 0
+    initialize_state_us: int = 0
+    read_input_us: int = 0
+    gate_restored_at_us: int | None = None
+    running_at_us: int | None = None
+    state_bytes: int = 0
+    channel_bytes: int = 0
+    local_bytes: int = 0
+    """Of the state: what came from the worker's own copy, which takes no transfer (RC-10)."""
+    records_filtered: int = 0
+    """Recovered records that were another subtask's at the new parallelism (RS-9)."""
+
+    @property
+    def mailbox_start_us(self) -> int:
+        """From the deployment until the mailbox began to run."""
+        return self.read_output_us + self.initialize_state_us + self.read_input_us
+
+    @property
+    def gate_restore_us(self) -> int | None:
+        """From there until all recovered input was processed."""
+        if self.gate_restored_at_us is None:
+            return None
+        return self.gate_restored_at_us - self.deployed_at_us - self.mailbox_start_us
+
+    @property
+    def until_running_us(self) -> int | None:
+        """From the deployment until it ran."""
+        return None if self.running_at_us is None else self.running_at_us - self.deployed_at_us
+
+
+def initialization(
+    snapshot: SubtaskSnapshot | None, *, now_us: int, bytes_per_s: int, has_local_copy: bool = False
+) -> Initialization:
+    """The load of one subtask, by its parts: their sum is the time that all transferred bytes take."""
+    if snapshot is None:
+        return Initialization(now_us)
+    local_bytes = 0
+    if has_local_copy:
+        entries = (entry for operator in snapshot.operators for state in operator.states for entry in state.entries)
+        local_bytes = max(0, snapshot.state_bytes - sum(map(len, entries)))
+    state_bytes = snapshot.state_bytes - local_bytes
+    output_bytes = sum(len(chunk) for chunks in snapshot.channels.outputs.values() for chunk in chunks)
+    output_us = output_bytes * 1_000_000 // bytes_per_s
+    state_us = (output_bytes + state_bytes) * 1_000_000 // bytes_per_s - output_us
+    all_us = (state_bytes + snapshot.persisted_bytes) * 1_000_000 // bytes_per_s
+    return Initialization(
+        now_us,
+        read_output_us=output_us,
+        initialize_state_us=state_us,
+        read_input_us=all_us - output_us - state_us,
+        state_bytes=snapshot.state_bytes,
+        channel_bytes=snapshot.persisted_bytes,
+        local_bytes=local_bytes,
+    )
+
+
+@dataclass(slots=True)
+class Restart:
+    """RC-11: one restart. Instants are virtual microseconds; None: not reached (yet), or does not apply."""
+
+    failed_at_us: int
+    cause: str
+    source_offsets: Mapping[TaskKey, int]
+    """Where each source subtask was when the job failed."""
+    deployed_at_us: int | None = None
+    restored_id: int | None = None
+    subtasks: dict[TaskKey, Initialization] = field(default_factory=dict)
+    lost_channel_bytes: int = 0
+    """In-flight data of the checkpoint that was left out on demand (RC-8)."""
+    repeated_records: int = 0
+    """At least once: records that the restored state holds already and that come again (ALO-5)."""
+    is_interrupted: bool = False
+    """Whether the job failed again before every subtask ran."""
+    replayed: dict[TaskKey, int] = field(default_factory=dict)
+    caught_up: dict[TaskKey, int] = field(default_factory=dict)
+
+    @property
+    def restart_us(self) -> int | None:
+        """From the failure to the deployment."""
+        return None if self.deployed_at_us is None else self.deployed_at_us - self.failed_at_us
+
+    @property
+    def state_load_us(self) -> int:
+        """The longest load of a subtask's state."""
+        return max((i.initialize_state_us for i in self.subtasks.values()), default=0)
+
+    @property
+    def channel_load_us(self) -> int:
+        """The longest load of a subtask's in-flight data."""
+        return max((i.read_output_us + i.read_input_us for i in self.subtasks.values()), default=0)
+
+    @property
+    def channel_replay_us(self) -> int | None:
+        """From the end of the loads until the last subtask had processed what was recovered, and ran."""
+        running = self.running_at_us
+        if running is None:
+            return None
+        return running - max(i.deployed_at_us + i.mailbox_start_us for i in self.subtasks.values())
+
+    @property
+    def running_at_us(self) -> int | None:
+        """When every subtask ran."""
+        instants = [i.running_at_us for i in self.subtasks.values()]
+        return _last(instants) if instants else None
+
+    @property
+    def source_replay_us(self) -> int | None:
+        """From the deployment until every source was where it had been when the job failed."""
+        return self._since_deployed(self.replayed)
+
+    @property
+    def catch_up_us(self) -> int | None:
+        """From the deployment until no source was behind; a source that is as fast as it can has nothing to catch."""
+        return self._since_deployed(self.caught_up)
+
+    @property
+    def costs(self) -> dict[str, int | None]:
+        """RC-11 by name, for whoever shows a restart: durations, which overlap, and what was lost or repeated."""
+        return {
+            "state_load_us": self.state_load_us,
+            "channel_load_us": self.channel_load_us,
+            "channel_replay_us": self.channel_replay_us,
+            "source_replay_us": self.source_replay_us,
+            "catch_up_us": self.catch_up_us,
+            "lost_channel_bytes": self.lost_channel_bytes,
+            "repeated_records": self.repeated_records,
+        }
+
+    def _since_deployed(self, instants: Mapping[TaskKey, int]) -> int | None:
+        last = _last([instants.get(key) for key in self.source_offsets])
+        return None if last is None or self.deployed_at_us is None else last - self.deployed_at_us
+
+    # --- what the sources tell ------------------------------------------------------------------------------------
+
+    def emitted(self, key: TaskKey, offset: int, now_us: int) -> bool:
+        """A source emitted; returns whether it still has to be listened to."""
+        if key not in self.replayed and offset >= self.source_offsets.get(key, 0):
+            self.replayed[key] = now_us
+        return key not in self.caught_up
+
+    def waits(self, key: TaskKey, offset: int, now_us: int) -> None:
+        """A source has nothing that is due."""
+        self.emitted(key, offset, now_us)
+        self.caught_up.setdefault(key, now_us)
+
+
+def _last(instants: Sequence[int | None]) -> int | None:
+    known = [at for at in instants if at is not None]
+    return max(known) if known and len(known) == len(instants) else None
+
+
+class OffsetsReached:
+    """How far each split of each source had come in any attempt, whichever subtask reads it."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[int, int], int] = {}
+
+    def note(self, tasks: Sequence[Task]) -> None:
+        """These end now."""
+        for task in tasks:
+            for split in task.source.splits if task.source is not None else ():
+                name = task.key[0], split.number
+                self._offsets[name] = max(self._offsets.get(name, 0), split.offset)
+
+    def of(self, tasks: Sequence[Task], snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, int]:
+        """The sums over the splits of each source, of those that it is about to restore where a snapshot says so."""
+        sums: dict[TaskKey, int] = {}
+        for task in tasks:
+            if task.source is not None:
+                snapshot = snapshots.get(task.key)
+                own = held_splits(snapshot.operators[0]) if snapshot else [s.number for s in task.source.splits]
+                sums[task.key] = sum(self._offsets.get((task.key[0], split), 0) for split in own)
+        return sums

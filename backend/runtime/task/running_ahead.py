@@ -1,0 +1,213 @@
+"""Steps of one subtask that are known before their time: they are no events, and are carried out together.
+
+While a subtask works through a buffer whose records all cost the same, and what comes out of them fits into segments in
+work that nobody else can see, its next steps follow from what it has: nothing happens between them but what it hears
+of. So they are planned at once, and the next event of the subtask is the step behind them. Their effects come about
+when somebody looks (``settle``), and whatever may change their course (a mail, a flush, a reader) takes the rest of the
+plan back (``interrupt``).
+
+Invariant: nobody can tell. Whoever looks at any time sees what there would be if every step were an event, and every
+other event is the same, at the same time, in the same order. A step that somebody else would see is never planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backend.runtime.core.elements import Element, Record
+from backend.runtime.core.scheduler import turn_of
+from backend.runtime.network.channel import InputChannel
+from backend.runtime.network.routes import Places
+from backend.runtime.operators.operators import in_bulk
+from backend.runtime.operators.sinks import Bulk
+from backend.runtime.operators.sources import Source
+
+if TYPE_CHECKING:
+    from backend.runtime.task.task import Task
+
+# With fewer, planning costs more than it spares.
+_STEPS_MIN = 2
+
+
+class StepSums:
+    """How many steps a subtask made, and a sum over their times that tells one trace from another (DET-4)."""
+
+    __slots__ = ("count", "squares")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.squares = 0
+
+    def add(self, first_us: int, apart_us: int, count: int) -> None:
+        """So many steps at equal distances."""
+        self.count += count
+        self.squares += (
+            count * first_us * first_us
+            + first_us * apart_us * count * (count - 1)
+            + apart_us * apart_us * (count - 1) * count * (2 * count - 1) // 6
+        )
+
+
+class RunningAhead:
+    """The plan of one attempt of one subtask; there is one only while the subtask is busy."""
+
+    __slots__ = (
+        "_apart_us",
+        "_at",
+        "_begin_us",
+        "_bulks",
+        "_elements",
+        "_end",
+        "_left",
+        "_places",
+        "_records",
+        "_reschedule",
+        "_scheduler",
+        "_size",
+        "_task",
+        "_turn",
+    )
+
+    def __init__(self, task: Task, cost_us: int, bulks: tuple[Bulk, ...], reschedule: Callable[[int], None]) -> None:
+        self._task = task
+        self._scheduler = task.env.scheduler
+        self._turn = turn_of(task.number)
+        self._apart_us = cost_us
+        self._bulks = bulks
+        self._reschedule = reschedule
+        self._left = 0
+        """Steps planned and not carried out."""
+        self._begin_us = 0
+        """When the first of them is."""
+        self._records: list[Record] = []
+        """What is taken in order, all of one size: the rest of a buffer, as far as it is alike, or a source's draws."""
+        self._at = 0
+        """The first of them that is not processed yet."""
+        self._places: list[Places] = []
+        """Where they go, by output."""
+        self._size = 0
+        self._elements: list[Element] = []
+        """Of the buffer in work what is to be processed yet, the next one last; nothing for a source."""
+        self._end = 0
+        """How many elements that were when its records were looked at."""
+
+    def plan(self, channel: InputChannel, at_us: int) -> int:
+        """Take up the next records of a buffer, from ``at_us`` on; returns when the step behind them is."""
+        elements = channel.elements
+        left = len(elements)
+        if left < _STEPS_MIN:
+            return at_us
+        at = self._end - left
+        if elements is not self._elements or at >= len(self._records):
+            at = 0
+            self._elements = elements
+            self._end = left
+            self._look_at(_alike(elements, channel.record_bytes))
+        return self._planned(at, len(self._records) - at, at_us)
+
+    def plan_source(self, source: Source, before_us: int, at_us: int) -> int:
+        """The same for what a source has ready, as far as steps are before ``before_us``."""
+        split = source.only_split
+        if split is None:
+            return at_us
+        records, at = split.drawn()
+        most = split.due_count(at_us, min(len(records) - at, -((at_us - before_us) // self._apart_us)))
+        if most >= _STEPS_MIN and records is not self._records:
+            self._look_at(records)
+        return self._planned(at, most, at_us)
+
+    def _look_at(self, records: list[Record]) -> None:
+        self._records = records
+        if records:
+            self._size = records[0].size_bytes
+            self._places = self._task.emission.places(records)
+
+    def _planned(self, at: int, most: int, at_us: int) -> int:
+        if most < _STEPS_MIN:
+            return at_us
+        count = self._task.emission.fitting(self._places, at, most, self._size)
+        if count < _STEPS_MIN:
+            return at_us
+        self._at = at
+        self._begin_us = at_us
+        self._left = count
+        return at_us + count * self._apart_us
+
+    def settle(self) -> None:
+        """Carry out the steps whose time has come."""
+        if not self._left:
+            return
+        scheduler = self._scheduler
+        elapsed_us = scheduler.now - self._begin_us
+        if elapsed_us < 0:
+            return
+        count, rest_us = divmod(elapsed_us, self._apart_us)
+        if rest_us or scheduler.order >= self._turn:
+            # Also the step of this very instant, where the event in work comes behind it.
+            count += 1
+        if count:
+            self._carry_out(min(count, self._left))
+
+    def interrupt(self) -> None:
+        """Carry out the steps whose time has come, and forget the rest: something is about to change."""
+        if self._left:
+            self.settle()
+            if self._left:
+                self._left = 0
+                self._reschedule(self._begin_us)
+
+    def finish(self) -> None:
+        """The step behind the plan is due."""
+        if self._left:
+            self._carry_out(self._left)
+
+    def _carry_out(self, count: int) -> None:
+        task, sourcing = self._task, self._task.sourcing
+        at = self._at
+        records = self._records[at : at + count]
+        self._at = at + count
+        self._left -= count
+        task.steps.add(self._begin_us, self._apart_us, count)
+        self._begin_us += count * self._apart_us
+        if sourcing is None:
+            task.count_in(count)
+            del self._elements[-count:]
+        else:
+            sourcing.emitted(records, self._begin_us - self._apart_us)
+        for bulk in self._bulks:
+            records = bulk(records)
+        if records:
+            task.emission.extend(records, self._places, at, self._size)
+
+
+def _alike(elements: list[Element], record_bytes: int) -> list[Record]:
+    """The elements of a buffer, next one first, as far as they are records of one size."""
+    found = elements[::-1]
+    if record_bytes:
+        return found  # type: ignore[return-value]
+    records: list[Record] = []
+    for element in found:
+        if type(element) is not Record or element.size_bytes != found[0].size_bytes:
+            break
+        records.append(element)
+    return records
+
+
+def running_ahead(task: Task, cost_us: int | None, reschedule: Callable[[int], None]) -> RunningAhead | None:
+    """The plans of a subtask, None where each of its steps is an event.
+
+    Where a record's cost is its own, where an emission may block in the middle, where a fault may strike behind any
+    record, where others see at once what an operator does, and under fuzz, which draws the order of all steps.
+    """
+    env, bulks = task.env, in_bulk(task.operators)
+    can_run_ahead = (
+        not env.is_stepwise
+        and not env.scheduler.is_fuzzed
+        and not task.spec.may_block_in_emission
+        and not env.faults.concerns("source.after-emit")
+        and all(output.route.looks_ahead for output in task.outputs)
+    )
+    if not can_run_ahead or cost_us is None or bulks is None:
+        return None
+    return RunningAhead(task, max(1, cost_us), bulks, reschedule)

@@ -1,0 +1,293 @@
+"""One subtask's snapshots: forward the barrier, take the operators' state, write it, acknowledge (2.3, TE-3 to TE-8).
+
+Order of one snapshot, atomic towards records: forward the barrier, close what needs closing, take the operators' state
+last to first, then write it without holding the subtask up (ST-4). It is acknowledged when the state is written, the
+input side is complete, and every barrier on the output side is gone or has overtaken (AT-7): the two sides have nothing
+to do with each other (AT-9). What is in flight is written once something was overtaken, and not before (SP-1). On
+demand the state is taken first, and the barrier is forwarded behind the sync phase, in front of everything else (PH-1):
+whoever comes behind waits for that as well (PH-2).
+
+Invariant (INV-4): the state that is taken counts the records in front of the cut, and those of the channels' copies
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from backend.domain.barriers import BarrierEventKind as Kind
+from backend.domain.failure import FailureReason
+from backend.runtime.core.elements import Barrier
+from backend.runtime.core.scheduler import EventClass
+from backend.runtime.measure.measures import ChannelState, Persisted, SubtaskCheckpoint, SubtaskSnapshot
+from backend.runtime.network.buffers import Data
+from backend.runtime.network.channel import ChannelKey
+from backend.runtime.network.emission import Output
+from backend.runtime.operators.operators import factor_of
+from backend.runtime.operators.state import OperatorSnapshot
+from backend.runtime.operators.storage import Upload
+from backend.runtime.snapshot.metadata import files_of
+from backend.runtime.task.environment import AckMessage
+from backend.runtime.task.task import Task
+
+
+@dataclass(slots=True)
+class Run:
+    """One checkpoint in work at this subtask."""
+
+    measured: SubtaskCheckpoint
+    polled_before_bytes: int
+    last_barrier_us: int
+    polled_by_last_bytes: int
+    channels: ChannelState = field(default_factory=ChannelState)
+    arrived: set[int] = field(default_factory=set)
+    operators: tuple[OperatorSnapshot, ...] = ()
+    watermark_us: int = -1
+    is_input_open: bool = True
+    is_forwarded: bool = False
+    waiting_outputs: set[ChannelKey] = field(default_factory=set)
+    sync_end_us: int | None = None
+    persisted_bytes: int = 0
+    output_bytes_left: int | None = None
+    """How much its barrier may overtake yet (CAP-5); None: all there is."""
+    unwritten: int = 0
+    uploads: list[Upload] = field(default_factory=list)
+    is_channel_state_written: bool = False
+    is_over: bool = False
+    is_counting: bool = False
+    """At least once: records behind its barriers are counted until its snapshot (ALO-5)."""
+    clock_us: int = 0
+    """What its alignment timeout counts from: the trigger, or this subtask's first sign of it (AT-14)."""
+
+
+class Snapshots:
+    """The snapshots of one attempt of one subtask; ``give_up`` tells everyone that a checkpoint is lost."""
+
+    def __init__(self, task: Task, give_up: Callable[[int, FailureReason], None]) -> None:
+        self._task = task
+        self._env = task.env
+        self._give_up = give_up
+        self.runs: dict[int, Run] = {}
+
+    def take(self, barrier: Barrier) -> None:
+        """Carry out the checkpoint's snapshot; its run has begun."""
+        run = self.runs[barrier.checkpoint_id]
+        for older in [r for r in self.runs.values() if r is not run and r.waiting_outputs]:
+            # The news that it is over got lost or is late; its barriers must not overtake any more (AT-7, UC-12).
+            self._give_up(older.measured.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
+        # TE-2: where the last records before the barrier find no buffer, the barrier waits with them (BP-4).
+        self._task.flush()
+        self._task.emission.then(partial(self._forward_and_sync, run, barrier))
+
+    def _forward_and_sync(self, run: Run, barrier: Barrier) -> None:
+        if run.is_over:
+            return
+        run.measured.before_snapshot_us = self._env.now - run.measured.first_barrier_us
+        if self._env.config.snapshots_first:
+            run.measured.order = run.measured.order.with_snapshot_first
+            self._sync(run, barrier.checkpoint_id)
+            self._task.go_on_with(partial(self._forward_late, run), barrier)
+            return
+        self._forward(run, barrier)
+        run.is_forwarded = True
+        self._sync(run, barrier.checkpoint_id)
+
+    def _forward_late(self, run: Run, barrier: Barrier) -> None:
+        if run.is_over:
+            # Its state could not be written meanwhile: a cancel marker has gone in its place.
+            return
+        self._forward(run, barrier)
+        run.is_forwarded = True
+        self.advance(run)
+
+    def _sync(self, run: Run, k: int) -> None:
+        """TE-6, ME-5. Whatever fails here fails the job (FP-5)."""
+        task, faults = self._task, self._env.faults
+        faults.passed("task.before-sync", task.name)
+        self.log(k, Kind.SNAPSHOT_SYNC_START)
+        if task.spec.kind.has_sink:
+            faults.passed("sink.before-pre-commit", task.name)
+        run.operators = tuple(reversed([operator.snapshot(k) for operator in reversed(task.operators)]))
+        if task.spec.kind.has_sink:
+            faults.passed("sink.after-pre-commit", task.name)
+        faults.passed("task.in-sync", task.name)
+        run.watermark_us = task.watermark_us
+        run.measured.state_bytes = sum(operator.state_bytes for operator in task.operators)
+        config = self._env.config
+        fixed_us = config.sync_fixed_us if task.spec.sync_us is None else task.spec.sync_us
+        sync_us = fixed_us + config.sync_ns_per_byte * run.measured.state_bytes // 1000
+        run.measured.sync_us = sync_us
+        task.cost_us += sync_us
+        self._env.scheduler.after(sync_us, EventClass.TIMER, self._after_sync, run)
+
+    def _forward(self, run: Run, barrier: Barrier) -> None:
+        task = self._task
+        self._env.faults.passed("task.before-forward", task.name)
+        task.lamport += 1
+        stamped = Barrier(
+            barrier.checkpoint_id,
+            barrier.triggered_at_us,
+            barrier.alignment,
+            barrier.aligned_timeout_us,
+            barrier.restored_alignment,
+            barrier.is_capped,
+            task.lamport,
+            barrier.snapshot_type,
+        )
+        run.measured.forwarded = barrier.alignment
+        for output in task.outputs:
+            for position in range(len(output.targets)):
+                self._forward_on(run, output, position, stamped)
+                self._env.faults.passed("task.between-outputs", task.name)
+        if barrier.is_timeoutable and run.waiting_outputs:
+            assert barrier.aligned_timeout_us is not None
+            due_us = run.clock_us + barrier.aligned_timeout_us
+            hop_us = self._env.config.overtake_unflushed_us
+            if hop_us:
+                # AT-13: the wait in this output has a clock of its own, and the age of the checkpoint is bounded still.
+                due_us = min(due_us, self._env.now + hop_us)
+            self._env.scheduler.at(due_us, EventClass.TIMER, self._mail_output_timer, run)
+
+    def _forward_on(self, run: Run, output: Output, position: int, barrier: Barrier) -> None:
+        k = barrier.checkpoint_id
+        subpartition = output.pool.subpartitions[position]
+        key = ChannelKey(output.edge, self._task.index, output.targets[position])
+        self.log(k, Kind.BARRIER_EMITTED, channel=key)
+        if not barrier.needs_channel_state:
+            subpartition.add_event(barrier)
+        elif not output.can_overtake:
+            run.measured.forced_hops += 1
+            subpartition.add_event(barrier.as_forced_aligned())
+        elif barrier.is_timeoutable:
+            run.waiting_outputs.add(key)
+            subpartition.add_timeoutable(barrier, partial(self._output_resolved, run, key))
+        else:
+            data = subpartition.overtake(barrier, run.output_bytes_left)
+            if run.output_bytes_left is not None:
+                run.output_bytes_left -= sum(map(len, data))
+            self._overtaken(run, key, data)
+
+    def _overtaken(self, run: Run, key: ChannelKey, data: list[Data]) -> None:
+        if data:
+            size = sum(map(len, data))
+            run.channels.outputs[key] = data
+            run.persisted_bytes += size
+            self.log(run.measured.checkpoint_id, Kind.OVERTOOK, channel=key, size_bytes=size)
+
+    def _output_resolved(self, run: Run, key: ChannelKey, data: list[Data]) -> None:
+        if run.is_over:
+            return
+        self._overtaken(run, key, data)
+        run.waiting_outputs.discard(key)
+        self.advance(run)
+
+    def _after_sync(self, run: Run) -> None:
+        if run.is_over or self._task.is_dead:
+            return
+        faults = self._env.faults
+        run.sync_end_us = self._env.now
+        self.log(run.measured.checkpoint_id, Kind.SNAPSHOT_SYNC_END)
+        faults.passed("task.after-sync", self._task.name)
+        self._write(run, run.measured.state_bytes)
+        faults.passed("task.mid-upload", self._task.name)
+        self.advance(run)
+
+    def _write(self, run: Run, size_bytes: int) -> None:
+        run.unwritten += 1
+        factor = factor_of(self._task.spec.slow_upload_factors, self._task.index)
+        upload = self._env.write(size_bytes, partial(self._written, run), partial(self._not_written, run), factor)
+        if upload is not None:
+            run.uploads.append(upload)
+
+    def cancel(self, run: Run) -> None:
+        """It was given up: nothing more of it is written (TE-8)."""
+        run.is_over = True
+        for upload in run.uploads:
+            self._env.store.cancel(upload)
+
+    def _written(self, run: Run, _: object) -> None:
+        run.unwritten -= 1
+        if not self._task.is_dead:
+            self.advance(run)
+
+    def _not_written(self, run: Run, _: object) -> None:
+        if not run.is_over and not self._task.is_dead:
+            self._give_up(run.measured.checkpoint_id, FailureReason.ASYNC_FAILURE)
+
+    def advance(self, run: Run) -> None:
+        """Go on with a checkpoint whose input, output or state has become complete."""
+        if run.is_over or run.sync_end_us is None or run.is_input_open:
+            return
+        if not run.is_forwarded or run.waiting_outputs:
+            return
+        if not run.is_channel_state_written:
+            run.is_channel_state_written = True
+            if run.persisted_bytes:
+                k = run.measured.checkpoint_id
+                self.log(k, Kind.CHANNEL_STATE_PERSISTED, size_bytes=run.persisted_bytes)
+                self._write(run, run.persisted_bytes)
+                self._env.faults.passed("task.mid-channel-state", self._task.name)
+        if run.unwritten == 0:
+            self._acknowledge(run)
+
+    def _acknowledge(self, run: Run) -> None:
+        """TE-7, ME-4, ME-6."""
+        task, faults = self._task, self._env.faults
+        measured = run.measured
+        assert run.sync_end_us is not None
+        run.is_over = True
+        del self.runs[measured.checkpoint_id]
+        measured.async_us = self._env.now - run.sync_end_us
+        measured.persisted_bytes = run.persisted_bytes
+        measured.inputs = {key: Persisted(len(c), sum(map(len, c))) for key, c in run.channels.inputs.items()}
+        measured.outputs = {key: Persisted(len(c), sum(map(len, c))) for key, c in run.channels.outputs.items()}
+        self.log(measured.checkpoint_id, Kind.SNAPSHOT_ASYNC_END)
+        faults.passed("task.before-ack", task.name)
+        snapshot = SubtaskSnapshot(
+            run.operators, run.channels, run.watermark_us, measured.state_bytes, run.persisted_bytes
+        )
+        measured.files = files_of(snapshot)
+        if self._env.config.recovers_locally:
+            self._env.local.keep(task.key, measured.checkpoint_id, snapshot.operators)
+        message = AckMessage(measured.checkpoint_id, task.key, task.attempt, snapshot, measured)
+        self._env.send("rpc.ack", self._env.coordinator.on_ack, message)
+        faults.passed("task.after-ack", task.name)
+
+    def _mail_output_timer(self, run: Run) -> None:
+        if not run.is_over:
+            self._task.mail(self._on_output_timer, run)
+
+    def _on_output_timer(self, run: Run) -> None:
+        if run.is_over or not run.waiting_outputs:
+            return
+        self._env.faults.passed("task.output-switch", self._task.name)
+        k = run.measured.checkpoint_id
+        self.log(k, Kind.MODE_SWITCHED, reason="it waited too long in an output queue")
+        for output in self._task.outputs:
+            for subpartition in output.pool.subpartitions:
+                subpartition.time_out(k)
+
+    def log(
+        self,
+        k: int,
+        kind: Kind,
+        *,
+        channel: ChannelKey | None = None,
+        size_bytes: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """One event of this subtask."""
+        task = self._task
+        self._env.log.add(
+            k,
+            kind,
+            vertex=task.spec.id,
+            subtask=task.index,
+            now_us=self._env.now,
+            lamport=task.lamport,
+            channel=None if channel is None else task.channel_id(channel),
+            size_bytes=size_bytes,
+            reason=reason,
+        )

@@ -1,0 +1,109 @@
+"""What a subtask of a source does in its steps: a record that is due, and what it tells of time, backlog and restarts.
+
+Decides when there is something to do (SRC-1), not what the records are (``operators.py``) or when watermarks are due
+(``event_time.py``). The step itself is the task's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backend.runtime.coordinator.backlog import BacklogMessage
+from backend.runtime.core.elements import Record
+from backend.runtime.core.scheduler import EventClass
+from backend.runtime.measure.measures import Usage
+from backend.runtime.operators.sources import Source
+from backend.runtime.task.event_time import SourceTime
+from backend.runtime.task.restarts import Restart
+from backend.runtime.task.running_ahead import RunningAhead
+
+if TYPE_CHECKING:
+    from backend.runtime.task.task import Task
+
+_BUSY = Usage.BUSY
+
+
+class Sourcing:
+    """One attempt of one subtask of a source."""
+
+    def __init__(self, task: Task, source: Source) -> None:
+        self.source = source
+        self.restart: Restart | None = None
+        """Who waits to hear how far this source has come since the job failed."""
+        self._task = task
+        self._env = task.env
+        self._time = SourceTime(task, source)
+        self._wake_us = -1
+        self._is_in_backlog = False
+        self._can_crash_after_emit = task.env.faults.concerns("source.after-emit")
+
+    def poll(self, now: int) -> bool:
+        """Emit the next record, or say what there is to say; whether that was anything."""
+        task, source, time = self._task, self.source, self._time
+        if task.gate.is_recovering:
+            task.gate.is_recovering = False
+            task.become_running()
+            self._tell_of_backlog()
+        due_us = source.due_us()
+        if due_us is None or due_us > now:
+            return self._wait(due_us, now)
+        if task.account.usage is not _BUSY:
+            task.account.turn(_BUSY, now)
+        time.emitted_us = now
+        if time.is_idle:
+            time.wake_up()
+        record = source.poll()
+        task.charge(record)
+        task.emission.emit(record)
+        if self._can_crash_after_emit:
+            self._env.faults.passed("source.after-emit", task.name)
+        if now >= time.next_us:
+            time.tell(now)
+        if self.restart is not None and not self.restart.emitted(task.key, source.offset, now):
+            self.restart = None
+        if self._is_in_backlog:
+            self._tell_of_backlog()
+        return True
+
+    def plan(self, ahead: RunningAhead, at_us: int) -> int:
+        """Run ahead from ``at_us`` on, up to the next step that says something; returns when that is."""
+        if self.restart is not None or self._is_in_backlog or self._time.is_idle:
+            return at_us
+        return ahead.plan_source(self.source, self._time.next_us, at_us)
+
+    def emitted(self, records: list[Record], last_us: int) -> None:
+        """These records were emitted ahead, the last one at ``last_us``."""
+        assert self.source.only_split is not None
+        self.source.only_split.move(records)
+        self._time.emitted_us = last_us
+
+    def end(self, *, is_drained: bool) -> None:
+        """The job stops: no more records are taken (6.6, step 1)."""
+        self.source.stop()
+        self._time.end(is_drained=is_drained)
+
+    def _tell_of_backlog(self) -> None:
+        """Tell the coordinator when working off a backlog begins or ends (SRC-5)."""
+        is_processing = self.source.is_processing_backlog
+        if is_processing is not self._is_in_backlog:
+            self._is_in_backlog = is_processing
+            env = self._env
+            message = BacklogMessage(self._task.key, self._task.attempt, is_processing)
+            env.scheduler.after(env.config.rpc_latency_us, EventClass.RPC, env.coordinator.on_backlog, message)
+
+    def _wait(self, due_us: int | None, now: int) -> bool:
+        if self._time.is_told(due_us, now):
+            self._task.account.turn(_BUSY, now)
+            return True
+        if self.restart is not None:
+            self.restart.waits(self._task.key, self.source.offset, now)
+            self.restart = None
+        wake_us = self._time.wake_us(due_us)
+        if wake_us is not None and self._wake_us != wake_us:
+            self._wake_us = wake_us
+            self._env.scheduler.at(wake_us, EventClass.TIMER, self._on_due)
+        return False
+
+    def _on_due(self, _: object) -> None:
+        self._wake_us = -1
+        self._task.wake()

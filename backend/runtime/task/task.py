@@ -1,0 +1,498 @@
+"""One subtask: the mailbox loop, backpressure, what it reads (runtime.md 1.5).
+
+A step is one mail or one element, mails first (MB-1, BP-5). Its effects happen at its start and its cost passes before
+the next step (DET-6); a step that finds no output buffer is hard-blocked, and until it is written on no mail runs
+(BP-4). What a subtask waits for is judged in this order: output, where mails run all the same (MB-4), then input
+(MB-2).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from backend.domain.barriers import ChannelId
+from backend.domain.ids import VertexId
+from backend.runtime.core.elements import (
+    Barrier,
+    CancelMarker,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    Event,
+    Record,
+    RecoveryCompletion,
+    Watermark,
+    WatermarkStatus,
+)
+from backend.runtime.core.rates import MailLatency, Rates, Totals
+from backend.runtime.job.graph import PARALLELISM_MAX, VertexSpec
+from backend.runtime.measure.measures import SubtaskSnapshot, TaskKey, TimeAccount, Usage
+from backend.runtime.network.buffers import OutputPool
+from backend.runtime.network.channel import ChannelKey, InputChannel
+from backend.runtime.network.emission import Emission, Output, SizedEmission
+from backend.runtime.network.gate import InputGate
+from backend.runtime.network.remote_channel import FloatingPool
+from backend.runtime.network.rescaling import EdgeRescale
+from backend.runtime.operators.operators import Operator, chain_of, factor_of
+from backend.runtime.operators.sources import Source
+from backend.runtime.task.checkpoint_port import Checkpointing
+from backend.runtime.task.environment import Environment
+from backend.runtime.task.event_time import EventTime
+from backend.runtime.task.recovery import Recovery
+from backend.runtime.task.restarts import Initialization, initialization
+from backend.runtime.task.running_ahead import RunningAhead, StepSums, running_ahead
+from backend.runtime.task.sourcing import Sourcing
+from backend.runtime.task.stopping import Stopping
+
+_STEP_US_MIN = 1
+# Looked up with every element: an attribute of an enum costs as much as a call.
+_BUSY, _IDLE, _SOFT, _HARD = Usage.BUSY, Usage.IDLE, Usage.SOFT, Usage.HARD
+
+
+_ANY_RECORD = Record(0, 0, 0, 0, 0)
+
+
+class TaskStatus(Enum):
+    """The life of one attempt."""
+
+    INITIALIZING = "INITIALIZING"
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    CANCELED = "CANCELED"
+
+
+class Task:
+    """One attempt of one subtask."""
+
+    def __init__(
+        self,
+        env: Environment,
+        spec: VertexSpec,
+        key: TaskKey,
+        *,
+        attempt: int,
+        on_running: Callable[[], None],
+        checkpointing: Callable[[Task], Checkpointing],
+    ) -> None:
+        self.env = env
+        self.spec = spec
+        self.key = key
+        self.index = key[1]
+        self.name = f"{spec.id}/{key[1]}"
+        self.number = key[0] * PARALLELISM_MAX + key[1]
+        """Its place in the order of steps of one instant."""
+        self.attempt = attempt
+        self.status = TaskStatus.INITIALIZING
+        self.is_dead = False
+        self.started_us = env.now
+        self.initialization = Initialization(env.now)
+        self.ended_us: int | None = None
+        self.lamport = 0
+        self.emission = SizedEmission() if env.is_size_only else Emission()
+        self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
+        self.floating: dict[int, FloatingPool] = {}
+        number = key[0] if spec.number is None else spec.number
+        self.operators: tuple[Operator, ...] = chain_of(
+            spec,
+            key[1],
+            vertex=number,
+            seed=env.seed ^ number,
+            attempt=attempt,
+            started_us=0,
+            ledger=env.ledger,
+            provenance=env.provenance,
+        )
+        self.source = self.operators[0] if isinstance(self.operators[0], Source) else None
+        self.event_time = EventTime(self)
+        self.sourcing = Sourcing(self, self.source) if self.source is not None else None
+        samples = env.config.metric_window_us // env.config.metric_period_us
+        self.account = TimeAccount(env.now, samples)
+        self.rates = Rates(env.now, samples)
+        self.mail_latency = MailLatency()
+        self._channel_ids: dict[ChannelKey, ChannelId] = {}
+        self._records_in = 0
+        self.steps = StepSums()
+        self.ahead: RunningAhead | None = None
+        """What it has done before its time, where it may."""
+        self.is_at_end_of_data = False
+        """Whether no record comes out of it any more (Q-2); it goes on running."""
+        self.slow_factor = factor_of(spec.slow_factors, key[1])
+        self._process = self.operators[0].process
+        self._behind_first = self.operators[1:]
+        is_fixed = spec.cost_of is None and not spec.cost_ns_per_byte
+        self._fixed_cost_us = self._cost_of(_ANY_RECORD) if is_fixed else None
+        self._scheduler = env.scheduler
+        self._step_action = self._step
+        self._pools: tuple[OutputPool, ...] = ()
+        """What must be available before a step; nothing of a subtask that may block in the middle of one."""
+        self.cost_us = 0
+        """Cost of the step in work; mails add to it."""
+        self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
+        self._is_scheduled = False
+        self._epoch = 0
+        """Steps scheduled in an earlier one are not made."""
+        self._free_us = env.now
+        self._recovery = Recovery(self)
+        self._on_running = on_running
+        self._may_block = spec.may_block_in_emission
+        self.checkpointing = checkpointing(self)
+        self.stopping = Stopping(self)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        snapshot: SubtaskSnapshot | None,
+        *,
+        checkpoint_id: int,
+        has_channel_state: bool,
+        rescaled: Mapping[int, EdgeRescale],
+    ) -> None:
+        """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask.
+
+        ``rescaled``: edges whose channel state names the channels of another parallelism (4.4).
+        """
+        self.checkpointing.last_id = checkpoint_id
+        is_local = False
+        if snapshot is not None:
+            snapshot, is_local = self.env.local.restored(self.key, checkpoint_id, snapshot)
+        self._pools = () if self._may_block else tuple(output.pool for output in self.outputs)
+        self.ahead = running_ahead(self, self._fixed_cost_us, self._reschedule)
+        for output in self.outputs:
+            output.pool.ahead = self.ahead
+        self._recovery.restore(
+            snapshot, checkpoint_id=checkpoint_id, has_channel_state=has_channel_state, rescaled=rescaled
+        )
+        self.gate.is_recovering = True
+        bytes_per_s = self.env.config.recovery_bytes_per_s
+        self.initialization = initialization(
+            snapshot, now_us=self.env.now, bytes_per_s=bytes_per_s, has_local_copy=is_local
+        )
+        self._schedule(self.env.now + self.initialization.mailbox_start_us)
+
+    def kill(self) -> None:
+        """The job failed: this attempt is over, whatever it was doing."""
+        self._end(TaskStatus.CANCELED)
+        for output in self.outputs:
+            output.pool.is_closed = True
+
+    def finish(self) -> None:
+        """It stopped in order: nothing runs here any more, and what it sent is still delivered."""
+        self._end(TaskStatus.FINISHED)
+
+    def _end(self, status: TaskStatus) -> None:
+        self.interrupt()
+        self._epoch += 1
+        self.is_dead = True
+        self.status = status
+        self.ended_us = self.env.now
+        self.account.settle(self.env.now)
+
+    def mail(self, action: Callable[[Any], None], argument: Any = None) -> None:
+        """Run ``action(argument)`` on this subtask between two elements (MB-1)."""
+        if not self.is_dead:
+            self._mails.append((action, argument, self.env.scheduler.now))
+            self.interrupt()
+            self.wake()
+
+    def settle(self) -> None:
+        """Carry out what it has done by now of its steps that are no events."""
+        if self.ahead is not None:
+            self.ahead.settle()
+
+    def interrupt(self) -> None:
+        """The same, and make an event of its next step."""
+        if self.ahead is not None:
+            self.ahead.interrupt()
+
+    def go_on_with(self, action: Callable[[Any], None], argument: Any) -> None:
+        """From within a step: run ``action`` when its cost has passed, and nothing of this subtask before (PH-1)."""
+        self._mails.appendleft((action, argument, self.env.scheduler.now))
+
+    def sample(self, now_us: int) -> None:
+        """Take the next edge of the metrics' window."""
+        self.account.sample(now_us)
+        self.rates.sample(now_us, self.totals)
+
+    @property
+    def totals(self) -> Totals:
+        """Counters since the attempt began."""
+        self.settle()
+        channels = self.gate.channels
+        return Totals(
+            self._records_in,
+            self.records_out,
+            sum(c.bytes_received for c in channels),
+            self.bytes_out,
+            sum(c.buffers_received for c in channels),
+            sum(output.pool.finished_count for output in self.outputs),
+            self.mail_latency.count,
+            self.event_time.fired_count,
+            sum(c.buffers_received for c in channels if c.is_remote),
+        )
+
+    @property
+    def watermark_us(self) -> int:
+        """The event time that its inputs have reached; -1 where none is known."""
+        return self.event_time.watermark_us
+
+    @property
+    def mail_count(self) -> int:
+        """Mails that wait."""
+        return len(self._mails)
+
+    def channel_id(self, key: ChannelKey) -> ChannelId:
+        """The channel under the names the outside knows."""
+        known = self._channel_ids.get(key)
+        if known is None:
+            edge = self.env.graph.edges[key.edge]
+            known = ChannelId(VertexId(edge.source), VertexId(edge.target), key.source_subtask, key.target_subtask)
+            self._channel_ids[key] = known
+        return known
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def _schedule(self, at_us: int) -> None:
+        self._is_scheduled = True
+        self._free_us = at_us
+        self._scheduler.step_at(at_us, self.number, self._step_action, self._epoch)
+
+    def _reschedule(self, at_us: int) -> None:
+        """The next step is another one than was thought."""
+        self._epoch += 1
+        self._schedule(at_us)
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
+            now = self.env.scheduler.now
+            self._schedule(now if now > self._free_us else self._free_us)
+
+    def _on_data(self) -> None:
+        if self.account.usage is _IDLE:
+            self.wake()
+
+    def _on_priority(self) -> None:
+        self.mail(self.checkpointing.on_priority)
+
+    def on_output_change(self) -> None:
+        """A segment came back: who waited for one may go on."""
+        usage = self.account.usage
+        if usage is _HARD or (usage is _SOFT and self._has_output()):
+            self.wake()
+        if self.checkpointing.is_waiting_for_room:
+            self.mail(self.checkpointing.recheck)
+
+    def _has_output(self) -> bool:
+        for output in self.emission.outputs:  # noqa: SIM110 - asked for every buffer that comes back
+            if not output.pool.is_available:
+                return False
+        return True
+
+    def _step(self, epoch: int) -> int | None:
+        """One mail or one element; returns when the next step is, None where something has to wake it first."""
+        if epoch != self._epoch:
+            return None
+        now = self._scheduler.now
+        ahead = self.ahead
+        if ahead is not None:
+            ahead.finish()
+        steps = self.steps
+        steps.count += 1
+        steps.squares += now * now
+        self.cost_us = 0
+        if self.emission.is_blocked and not self._write_on(now):
+            return None
+        if self._mails:
+            action, argument, mailed_us = self._mails.popleft()
+            self.mail_latency.add(now - mailed_us)
+            self.account.turn(_BUSY, now)
+            action(argument)
+        else:
+            for pool in self._pools:
+                if not pool.is_available:
+                    self._wait(_SOFT, now)
+                    return None
+            channel = self.gate.current
+            if channel is not None and channel.elements and not self.event_time.is_firing:
+                # What is left of a buffer is there whatever happens.
+                if self.account.usage is not _BUSY:
+                    self.account.turn(_BUSY, now)
+                element = channel.elements.pop()
+                if type(element) is Record and not self.checkpointing.is_watching:
+                    self._take_record(element)
+                else:
+                    self._take(channel, element)
+            elif not self._poll(now):
+                self._wait(_IDLE, now)
+                return None
+        at_us = now + (self.cost_us if self.cost_us > _STEP_US_MIN else _STEP_US_MIN)
+        if ahead is not None and not self._mails:
+            at_us = self._plan(ahead, at_us)
+        self._free_us = at_us
+        return at_us
+
+    def _wait(self, usage: Usage, now: int) -> None:
+        """There is no next step until somebody wakes it."""
+        self.account.turn(usage, now)
+        self._is_scheduled = False
+
+    def _plan(self, ahead: RunningAhead, at_us: int) -> int:
+        """Run ahead from ``at_us`` on where nothing is in the way; returns when the next step is that is an event."""
+        if self.emission.is_blocked or self.checkpointing.is_watching:
+            return at_us
+        for pool in self._pools:
+            if not pool.is_available:
+                return at_us
+        if self.sourcing is not None:
+            return self.sourcing.plan(ahead, at_us)
+        channel = self.gate.current
+        return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
+
+    def count_in(self, count: int) -> None:
+        """So many records were taken ahead."""
+        self._records_in += count
+
+    def _poll(self, now: int) -> bool:
+        """Whether there was something to do."""
+        if self.event_time.is_firing:
+            self.account.turn(_BUSY, now)
+            self.event_time.fire_on()
+            return True
+        return self._poll_input(now) if self.sourcing is None else self.sourcing.poll(now)
+
+    def _write_on(self, now: int) -> bool:
+        """Whether the step may go on: all is written, and nothing had to be done behind it."""
+        if not self.emission.write_on():
+            self._wait(_HARD, now)
+            return False
+        action = self.emission.behind()
+        if action is None:
+            return True
+        self.account.turn(_BUSY, now)
+        action()
+        self._schedule(now + max(self.cost_us, _STEP_US_MIN))
+        return False
+
+    def _poll_input(self, now: int) -> bool:
+        gate = self.gate
+        found = gate.next_element()
+        if found is None:
+            if gate.is_recovering:
+                self._recovery.finish_input()
+                return True
+            return False
+        if self.account.usage is not _BUSY:
+            self.account.turn(_BUSY, now)
+        self._take(*found)
+        return True
+
+    def _take(self, channel: InputChannel, element: Element | Event) -> None:
+        if isinstance(element, Record):
+            self._take_record(element)
+        elif isinstance(element, Watermark):
+            self.event_time.on_watermark(channel, element)
+        elif isinstance(element, WatermarkStatus):
+            self.event_time.on_status(channel, element)
+        else:
+            self._on_event(channel, element)
+        if self.checkpointing.is_watching:
+            self.checkpointing.processed(channel, element)
+
+    def _take_record(self, record: Record) -> None:
+        self._records_in += 1
+        self.charge(record)
+        records = self._process(record)
+        if self._behind_first:
+            self.pass_on(records)
+            return
+        for out in records:
+            self.emission.emit(out)
+
+    def charge(self, record: Record) -> None:
+        """The step in work costs what the record costs."""
+        cost_us = self._fixed_cost_us
+        self.cost_us += self._cost_of(record) if cost_us is None else cost_us
+
+    def _cost_of(self, record: Record) -> int:
+        spec = self.spec
+        cost = spec.cost_us + spec.cost_ns_per_byte * record.size_bytes // 1000
+        if spec.cost_of is not None:
+            cost += spec.cost_of(record)
+        return cost if self.slow_factor == 1.0 else int(cost * self.slow_factor)
+
+    def pass_on(self, records: list[Record], behind: int = 1) -> None:
+        """Hand what came out of the chain so far to the operators from ``behind`` on, and emit what comes out."""
+        for operator in self._behind_first if behind == 1 else self.operators[behind:]:
+            if len(records) == 1:
+                records = operator.process(records[0])
+            elif records:
+                records = [out for record in records for out in operator.process(record)]
+        for out in records:
+            self.emission.emit(out)
+
+    def _on_event(self, channel: InputChannel, event: Event) -> None:
+        if isinstance(event, Barrier):
+            self.checkpointing.on_barrier(channel, event)
+        elif isinstance(event, CancelMarker):
+            self.checkpointing.on_cancel(channel, event.checkpoint_id)
+        elif isinstance(event, RecoveryCompletion):
+            self._recovery.on_completion(channel)
+        elif isinstance(event, EndOfData):
+            channel.is_at_end_of_data = True
+            channel.is_drained = event.is_drained
+            if all(c.is_at_end_of_data or c.is_ended for c in self.gate.channels):
+                self.end_of_data(is_drained=all(c.is_drained for c in self.gate.channels))
+        elif isinstance(event, EndOfPartition):
+            channel.is_ended = True
+            self.checkpointing.on_end_of_partition(channel)
+            self.stopping.advance()
+
+    # --- output ---------------------------------------------------------------------------------------------------
+
+    @property
+    def outputs(self) -> list[Output]:
+        """Its output edges."""
+        return self.emission.outputs
+
+    @property
+    def records_in(self) -> int:
+        """Records taken by this attempt."""
+        self.settle()
+        return self._records_in
+
+    @property
+    def records_out(self) -> int:
+        """Records emitted by this attempt."""
+        self.settle()
+        return self.emission.records_out
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes of records and watermarks written by this attempt, once a channel."""
+        self.settle()
+        return self.emission.bytes_out
+
+    def flush(self) -> None:
+        """Emit what operators hold back and do not keep as state: it must leave before a barrier (TE-2)."""
+        for behind, operator in enumerate(self.operators, 1):
+            held = operator.flush()
+            if held:
+                self.pass_on(held, behind)
+
+    def end_of_data(self, *, is_drained: bool = True) -> None:
+        """Nothing but events follows: every receiver is told (Q-2, SRC-4)."""
+        self.is_at_end_of_data = True
+        self.flush()
+        self.emission.broadcast_event(EndOfData(is_drained))
+
+    def become_running(self) -> None:
+        """Everything is restored, and what was recovered is processed (step 7)."""
+        self.status = TaskStatus.RUNNING
+        self.initialization.running_at_us = self.env.now
+        if self.initialization.gate_restored_at_us is None:
+            self.initialization.gate_restored_at_us = self.env.now
+        self._on_running()

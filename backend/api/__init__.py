@@ -1,1 +1,1 @@
-"""Floor 5: HTTP. Our API under ``/api/v1``, and the live runtime's monitoring REST."""
+"""Floor 5: HTTP. Our API under ``/api/v1``, and the gate before it and the pages."""

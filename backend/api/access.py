@@ -22,10 +22,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backend.access.attempts import Attempts
+from backend.access.sessions import MAX_AGE_S, Sessions, is_same
 from backend.api import login_page
-from backend.api.attempts import Attempts
 from backend.api.problems import problem
-from backend.api.sessions import MAX_AGE_S, Sessions, is_same
 from backend.contracts.api import ProblemField
 
 LOGIN_PATH = "/login"

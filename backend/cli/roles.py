@@ -26,7 +26,7 @@ from backend.settings import Settings, load_settings, names, secret_at
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from backend.api.runtime_driver import LiveJob
+    from backend.live.driver import LiveJob
     from backend.runtime.engine.jobfile import JobSpec
 
 GROUP = "barrierscope.roles"
@@ -119,9 +119,9 @@ def runtime(
     warm_up_s = settings.runtime_warm_up_s if warm_up is None else seconds(warm_up, option="--warm-up", most=3600)
     specs = [job_spec(text) for text in job or _demo_names()]
     jobs = _live_jobs(specs, warm_up_s=warm_up_s, seed=seed)
-    from backend.api.runtime_access import TokenToChange
-    from backend.api.runtime_driver import RuntimeDriver
-    from backend.api.runtime_rest import create_runtime_app
+    from backend.live.access import TokenToChange
+    from backend.live.driver import RuntimeDriver
+    from backend.live.rest import create_runtime_app
 
     driver = RuntimeDriver(jobs)
     hosts = frozenset({host, *names(settings.runtime_allowed_hosts)})
@@ -230,8 +230,8 @@ def listening_token(host: str, settings: Settings) -> str | None:
 
 
 def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) -> list[LiveJob]:
-    from backend.api.runtime_driver import LiveJob
-    from backend.api.runtime_engine import build_live_engine, job_run_id
+    from backend.live.driver import LiveJob
+    from backend.live.engine import build_live_engine, job_run_id
 
     names = [spec.name for spec in specs]
     doubled = sorted({name for name in names if names.count(name) > 1})

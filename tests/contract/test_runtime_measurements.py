@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.runtime_driver import LiveJob, RuntimeDriver
-from backend.api.runtime_engine import build_live_engine, job_run_id
-from backend.api.runtime_rest import PREFIX, create_runtime_app
+from backend.live.driver import LiveJob, RuntimeDriver
+from backend.live.engine import build_live_engine, job_run_id
+from backend.live.rest import PREFIX, create_runtime_app
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import Engine
 from backend.runtime.job.graph import FaultSpec

@@ -16,15 +16,15 @@ from sqlalchemy import text
 from starlette.applications import Starlette
 
 from backend.api import server
-from backend.api.runtime_access import TokenToChange
-from backend.api.runtime_driver import LiveJob, RuntimeDriver
-from backend.api.runtime_engine import build_live_engine, job_run_id
-from backend.api.runtime_rest import PREFIX, create_runtime_app
 from backend.cli.built_in import watch_built_in
 from backend.contracts.advice import RecommendationOut
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.errors import TargetProtocolError
 from backend.domain.observation import Engine
+from backend.live.access import TokenToChange
+from backend.live.driver import LiveJob, RuntimeDriver
+from backend.live.engine import build_live_engine, job_run_id
+from backend.live.rest import PREFIX, create_runtime_app
 from backend.store.advice import CardRecord, add_card
 from backend.store.engine import reading, writing
 from backend.store.jobs import list_current

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.api.runtime_engine import build_live_engine
+from backend.live.engine import build_live_engine
 from backend.runtime.engine.kernel import Engine
 from backend.runtime.engine.simulate import simulate
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run, small_job

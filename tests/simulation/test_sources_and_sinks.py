@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from backend.api.runtime_engine import build_live_engine
-from backend.api.runtime_job_json import backpressure, vertex
-from backend.api.runtime_metrics import aggregated_metrics, vertex_metrics
 from backend.domain.errors import PlanError
+from backend.live.engine import build_live_engine
+from backend.live.job_json import backpressure, vertex
+from backend.live.metrics import aggregated_metrics, vertex_metrics
 from backend.runtime.core.elements import Record
 from backend.runtime.core.scheduler import Scheduler
 from backend.runtime.engine.jobfile import JobSpec, load_job_document

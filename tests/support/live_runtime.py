@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 
-from backend.api.runtime_driver import LiveJob, RuntimeDriver
-from backend.api.runtime_engine import build_live_engine, job_run_id
-from backend.api.runtime_rest import PREFIX, create_runtime_app
+from backend.live.driver import LiveJob, RuntimeDriver
+from backend.live.engine import build_live_engine, job_run_id
+from backend.live.rest import PREFIX, create_runtime_app
 from backend.runtime.engine.jobfile import JobSpec
 
 ORIGIN_MS = 1_760_000_000_000

@@ -9,12 +9,12 @@ from types import TracebackType
 import httpx
 
 from backend.analysis.evidence import JobEvidence
-from backend.api.runtime_driver import LiveJob, RuntimeDriver
-from backend.api.runtime_engine import build_live_engine, job_run_id
-from backend.api.runtime_rest import PREFIX, create_runtime_app
 from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import target_id
+from backend.live.driver import LiveJob, RuntimeDriver
+from backend.live.engine import build_live_engine, job_run_id
+from backend.live.rest import PREFIX, create_runtime_app
 from backend.runtime.engine.jobfile import JobSpec
 from collectors.diagnose import Gathered, Readings, answer_of
 from collectors.diagnosis_print import Answer

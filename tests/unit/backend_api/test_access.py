@@ -10,9 +10,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
+from backend.access.attempts import WINDOW_S, WRONG_MAX
+from backend.access.sessions import MAX_AGE_S, Sessions
 from backend.api.access import Access, AccessRules
-from backend.api.attempts import WINDOW_S, WRONG_MAX
-from backend.api.sessions import MAX_AGE_S, Sessions
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from backend.api.runtime_engine import RuntimeEngine, build_live_engine
-from backend.api.runtime_job_json import backpressure
-from backend.api.runtime_metrics import vertex_metrics
-from backend.api.runtime_view import JobView
+from backend.live.engine import RuntimeEngine, build_live_engine
+from backend.live.job_json import backpressure
+from backend.live.metrics import vertex_metrics
+from backend.live.view import JobView
 from backend.runtime.measure.measures import TimeAccount, Usage
 from tests.support.runtime_jobs import small_job
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backend.api.runtime_body import read_object, read_trigger_id
-from backend.api.runtime_savepoint_json import FAILURE
-from backend.api.runtime_view import JobView, RequestedCheckpointView, VertexView
-from backend.api.runtime_wire import Object
 from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.live.body import read_object, read_trigger_id
+from backend.live.savepoint_json import FAILURE
+from backend.live.view import JobView, RequestedCheckpointView, VertexView
+from backend.live.wire import Object
 
 _CHECKPOINT_TYPES = ("CONFIGURED", "FULL")
 _BOUNDS = ("lowerBound", "upperBound")

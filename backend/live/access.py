@@ -13,8 +13,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backend.api.attempts import Attempts
-from backend.api.sessions import is_same
+from backend.access.attempts import Attempts
+from backend.access.sessions import is_same
 
 _READING = frozenset({"GET", "HEAD"})
 

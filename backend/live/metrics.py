@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 
-from backend.api.runtime_view import GateView, JobView, RatesView, SubtaskView, VertexView
-from backend.api.runtime_wire import Json, Object, quantile
 from backend.contracts.flink import NAN_TEXT
+from backend.live.view import GateView, JobView, RatesView, SubtaskView, VertexView
+from backend.live.wire import Json, Object, quantile
 
 Value = int | float | bool
 _AGGREGATES = ("min", "max", "avg", "sum", "skew")

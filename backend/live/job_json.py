@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from backend.api.runtime_view import JobView, SubtaskView, VertexView
-from backend.api.runtime_wire import Json, Object, quantile
 from backend.contracts.flink import NAN_TEXT
+from backend.live.view import JobView, SubtaskView, VertexView
+from backend.live.wire import Json, Object, quantile
 
 FLINK_VERSION = "1.20"
 """The version whose REST this is; the collector goes by ``barrierscope-runtime`` and not by it."""

@@ -1,7 +1,7 @@
 """What the monitoring REST shows of one job of the live runtime, in virtual microseconds; frozen.
 
-The engine's own observation is translated into this by ``runtime_driver``, and this into Flink's JSON by
-``runtime_json`` and ``runtime_metrics``: neither side knows the other. None is *not known*, never zero.
+The engine's own observation is translated into this by ``driver``, and this into Flink's JSON by
+``job_json``, ``checkpoint_json`` and ``metrics``: neither side knows the other. None is *not known*, never zero.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from backend.api.runtime_view import Ack, CheckpointView, JobView
-from backend.api.runtime_wire import Json, Object, quantile
 from backend.contracts.flink import TYPE_CHECKPOINT, TYPE_SAVEPOINT, TYPE_SYNC_SAVEPOINT, TYPE_UNALIGNED
+from backend.live.view import Ack, CheckpointView, JobView
+from backend.live.wire import Json, Object, quantile
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
 # Tolerable failures are a Java int there; unlimited is its largest.

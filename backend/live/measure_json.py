@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from backend.api.runtime_wire import Json, Object
+from backend.live.wire import Json, Object
 from backend.runtime.coordinator.rescales import Rescale
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import CheckpointRecord, Persisted, SubtaskCheckpoint

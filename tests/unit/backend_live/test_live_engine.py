@@ -1,12 +1,12 @@
-"""What the live engine shows of a running job, against the engine itself (`backend/api/runtime_engine.py`)."""
+"""What the live engine shows of a running job, against the engine itself (`backend/live/engine.py`)."""
 
 from __future__ import annotations
 
 import pytest
 
-from backend.api.runtime_engine import RuntimeEngine, build_live_engine, job_run_id
-from backend.api.runtime_view import JobView
 from backend.domain.errors import InvalidInputError, PlanError
+from backend.live.engine import RuntimeEngine, build_live_engine, job_run_id
+from backend.live.view import JobView
 from backend.runtime.engine.kernel import Engine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import small_job

@@ -1,7 +1,7 @@
 """The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths, its shapes, and two paths of its own.
 
-It decides nothing itself: the driver holds the jobs, ``runtime_job_json``, ``runtime_checkpoint_json`` and
-``runtime_metrics`` hold the shapes. Errors are Flink's ``{"errors": [...]}``, without stack traces. Its own paths:
+It decides nothing itself: the driver holds the jobs, ``job_json``, ``checkpoint_json`` and
+``metrics`` hold the shapes. Errors are Flink's ``{"errors": [...]}``, without stack traces. Its own paths:
 
 * GET  ``/jobs/:id/checkpoints/:cid/barriers``   what a real Flink does not tell: each barrier on each channel
 * GET  ``/jobs/:id/checkpoints/:cid/measurements``   quantiles, and what each subtask did (``runtime_measure_json``)
@@ -28,16 +28,12 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backend.api import runtime_checkpoint_json as checkpoint_json
-from backend.api import runtime_job_json as job_json
-from backend.api import runtime_metrics as metrics
-from backend.api import runtime_request_json as request_json
-from backend.api import runtime_savepoint_json as savepoint_json
-from backend.api.runtime_driver import RuntimeDriver
-from backend.api.runtime_view import CheckpointView, JobView, VertexView
-from backend.api.runtime_wire import Json, Object
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import DomainError, FieldProblem, InvalidInputError, UnknownEntityError
+from backend.live import checkpoint_json, job_json, metrics, request_json, savepoint_json
+from backend.live.driver import RuntimeDriver
+from backend.live.view import CheckpointView, JobView, VertexView
+from backend.live.wire import Json, Object
 
 PREFIX = "/runtime/v1"
 _BODY_MAX_BYTES = 64 * 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backend.api import attempts
-from backend.api.attempts import WINDOW_S, WRONG_MAX, Attempts
+from backend.access import attempts
+from backend.access.attempts import WINDOW_S, WRONG_MAX, Attempts
 
 
 class Time:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.api.runtime_body import read_object, read_trigger_id
-from backend.api.runtime_view import SavepointView
-from backend.api.runtime_wire import Object
 from backend.domain.errors import FieldProblem
+from backend.live.body import read_object, read_trigger_id
+from backend.live.view import SavepointView
+from backend.live.wire import Object
 
 _FORMATS = ("CANONICAL", "NATIVE")
 _FIELDS = ("cancel-job", "formatType", "target-directory", "triggerId")

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from backend.api.attempts import WRONG_MAX
-from backend.api.runtime_access import TokenToChange
+from backend.access.attempts import WRONG_MAX
+from backend.live.access import TokenToChange
 
 pytestmark = pytest.mark.anyio
 

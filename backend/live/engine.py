@@ -11,8 +11,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from backend.api import runtime_measure_json as measure_json
-from backend.api.runtime_view import (
+from backend.domain.barriers import BarrierEvent, ChannelId
+from backend.domain.ids import VertexId
+from backend.live import measure_json
+from backend.live.view import (
     Ack,
     CheckpointState,
     CheckpointView,
@@ -29,9 +31,7 @@ from backend.api.runtime_view import (
     SubtaskView,
     VertexView,
 )
-from backend.api.runtime_wire import Json, Object
-from backend.domain.barriers import BarrierEvent, ChannelId
-from backend.domain.ids import VertexId
+from backend.live.wire import Json, Object
 from backend.runtime.coordinator.requests import SavepointFormat
 from backend.runtime.engine.debloating import GateDebloater
 from backend.runtime.engine.jobfile import JobSpec
@@ -66,7 +66,7 @@ def job_run_id(name: str, origin_epoch_ms: int) -> str:
 
 
 class RuntimeEngine:
-    """See ``runtime_driver.LiveEngine``."""
+    """See ``driver.LiveEngine``."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

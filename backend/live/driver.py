@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backend.api.runtime_view import JobView, RequestedCheckpointView, SavepointView
-from backend.api.runtime_wire import Json, Object
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import UnknownEntityError
+from backend.live.view import JobView, RequestedCheckpointView, SavepointView
+from backend.live.wire import Json, Object
 
 _SLICE_COST_S = 0.004
 _SLICE_MIN_US = 200

@@ -29,10 +29,10 @@ import psycopg
 from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, VertexDetail
 from backend.domain.ids import TargetId, VertexId
 from backend.domain.observation import Observation
-from backend.store.embedded import EmbeddedPostgres
-from backend.store.engine import create_store_engine, reading
 from backend.store.ingest import IngestWriter
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.postgres.connections import create_store_engine, reading
+from backend.store.postgres.embedded import EmbeddedPostgres
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.databases import Databases
 from tests.support.observations import NOW, SteppingClock, header, job, observation
 

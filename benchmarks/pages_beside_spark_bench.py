@@ -32,7 +32,7 @@ import psutil
 import psycopg
 
 from backend.domain.rollup import Measure
-from backend.store.embedded import EmbeddedPostgres
+from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.wall_clock import WallClock
 from tests.support.databases import Databases
 from tests.support.many_checkpoints import insert, row

@@ -93,7 +93,7 @@ class TargetRow(Protocol):
 
 
 class TargetSource(Protocol):
-    """What is to be watched, and by whom: ``backend.store.targets.TargetRepository``."""
+    """What is to be watched, and by whom: ``backend.store.targets.targets.TargetRepository``."""
 
     async def list_enabled(self) -> Sequence[TargetRow]:
         """Every target that is to be watched."""

@@ -16,11 +16,11 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from backend.store.engine import create_store_engine, reading
 from backend.store.ingest import IngestWriter
-from backend.store.jobs import list_unended
-from backend.store.partitions import Retention
-from backend.store.targets import TargetRepository
+from backend.store.jobs.reader import list_unended
+from backend.store.postgres.connections import create_store_engine, reading
+from backend.store.schema.partitions import Retention
+from backend.store.targets.targets import TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.base import Collector, TargetRow, pause
 from collectors.flink.client import open_transport

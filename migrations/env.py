@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: over the connection that ``backend.store.migrate`` passes in.
+"""How Alembic reaches the database: over the connection that ``backend.store.schema.migrate`` passes in.
 
 From the command line of Alembic (to write a new revision) the URL is given with ``-x url=postgresql://...``.
 Day partitions are made at run time and are no part of the schema that is compared.
@@ -11,9 +11,9 @@ import re
 from alembic import context
 from sqlalchemy import Connection, create_engine, pool
 
-from backend.store import alert_tables
-from backend.store.engine import store_url
-from backend.store.tables import PARTITIONED, metadata
+from backend.store.postgres.connections import store_url
+from backend.store.schema import alert_tables
+from backend.store.schema.tables import PARTITIONED, metadata
 
 # Whose tables are in the metadata by being imported.
 _MODULES = (alert_tables,)

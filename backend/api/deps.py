@@ -9,20 +9,20 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Query, Request
 from pydantic import AwareDatetime
 
-from backend.services.advice import AdviceService
-from backend.services.alert_control import AlertControlService
-from backend.services.alerts import AlertService
-from backend.services.changes import ChangeService
-from backend.services.checkpoints import CheckpointKey, CheckpointService
-from backend.services.fleet import FleetService
-from backend.services.jobs import JobService, TimeRange
+from backend.services.advice.cards import AdviceService
+from backend.services.alerts.episodes import AlertService
+from backend.services.alerts.receivers import ReceiverService
+from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.checkpoints.progress import ProgressService
+from backend.services.checkpoints.reader import CheckpointKey, CheckpointService
+from backend.services.jobs.changes import ChangeService
+from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.reader import JobService, TimeRange
 from backend.services.paging import LIMIT_DEFAULT, LIMIT_MAX
-from backend.services.progress import ProgressService
-from backend.services.receivers import ReceiverService
-from backend.services.rollups import RollupService
-from backend.services.spark_ingest import SparkIngestService
+from backend.services.rollups.reader import RollupService
 from backend.services.status import StatusService
-from backend.services.targets import TargetService
+from backend.services.targets.spark_push import SparkIngestService
+from backend.services.targets.targets import TargetService
 
 # What PostgreSQL and the services can reckon with.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)

@@ -23,25 +23,25 @@ from backend.api.splitter import Splitter
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.notify.sender import Secrets, Sender
-from backend.services.advice import AdviceService, ChangeSettings
-from backend.services.alert_control import AlertControlService
-from backend.services.alerts import AlertService
-from backend.services.changes import ChangeService
-from backend.services.checkpoints import CheckpointService
-from backend.services.evidence import EvidenceReader
-from backend.services.fleet import FleetService
-from backend.services.jobs import JobService
-from backend.services.progress import ProgressService
-from backend.services.receivers import ReceiverService
-from backend.services.rollups import RollupService
-from backend.services.spark_ingest import SparkIngestService
+from backend.services.advice.cards import AdviceService, ChangeSettings
+from backend.services.alerts.episodes import AlertService
+from backend.services.alerts.receivers import ReceiverService
+from backend.services.alerts.rules_and_silences import AlertControlService
+from backend.services.checkpoints.progress import ProgressService
+from backend.services.checkpoints.reader import CheckpointService
+from backend.services.jobs.changes import ChangeService
+from backend.services.jobs.evidence import EvidenceReader
+from backend.services.jobs.fleet import FleetService
+from backend.services.jobs.reader import JobService
+from backend.services.rollups.reader import RollupService
 from backend.services.status import StatusService
-from backend.services.targets import Probe, TargetRules, TargetService
-from backend.store.engine import create_store_engine
+from backend.services.targets.spark_push import SparkIngestService
+from backend.services.targets.targets import Probe, TargetRules, TargetService
 from backend.store.ingest import IngestWriter
-from backend.store.partitions import Retention
+from backend.store.postgres.connections import create_store_engine
 from backend.store.retention import apply_retention
-from backend.store.schema import SchemaCheck
+from backend.store.schema.partitions import Retention
+from backend.store.schema.version import SchemaCheck
 from backend.store.wall_clock import WallClock
 
 _RETENTION_EVERY_S = 1800.0

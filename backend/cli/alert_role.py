@@ -38,13 +38,13 @@ def alert(
 async def _until_stopped(url: str, interval_s: float, settings: Settings) -> None:
     from backend.alerting.payloads import Links
     from backend.notify.sender import Sender
-    from backend.services.alert_delivery import AlertDelivery
-    from backend.services.alert_evaluation import AlertEvaluator
-    from backend.services.alert_running import AlertRunner, RunOptions
-    from backend.services.alert_signals import SignalReader
-    from backend.services.evidence import EvidenceReader
-    from backend.services.receivers import watch_configured
-    from backend.store.engine import create_store_engine
+    from backend.services.alerts.deliveries import AlertDelivery
+    from backend.services.alerts.evaluation import AlertEvaluator
+    from backend.services.alerts.receivers import watch_configured
+    from backend.services.alerts.running import AlertRunner, RunOptions
+    from backend.services.alerts.signals import SignalReader
+    from backend.services.jobs.evidence import EvidenceReader
+    from backend.store.postgres.connections import create_store_engine
     from backend.store.wall_clock import WallClock
 
     clock, engine = WallClock(), create_store_engine(url)

@@ -25,8 +25,8 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
         StoreUnavailableError: PostgreSQL does not answer.
 
     """
-    from backend.store.engine import create_store_engine
-    from backend.store.targets import NewTarget, TargetRepository
+    from backend.store.postgres.connections import create_store_engine
+    from backend.store.targets.targets import NewTarget, TargetRepository
 
     engine = create_store_engine(database_url)
     try:
@@ -53,8 +53,8 @@ async def unwatch_spark_demo(database_url: str, clock: Clock) -> None:
 
     """
     from backend.contracts.spark import DEMO_DEPLOYMENT, PUSH_URL_ROOT
-    from backend.store.engine import create_store_engine
-    from backend.store.targets import TargetRepository
+    from backend.store.postgres.connections import create_store_engine
+    from backend.store.targets.targets import TargetRepository
 
     engine = create_store_engine(database_url)
     try:

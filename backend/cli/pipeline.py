@@ -100,7 +100,7 @@ def plain_url(option: str | None, settings: Settings) -> str:
         InvalidInputError: there is none, or it is no PostgreSQL URL.
 
     """
-    from backend.store.engine import store_url
+    from backend.store.postgres.connections import store_url
 
     return (
         store_url(database_url_of(option, settings)).set(drivername="postgresql").render_as_string(hide_password=False)

@@ -74,7 +74,7 @@ def api(
     host, port = host or settings.host, port or settings.port
     token = listening_token(host, settings)
     from backend.api import server
-    from backend.services.targets import TargetRules
+    from backend.services.targets.targets import TargetRules
 
     with bind(host, port, option="--port") as server_socket:
         app = server.build(
@@ -169,7 +169,7 @@ def migrate(
     url = database_url_of(database_url, settings)
     wait_s = 0.0 if wait is None else seconds(wait, option="--wait", most=3600)
     from backend.cli.waiting import until_the_store_answers
-    from backend.store.migrate import upgrade
+    from backend.store.schema.migrate import upgrade
 
     until_the_store_answers(lambda: upgrade(url), wait_s=wait_s)
     if settings.built_in_target is not None:

@@ -25,7 +25,7 @@ from backend.domain.errors import HostError
 from backend.settings import Settings, child_environment
 
 if TYPE_CHECKING:
-    from backend.store.embedded import EmbeddedPostgres
+    from backend.store.postgres.embedded import EmbeddedPostgres
 
 _WATCH_INTERVAL_S = 0.1
 _READY_TIMEOUT_S = 120.0
@@ -146,7 +146,7 @@ class Stack:
             check_port("127.0.0.1", self._plan.runtime_port, option="--runtime-port")
 
     def _start_postgres(self) -> None:
-        from backend.store.embedded import EmbeddedPostgres
+        from backend.store.postgres.embedded import EmbeddedPostgres
 
         self._check_stop()
         self._say("starting PostgreSQL")

@@ -13,9 +13,9 @@ from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology
 from backend.domain.verdict import Verdict
-from backend.services.graph_layout import layout
-from backend.store.checkpoints import CheckpointRecord
-from backend.store.jobs import RunRecord
+from backend.services.jobs.graph_layout import layout
+from backend.store.checkpoints.reader import CheckpointRecord
+from backend.store.jobs.reader import RunRecord
 
 Mode = Literal["aligned", "unaligned", "aligned-with-timeout", "at-least-once"]
 API_ROOT = "/api/v1"

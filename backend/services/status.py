@@ -10,13 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
-from backend.services.presenting_pipeline import pipeline_out, spark_demo_out
-from backend.services.silent_jobs import hear
-from backend.store.alert_lease import evaluator_record
-from backend.store.alerts import open_counts
-from backend.store.engine import reading
-from backend.store.pipeline_log import read_pipeline, read_spark_demo
-from backend.store.targets import TargetRecord, TargetRepository
+from backend.services.jobs.silent_jobs import hear
+from backend.services.pipeline.presenting import pipeline_out, spark_demo_out
+from backend.store.alerts.episodes import open_counts
+from backend.store.alerts.lease import evaluator_record
+from backend.store.pipeline.log import read_pipeline, read_spark_demo
+from backend.store.postgres.connections import reading
+from backend.store.targets.targets import TargetRecord, TargetRepository
 
 _UNWELL = ("unreachable", "malformed", "silent")
 

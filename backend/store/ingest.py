@@ -20,15 +20,15 @@ from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
 from backend.domain.observation import JobObservation, Observation
-from backend.store.arrays import INT8_MAX
-from backend.store.batches import write_batches
-from backend.store.checkpoint_writer import CheckpointTally, days_of_checkpoints, write_barriers, write_checkpoints
-from backend.store.copying import Cursor
-from backend.store.documents import clean
-from backend.store.engine import writing
-from backend.store.live_writer import write_late_barriers, write_pressure, write_progress
-from backend.store.partitions import Partitions, Retention, day_of
-from backend.store.run_writer import TargetKey, lock_run, write_state
+from backend.store.checkpoints.micro_batches import write_batches
+from backend.store.checkpoints.progress_writer import write_late_barriers, write_pressure, write_progress
+from backend.store.checkpoints.writer import CheckpointTally, days_of_checkpoints, write_barriers, write_checkpoints
+from backend.store.jobs.writer import TargetKey, lock_run, write_state
+from backend.store.postgres.connections import writing
+from backend.store.postgres.copying import Cursor
+from backend.store.schema.arrays import INT8_MAX
+from backend.store.schema.documents import clean
+from backend.store.schema.partitions import Partitions, Retention, day_of
 from backend.store.wall_clock import WallClock
 
 _log = structlog.get_logger(__name__)

@@ -18,9 +18,9 @@ from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.errors import StoreUnavailableError
-from backend.store.alerts import drop_ended_before
-from backend.store.engine import writing
-from backend.store.partitions import (
+from backend.store.alerts.episodes import drop_ended_before
+from backend.store.postgres.connections import writing
+from backend.store.schema.partitions import (
     PARTITION_LOCK_KEY,
     Partitions,
     PartitionSize,
@@ -29,7 +29,7 @@ from backend.store.partitions import (
     list_partitions,
     partition_name,
 )
-from backend.store.tables import PARTITIONED
+from backend.store.schema.tables import PARTITIONED
 
 _log = structlog.get_logger(__name__)
 

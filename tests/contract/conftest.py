@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.embedded import EmbeddedPostgres
+from backend.store.postgres.embedded import EmbeddedPostgres
 from tests.support.databases import Databases
 
 

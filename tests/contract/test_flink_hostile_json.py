@@ -16,9 +16,9 @@ import pytest
 from backend.domain.errors import UpstreamError
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation
-from backend.store.engine import create_store_engine
 from backend.store.ingest import IngestWriter
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.postgres.connections import create_store_engine
+from backend.store.targets.targets import NewTarget, TargetRepository
 from collectors.flink.collector import FlinkCollector
 from tests.support.observations import SteppingClock
 from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink

@@ -14,8 +14,8 @@ from datetime import timedelta
 import pytest
 
 from backend.domain.checkpoint import DETAIL_ARRAYS
-from backend.store.checkpoints import details_of, late_barriers_of
-from backend.store.targets import TargetRepository
+from backend.store.checkpoints.reader import details_of, late_barriers_of
+from backend.store.targets.targets import TargetRepository
 from collectors.flink.collector import FlinkCollector
 from tests.support.databases import Databases
 from tests.support.recorded_flink import NAMES, RecordedFlink

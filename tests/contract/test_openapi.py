@@ -22,9 +22,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from backend.contracts import alerts, api, spark
-from backend.store.engine import create_store_engine
 from backend.store.ingest import IngestWriter
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.postgres.connections import create_store_engine
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import (
     NOW,
     SINK,

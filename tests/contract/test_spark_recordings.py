@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from backend.contracts import api
-from backend.store.engine import create_store_engine
+from backend.store.postgres.connections import create_store_engine
 from tests.support.observations import SteppingClock
 from tests.support.recorded_spark import FAILING, NAMES, NOW, batches, push, recorded
 from tests.support.serving import api_over, asking

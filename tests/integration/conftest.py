@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.ids import TargetId
-from backend.store.embedded import EmbeddedPostgres
-from backend.store.engine import create_store_engine
 from backend.store.ingest import IngestWriter
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.postgres.connections import create_store_engine
+from backend.store.postgres.embedded import EmbeddedPostgres
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.clusters import copy_cluster
 from tests.support.databases import Databases
 from tests.support.observations import NOW, SteppingClock

@@ -13,9 +13,9 @@ from backend.contracts.api import JobOut, Page, Problem
 from backend.domain.advice import AdviceState, Metric
 from backend.domain.errors import InvalidInputError
 from backend.domain.observation import Engine
-from backend.services.evidence import EvidenceReader
-from backend.services.targets import TargetRules
-from backend.store.targets import NewTarget, TargetRepository
+from backend.services.jobs.evidence import EvidenceReader
+from backend.services.targets.targets import TargetRules
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.advised_jobs import EXACTLY_ONCE, persisting, readings, slow_run
 from tests.support.observations import job as observed_job
 from tests.support.observations import observation
@@ -112,7 +112,7 @@ async def test_the_same_advice_worked_out_again_is_the_same_card(client, target)
 
 
 async def test_two_processes_that_work_it_out_at_once_write_one_card(engine, clock, target):
-    from backend.services.advice import AdviceService
+    from backend.services.advice.cards import AdviceService
 
     await target.report_slow()
     rules = TargetRules(is_everything_allowed=True)

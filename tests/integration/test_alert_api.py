@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from backend.api.server import AlertingOptions
-from backend.services.targets import TargetRules
+from backend.services.targets.targets import TargetRules
 from tests.support.alerting import Alerting, rows, switch_off_rules_but
 from tests.support.observations import NOW, completed, failed, job, observation
 from tests.support.receiving import receiving

@@ -11,12 +11,12 @@ from sqlalchemy import text
 from backend.alerting.labels import Matcher
 from backend.alerting.lifecycle import AlertState
 from backend.domain.errors import LeadershipLostError, StoreUnavailableError
-from backend.services.alert_delivery import DeliveryOptions
-from backend.store.alert_lease import Term, take_term
-from backend.store.engine import writing
-from backend.store.partitions import Retention
+from backend.services.alerts.deliveries import DeliveryOptions
+from backend.store.alerts.lease import Term, take_term
+from backend.store.alerts.silences import Silence, add_silence, end_silence
+from backend.store.postgres.connections import writing
 from backend.store.retention import apply_retention
-from backend.store.silences import Silence, add_silence, end_silence
+from backend.store.schema.partitions import Retention
 from tests.support.alerting import BASE_URL, Alerting, receiver_at, rows, switch_off_rules_but
 from tests.support.observations import completed, failed, job, observation
 from tests.support.receiving import receiving

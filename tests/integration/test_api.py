@@ -12,8 +12,8 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.progress import ProgressOut
-from backend.services.targets import TargetRules
-from backend.store.engine import create_store_engine
+from backend.services.targets.targets import TargetRules
+from backend.store.postgres.connections import create_store_engine
 from tests.support.observations import (
     NOW,
     SINK,
@@ -353,7 +353,7 @@ async def test_while_the_store_is_away_the_status_says_so_and_everything_else_as
 
 
 async def test_the_status_knows_whether_anybody_collects(client, engine, target):
-    from backend.store.targets import TargetRepository
+    from backend.store.targets.targets import TargetRepository
 
     silent = {"api": "ok", "collect": "silent", "alert": "silent"}
     assert (await _get(client, "/api/v1/status", api.StatusOut)).roles == silent

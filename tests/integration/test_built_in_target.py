@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.cli.built_in import unwatch_spark_demo, watch_built_in
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, SteppingClock
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 from backend.domain.errors import HostError
-from backend.store import embedded
-from backend.store.embedded import EmbeddedPostgres
-from backend.store.leftovers import end_leftovers
+from backend.store.postgres import embedded
+from backend.store.postgres.embedded import EmbeddedPostgres
+from backend.store.postgres.leftovers import end_leftovers
 from tests.support.clusters import copy_cluster, python_with_server
 
 _NOBODY = 65534

@@ -13,9 +13,9 @@ from sqlalchemy import text
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
-from backend.store.engine import create_store_engine
 from backend.store.ingest import IngestWriter
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.postgres.connections import create_store_engine
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import (
     NOW,
     SINK,

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from backend.domain.errors import HostError, StoreUnavailableError
-from backend.store import migrate
-from backend.store.partitions import Partitions, day_of
+from backend.store.schema import migrate
+from backend.store.schema.partitions import Partitions, day_of
 from tests.support.clusters import ROOT
 from tests.support.observations import NOW
 
@@ -58,7 +58,7 @@ def test_a_difference_between_tables_and_database_is_found(database):
 
 
 def test_several_processes_at_once_bring_one_database_up(empty_database):
-    code = f"from backend.store.migrate import upgrade; upgrade({empty_database!r})"
+    code = f"from backend.store.schema.migrate import upgrade; upgrade({empty_database!r})"
     processes = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]

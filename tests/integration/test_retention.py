@@ -11,11 +11,11 @@ from sqlalchemy import text
 
 from backend.domain.observation import JobState
 from backend.store import retention as retention_module
-from backend.store.engine import reading
 from backend.store.ingest import IngestWriter
-from backend.store.partitions import DAYS_AHEAD, Partitions, Retention, day_of, list_partitions
+from backend.store.postgres.connections import reading
 from backend.store.retention import apply_retention
-from backend.store.tables import PARTITIONED
+from backend.store.schema.partitions import DAYS_AHEAD, Partitions, Retention, day_of, list_partitions
+from backend.store.schema.tables import PARTITIONED
 from tests.support import observations as made
 from tests.support.observations import NOW, SINK, completed, job, observation, restarted
 

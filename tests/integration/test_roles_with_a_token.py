@@ -25,9 +25,9 @@ from backend.live.access import TokenToChange
 from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
 from backend.live.rest import PREFIX, create_runtime_app
-from backend.store.advice import CardRecord, add_card
-from backend.store.engine import reading, writing
-from backend.store.jobs import list_current
+from backend.store.advice.cards import CardRecord, add_card
+from backend.store.jobs.reader import list_current
+from backend.store.postgres.connections import reading, writing
 from backend.store.wall_clock import WallClock
 from collectors import role
 from collectors.probe import probe

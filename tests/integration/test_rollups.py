@@ -16,8 +16,8 @@ from backend.pipeline.jobs.rollups import HourRange, RollupRun, stage
 from backend.pipeline.ledger import open_ledger
 from backend.pipeline.session import handed_over, translated
 from backend.pipeline.transforms import bucket_of
-from backend.store.engine import create_store_engine, reading
-from backend.store.rollups import cover, hours_of, totals_of
+from backend.store.postgres.connections import create_store_engine, reading
+from backend.store.rollups.reader import cover, hours_of, totals_of
 from tests.support.databases import Databases
 from tests.support.many_checkpoints import fill, insert, row
 from tests.support.observations import SteppingClock

@@ -19,8 +19,8 @@ import pytest
 
 from backend.cli.pipeline_schedule import start_run
 from backend.pipeline.jobs.rollups import RollupRun
-from backend.store.engine import create_store_engine, reading
-from backend.store.pipeline_log import read_pipeline
+from backend.store.pipeline.log import read_pipeline
+from backend.store.postgres.connections import create_store_engine, reading
 from backend.store.wall_clock import WallClock
 from tests.support.many_checkpoints import fill
 from tests.support.waiting import until

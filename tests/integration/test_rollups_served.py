@@ -10,9 +10,9 @@ from sqlalchemy import text
 from backend.cli.spark_demo import Notice
 from backend.contracts import api
 from backend.contracts.rollups import RollupHourOut
-from backend.store.engine import reading, writing
-from backend.store.partitions import Retention
+from backend.store.postgres.connections import reading, writing
 from backend.store.retention import apply_retention
+from backend.store.schema.partitions import Retention
 from tests.support.observations import NOW, SteppingClock, completed, failed, in_progress, job, observation
 from tests.support.serving import api_over, asking
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from backend.store import migrate
-from backend.store.engine import create_store_engine
-from backend.store.schema import SchemaCheck
+from backend.store.postgres.connections import create_store_engine
+from backend.store.schema import migrate
+from backend.store.schema.version import SchemaCheck
 
 pytestmark = pytest.mark.anyio
 

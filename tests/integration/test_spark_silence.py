@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from backend.services.silent_jobs import SILENT_AFTER
-from backend.store.engine import reading
+from backend.services.jobs.silent_jobs import SILENT_AFTER
+from backend.store.postgres.connections import reading
 from tests.support.alerting import Alerting
 from tests.support.recorded_spark import NOW, push, recorded
 from tests.support.serving import api_over, asking

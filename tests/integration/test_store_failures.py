@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import text
 
 from backend.domain.errors import ConflictError, StoreUnavailableError
-from backend.store.engine import create_store_engine, reading, writing
 from backend.store.ingest import IngestWriter
-from backend.store.partitions import Retention
+from backend.store.postgres.connections import create_store_engine, reading, writing
 from backend.store.retention import apply_retention
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.schema.partitions import Retention
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, completed, job, observation
 
 pytestmark = pytest.mark.anyio

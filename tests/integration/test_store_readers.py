@@ -12,12 +12,14 @@ from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointSt
 from backend.domain.errors import UnknownEntityError
 from backend.domain.observation import JobState
 from backend.domain.topology import Topology, Vertex
-from backend.store import checkpoints, jobs, pressure
-from backend.store.checkpoint_statistics import statistics_of
-from backend.store.checkpoints import CheckpointFilter
-from backend.store.engine import reading
-from backend.store.partitions import day_of
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.checkpoints import reader as checkpoints
+from backend.store.checkpoints.reader import CheckpointFilter
+from backend.store.checkpoints.statistics import statistics_of
+from backend.store.jobs import pressure
+from backend.store.jobs import reader as jobs
+from backend.store.postgres.connections import reading
+from backend.store.schema.partitions import day_of
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support import observations as made
 from tests.support.observations import NOW, SINK, SOURCE, completed, failed, in_progress, job, observation, restarted
 

@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import text
 
 from backend.domain.errors import StoreUnavailableError
-from backend.store import migrate
-from backend.store.embedded import EmbeddedPostgres
-from backend.store.engine import create_store_engine
 from backend.store.ingest import IngestWriter
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.postgres.connections import create_store_engine
+from backend.store.postgres.embedded import EmbeddedPostgres
+from backend.store.schema import migrate
+from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.clusters import copy_cluster
 from tests.support.observations import NOW, completed, job, observation
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from backend.domain.ids import TargetId
-from backend.store.engine import create_store_engine
-from backend.store.targets import TargetRepository
+from backend.store.postgres.connections import create_store_engine
+from backend.store.targets.targets import TargetRepository
 from tests.support.observations import NOW
 
 pytestmark = pytest.mark.anyio

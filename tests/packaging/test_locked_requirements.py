@@ -47,7 +47,7 @@ for package in ("backend", "collectors", "dashboard"):
         if not found.name.endswith(".__main__") and found.name not in without:
             importlib.import_module(found.name)
 # What is loaded by name alone, at the first use.
-from backend.store.engine import create_store_engine
+from backend.store.postgres.connections import create_store_engine
 create_store_engine("postgresql://nobody@127.0.0.1:1/nothing")
 """
 

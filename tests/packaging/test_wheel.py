@@ -89,7 +89,7 @@ def test_the_migrations_are_found_in_both_modes(mode, installed, tmp_path):
     python = ROOT / ".venv" / "bin" / "python" if mode == "checkout" else installed.python
     if not python.exists():
         pytest.skip("the checkout's own environment is not in .venv")
-    script = "from backend.store.migrate import script_location; print(script_location())"
+    script = "from backend.store.schema.migrate import script_location; print(script_location())"
 
     answer = _run(python, "-P", "-c", script, cwd=tmp_path)
 

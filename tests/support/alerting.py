@@ -11,15 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.alerting.payloads import Links
 from backend.alerting.rules import RuleChange, changed
 from backend.notify.sender import Sender
-from backend.services.alert_delivery import AlertDelivery, DeliveryOptions, no_failpoint
-from backend.services.alert_evaluation import AlertEvaluator
-from backend.services.alert_running import AlertRunner
-from backend.services.alert_signals import SignalReader
-from backend.services.evidence import EvidenceReader
-from backend.services.receivers import new_receiver
-from backend.store.alert_rules import rules_in_force, save_rule
-from backend.store.engine import writing
-from backend.store.receivers import Receiver, ReceiverKind, add_receiver
+from backend.services.alerts.deliveries import AlertDelivery, DeliveryOptions, no_failpoint
+from backend.services.alerts.evaluation import AlertEvaluator
+from backend.services.alerts.receivers import new_receiver
+from backend.services.alerts.running import AlertRunner
+from backend.services.alerts.signals import SignalReader
+from backend.services.jobs.evidence import EvidenceReader
+from backend.store.alerts.receivers import Receiver, ReceiverKind, add_receiver
+from backend.store.alerts.rules import rules_in_force, save_rule
+from backend.store.postgres.connections import writing
 from tests.support.observations import NOW, SteppingClock
 
 BASE_URL = "https://barrierscope.example"

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_START = "import sys; from backend.store.embedded import EmbeddedPostgres; server = EmbeddedPostgres(sys.argv[1]); "
+_START = (
+    "import sys; from backend.store.postgres.embedded import EmbeddedPostgres; server = EmbeddedPostgres(sys.argv[1]); "
+)
 
 
 def copy_cluster(made: Path, to: Path) -> Path:

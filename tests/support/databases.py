@@ -8,7 +8,7 @@ from itertools import count
 
 import psycopg
 
-from backend.store import migrate
+from backend.store.schema import migrate
 
 _TEMPLATE = "migrated_template"
 

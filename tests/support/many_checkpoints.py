@@ -12,8 +12,8 @@ import psycopg
 
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import Measure
-from backend.store.engine import create_store_engine
-from backend.store.partitions import Partitions, day_of
+from backend.store.postgres.connections import create_store_engine
+from backend.store.schema.partitions import Partitions, day_of
 
 _FIXED = ("run_id", "checkpoint_id", "triggered_on", "job_id", "kind", "status", "triggered_at", "failure_reason")
 _COLUMNS = (*_FIXED, "subtask_count", "acknowledged_count", "observed_at", *(m.value for m in Measure))

@@ -15,8 +15,8 @@ from backend.api.server import AlertingOptions, build_services
 from backend.domain.clock import Clock
 from backend.domain.errors import TargetUnavailableError
 from backend.domain.observation import Engine
-from backend.services.advice import ChangeSettings
-from backend.services.targets import ProbeAnswer, TargetRules
+from backend.services.advice.cards import ChangeSettings
+from backend.services.targets.targets import ProbeAnswer, TargetRules
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation
-from backend.store.checkpoints import CheckpointFilter, CheckpointRecord, list_checkpoints
-from backend.store.engine import create_store_engine
+from backend.store.checkpoints.reader import CheckpointFilter, CheckpointRecord, list_checkpoints
 from backend.store.ingest import IngestWriter
-from backend.store.jobs import JobRecord, list_current
-from backend.store.targets import NewTarget, TargetRepository
+from backend.store.jobs.reader import JobRecord, list_current
+from backend.store.postgres.connections import create_store_engine
+from backend.store.targets.targets import NewTarget, TargetRepository
 from collectors.flink.collector import FlinkCollector
 from tests.support.databases import Databases
 from tests.support.observations import SteppingClock

@@ -14,7 +14,7 @@ from backend.api.examples import of, page_of
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.errors import FieldProblem, InvalidInputError
-from backend.services.alerts import WantedAlerts
+from backend.services.alerts.episodes import WantedAlerts
 
 router = APIRouter(tags=["alerts"])
 

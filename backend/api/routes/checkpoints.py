@@ -12,7 +12,7 @@ from backend.contracts import api
 from backend.contracts.barriers import BarriersOut
 from backend.contracts.progress import ProgressOut
 from backend.domain.checkpoint import CheckpointStatus
-from backend.store.checkpoints import CheckpointFilter
+from backend.store.checkpoints.reader import CheckpointFilter
 
 router = APIRouter(prefix="/jobs/{job}", tags=["checkpoints"])
 _ONE = "/runs/{run}/checkpoints/{checkpoint}"

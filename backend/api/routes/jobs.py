@@ -12,7 +12,7 @@ from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.changes import ChangePointOut
 from backend.domain.verdict import Health
-from backend.services.fleet import JobFilter
+from backend.services.jobs.fleet import JobFilter
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 

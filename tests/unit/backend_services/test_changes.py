@@ -7,8 +7,8 @@ from dataclasses import replace
 from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId
-from backend.services.changes import changes_out
-from backend.store.checkpoints import CheckpointRecord
+from backend.services.jobs.changes import changes_out
+from backend.store.checkpoints.reader import CheckpointRecord
 from tests.support.observations import NOW, header
 
 

@@ -10,7 +10,7 @@ import pytest
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, SavepointFormat
 from backend.domain.observation import Engine
 from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind
-from backend.services.restoring import restoring_out
+from backend.services.checkpoints.restoring import restoring_out
 from tests.support.observations import SINK, TOPOLOGY, completed
 
 _BASE = replace(completed(7).header, external_path="s3://c/chk-7", is_discarded=False)

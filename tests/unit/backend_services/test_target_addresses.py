@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.errors import InvalidInputError
-from backend.services.targets import TargetRules, normalised_url
+from backend.services.targets.targets import TargetRules, normalised_url
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.types.numeric import Float4, Int2, Int4, Int8
 
-from backend.store.arrays import INT2_MAX, INT4_MAX, INT8_MAX, compact, compact_ratios, expand, expand_ratios
-from backend.store.copying import _ARRAY_DUMPERS
+from backend.store.postgres.copying import _ARRAY_DUMPERS
+from backend.store.schema.arrays import INT2_MAX, INT4_MAX, INT8_MAX, compact, compact_ratios, expand, expand_ratios
 
 _BOUNDED = {limit: st.none() | st.integers(-limit, limit) for limit in (INT2_MAX, INT4_MAX, INT8_MAX)}
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.store.partitions import PartitionSize, Retention, day_of, day_of_partition, partition_name
 from backend.store.retention import days_to_drop
-from backend.store.tables import PARTITIONED
+from backend.store.schema.partitions import PartitionSize, Retention, day_of, day_of_partition, partition_name
+from backend.store.schema.tables import PARTITIONED
 
 _NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 _TODAY = date(2026, 11, 21)

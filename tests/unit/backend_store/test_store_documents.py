@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.topology import Topology
-from backend.store import documents
+from backend.store.schema import documents
 from tests.support.observations import CONFIG, NOW, SOURCE, TOPOLOGY, barrier_events, detail, in_progress, job, progress
 
 _TEXTS = st.text(alphabet=st.characters(exclude_categories=[]), max_size=20)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.errors import HostError, InvalidInputError
-from backend.store import migrate
-from backend.store.engine import store_url
+from backend.store.postgres.connections import store_url
+from backend.store.schema import migrate
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg"])
@@ -45,8 +45,8 @@ def test_in_a_checkout_the_scripts_beside_the_package_are_used():
 
 
 def test_in_a_wheel_the_scripts_inside_the_package_are_used(tmp_path, monkeypatch):
-    module = tmp_path / "site-packages" / "backend" / "store" / "migrate.py"
-    scripts = module.parents[1] / "_migrations"
+    module = tmp_path / "site-packages" / "backend" / "store" / "schema" / "migrate.py"
+    scripts = module.parents[2] / "_migrations"
     scripts.mkdir(parents=True)
     (scripts / "env.py").touch()
     monkeypatch.setattr(migrate, "__file__", str(module))
@@ -55,7 +55,7 @@ def test_in_a_wheel_the_scripts_inside_the_package_are_used(tmp_path, monkeypatc
 
 
 def test_where_neither_is_there_one_line_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(migrate, "__file__", str(tmp_path / "backend" / "store" / "migrate.py"))
+    monkeypatch.setattr(migrate, "__file__", str(tmp_path / "backend" / "store" / "schema" / "migrate.py"))
 
     with pytest.raises(HostError, match="the migration scripts are missing; install Barrierscope again"):
         migrate.script_location()

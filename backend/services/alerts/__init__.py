@@ -1,0 +1,1 @@
+"""Use cases about alerts: evaluate, deliver, list, silence, send to receivers."""

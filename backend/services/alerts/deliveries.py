@@ -1,0 +1,259 @@
+"""Empties the outbox: at least once to each receiver, with back-off, in order, and every attempt in the log.
+
+Alertmanager is told of a firing alert again and again, more often than it resolves by itself; also while PostgreSQL
+is away, from memory: an alert must not seem resolved since we cannot read our own state. Receivers are served side by
+side, so a slow one holds up nobody else.
+
+What is at least once can be twice: a process that dies after a receiver took a message and before that is written
+sends it again, with the same ``Idempotency-Key`` (episode and kind). A decision that was not yet sent is sent once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.alerting.lifecycle import Alert, AlertState
+from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook, valid_until
+from backend.domain.clock import Clock
+from backend.notify.sender import Address, Sender, Sent
+from backend.store.alerts import deliveries
+from backend.store.alerts.deliveries import Attempt, Claim
+from backend.store.alerts.episodes import get_alerts, open_alerts
+from backend.store.alerts.lease import Term, fence
+from backend.store.alerts.receivers import Receiver, list_receivers
+from backend.store.alerts.silences import silences_at
+from backend.store.postgres.connections import reading, writing
+
+_log = structlog.get_logger(__name__)
+
+RESOLUTION_KEPT: Final = timedelta(days=3)
+"""A message that nobody took for this long is given up, and the log says so."""
+
+_BATCH = 100
+# What is to be told again is looked up so often in the time after which it is.
+_LOOKS_PER_RESEND = 6
+# From memory for this long at most: a process that is cut off from the store alone may be wrong about it.
+_FROM_MEMORY_MAX = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOptions:
+    """Seconds. ``resend_s`` is well below Alertmanager's resolve timeout of five minutes."""
+
+    resend_s: float = 60.0
+    backoff_first_s: float = 2.0
+    backoff_most_s: float = 300.0
+    claim_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the Alertmanagers were told last, as far as this process knows."""
+
+    read_at: datetime
+    alerts: Mapping[str, tuple[Receiver, tuple[Alert, ...]]]
+
+
+def no_failpoint(name: str) -> None:
+    """Between two steps; tests end the process here."""
+
+
+class AlertDelivery:
+    """Delivers what is due; one for the life of a process."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        clock: Clock,
+        sender: Sender,
+        links: Links,
+        *,
+        options: DeliveryOptions | None = None,
+        random: Callable[[], float] = lambda: 0.5,
+        failpoint: Callable[[str], None] = no_failpoint,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._sender = sender
+        self._links = links
+        self._options = options or DeliveryOptions()
+        self._random = random
+        self._failpoint = failpoint
+        self._told: _Told | None = None
+        self._has_delivered = False
+        self._unrecorded: dict[int, tuple[Claim, Attempt, datetime]] = {}
+        self._resent_from_memory_at: datetime | None = None
+
+    async def deliver_due(self, term: Term) -> int:
+        """Attempt everything that is due once; returns how many messages were taken.
+
+        Raises:
+            LeadershipLostError: another delivers now.
+            StoreUnavailableError: PostgreSQL is away.
+
+        """
+        now = self._clock.now()
+        await self._write_outcomes()
+        async with reading(self._engine) as connection:
+            if not await deliveries.is_any_due(connection, now):
+                return 0
+        async with writing(self._engine) as connection:
+            await fence(connection, term)
+            silences = await silences_at(connection, now)
+            opened = await open_alerts(connection) if silences else []
+            silenced = [a.id for a in opened if any(s.hides(a.identity.labels, now) for s in silences)]
+            await deliveries.abandon(connection, added_before=now - RESOLUTION_KEPT)
+            claimed = await deliveries.claim(
+                connection,
+                silenced=silenced,
+                now=now,
+                retry_after=timedelta(seconds=self._options.claim_s),
+                limit=_BATCH,
+            )
+            alerts = await get_alerts(connection, [c.alert_id for c in claimed])
+            receivers = {r.id: r for r in await list_receivers(connection)}
+        self._failpoint("claimed")
+        taken: list[int] = []
+        async with anyio.create_task_group() as group:
+            for receiver_id in dict.fromkeys(c.receiver_id for c in claimed):
+                own = [(c, alerts[c.alert_id]) for c in claimed if c.receiver_id == receiver_id]
+                group.start_soon(self._serve, receivers[receiver_id], own, taken)
+        return sum(taken)
+
+    async def _serve(self, receiver: Receiver, claimed: Sequence[tuple[Claim, Alert]], taken: list[int]) -> None:
+        groups = [claimed] if receiver.kind == "alertmanager" else [[c] for c in claimed]
+        deadline_s = self._clock.monotonic_s() + self._options.claim_s / 2
+        for group in groups:
+            # Whoever is slow is given up for now, before the claim on the rest runs out.
+            if self._clock.monotonic_s() > deadline_s:
+                return
+            at = self._clock.now()
+            sent = await self._send(receiver, group, at)
+            self._failpoint("sent")
+            for claim, _ in group:
+                taken.append(await self._record(receiver, claim, at, sent))
+            self._failpoint("recorded")
+
+    async def _write_outcomes(self) -> None:
+        """Write what came of attempts, also of those made before the store went away."""
+        for delivery_id, (claim, attempt, next_at) in list(self._unrecorded.items()):
+            async with writing(self._engine) as connection:
+                await deliveries.record(connection, claim, attempt, next_attempt_at=next_at)
+            self._unrecorded.pop(delivery_id, None)
+
+    async def _send(self, receiver: Receiver, group: Sequence[tuple[Claim, Alert]], at: datetime) -> Sent:
+        if receiver.kind == "alertmanager":
+            return await self._tell(receiver, [a for _, a in group], at)
+        (claim, alert), *_ = group
+        body = for_webhook(alert, self._links, is_firing=claim.kind == "firing", receiver=receiver.name)
+        key = f"{alert.id}-{claim.kind}"
+        return await self._sender.post(Address(receiver.url, receiver.credential), body, key=key)
+
+    async def _tell(self, receiver: Receiver, alerts: Sequence[Alert], at: datetime) -> Sent:
+        ends_at = valid_until(at, self._options.resend_s)
+        unique = {a.id: a for a in alerts}.values()
+        body: list[Json] = [for_alertmanager(a, self._links, ends_at=ends_at) for a in unique]
+        return await self._sender.post(Address(alertmanager_url(receiver.url), receiver.credential), body)
+
+    async def _record(self, receiver: Receiver, claim: Claim, at: datetime, sent: Sent) -> bool:
+        attempt = Attempt(claim.number, at, sent.duration_ms, sent.is_ok, sent.result)
+        pause_s = self._backoff_s(claim.number)
+        next_at = self._clock.now() + timedelta(seconds=pause_s)
+        self._unrecorded[claim.delivery_id] = (claim, attempt, next_at)
+        self._has_delivered |= sent.is_ok
+        await self._write_outcomes()
+        if not sent.is_ok:
+            _log.warning(
+                "alert not delivered yet",
+                receiver=receiver.name,
+                alert=claim.alert_id,
+                kind=claim.kind,
+                attempt=claim.number,
+                result=sent.result,
+                retry_in_s=round(pause_s, 1),
+            )
+        return sent.is_ok
+
+    def _backoff_s(self, number: int) -> float:
+        # Half of it is drawn, so that messages that failed together do not come back together.
+        full = min(self._options.backoff_most_s, self._options.backoff_first_s * 2.0 ** min(number - 1, 30))
+        return full * (0.5 + 0.5 * self._random())
+
+    # --- telling Alertmanager again -------------------------------------------------------------------------------
+
+    async def resend(self, term: Term) -> int:
+        """Tell every Alertmanager again what still fires, where it is time; returns how many alerts were told.
+
+        Raises:
+            LeadershipLostError: another delivers now.
+            StoreUnavailableError: PostgreSQL is away.
+
+        """
+        now = self._clock.now()
+        last = self._told
+        look_after = timedelta(seconds=self._options.resend_s / _LOOKS_PER_RESEND)
+        if last is not None and not self._has_delivered and timedelta() <= now - last.read_at < look_after:
+            return 0
+        async with reading(self._engine) as connection:
+            await fence(connection, term)
+            told = await deliveries.told_to_alertmanagers(connection)
+            alerts = await get_alerts(connection, [alert_id for _, alert_id, _, _ in told])
+            receivers = {r.id: r for r in await list_receivers(connection)}
+        self._told, self._has_delivered = _Told(now, _by_receiver(told, alerts, receivers)), False
+        count = 0
+        for receiver_id in dict.fromkeys(r for _, _, r, _ in told):
+            own = [(i, alerts[a]) for i, a, r, at in told if r == receiver_id and self._is_time(at, now)]
+            if not own:
+                continue
+            sent = await self._tell(receivers[receiver_id], [a for _, a in own], now)
+            if not sent.is_ok:
+                # Not a matter for back-off: it is told again at the next round, until it takes it.
+                _log.warning("alerts not told again", receiver=receivers[receiver_id].name, result=sent.result)
+                continue
+            async with writing(self._engine) as connection:
+                await fence(connection, term)
+                await deliveries.note_resent(connection, [i for i, _ in own], at=now)
+            count += len(own)
+        return count
+
+    async def resend_from_memory(self) -> int:
+        """Tell every Alertmanager what fired when the store was last read: it must not resolve what we cannot judge."""
+        now, told = self._clock.now(), self._told
+        last = self._resent_from_memory_at
+        if told is None or now - told.read_at > _FROM_MEMORY_MAX or (last is not None and not self._is_time(last, now)):
+            return 0
+        self._resent_from_memory_at = now
+        count = 0
+        for receiver, alerts in told.alerts.values():
+            sent = await self._tell(receiver, alerts, now)
+            count += len(alerts) if sent.is_ok else 0
+        return count
+
+    def forget(self) -> None:
+        """Another delivers now: nothing of what was known here may be told any more."""
+        self._told = None
+
+    def _is_time(self, last: datetime, now: datetime) -> bool:
+        return now - last >= timedelta(seconds=self._options.resend_s)
+
+
+def alertmanager_url(root: str) -> str:
+    """Where an Alertmanager at ``root`` takes alerts; ``root`` may be given with the path already."""
+    return root if root.endswith("/api/v2/alerts") else f"{root.rstrip('/')}/api/v2/alerts"
+
+
+def _by_receiver(
+    told: Sequence[tuple[int, str, str, datetime]], alerts: Mapping[str, Alert], receivers: Mapping[str, Receiver]
+) -> dict[str, tuple[Receiver, tuple[Alert, ...]]]:
+    found: dict[str, list[Alert]] = {}
+    for _, alert_id, receiver_id, _ in told:
+        if alerts[alert_id].state is AlertState.FIRING:
+            found.setdefault(receiver_id, []).append(alerts[alert_id])
+    return {r: (receivers[r], tuple(own)) for r, own in found.items()}

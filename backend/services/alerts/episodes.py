@@ -1,0 +1,154 @@
+"""Alerts as people and scripts see them: lists, one with its history, and how many are open for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.alerting.lifecycle import Alert, AlertState, ReadingKind
+from backend.alerting.payloads import Links, permalink
+from backend.alerting.rules import rule_of
+from backend.contracts import alerts as wire
+from backend.contracts import api
+from backend.domain.clock import Clock
+from backend.services.paging import decode_cursor, page_of
+from backend.services.presenting import API_ROOT, checkpoint_link
+from backend.store.alerts.deliveries import Attempt, DeliveryRecord, attempts_of, deliveries_of
+from backend.store.alerts.episodes import AlertFilter, earlier_episodes, events_of, get_alert, list_alerts
+from backend.store.alerts.silences import Silence, silences_at
+from backend.store.postgres.connections import reading
+
+_EPISODES_MAX = 30
+_ATTEMPTS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WantedAlerts:
+    """Which alerts; ``states`` empty: all but those that never fired. ``is_silenced`` None does not restrict."""
+
+    states: tuple[AlertState, ...] = ()
+    rule: str | None = None
+    job_id: str | None = None
+    severity: str | None = None
+
+
+class AlertService:
+    """Answers for alerts."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, links: Links) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._links = links
+
+    async def page(self, wanted: WantedAlerts, *, cursor: str | None, limit: int) -> api.Page[wire.AlertOut]:
+        """One page, newest begin first.
+
+        Raises:
+            InvalidInputError: the cursor is none of this list.
+
+        """
+        before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
+        states = wanted.states or (AlertState.PENDING, AlertState.FIRING, AlertState.RESOLVED)
+        chosen = AlertFilter(states, wanted.rule, wanted.job_id, wanted.severity)
+        now = self._clock.now()
+        async with reading(self._engine) as connection:
+            found = await list_alerts(connection, chosen, before=before, limit=limit + 1)
+            silences = await silences_at(connection, now)
+        items, following = page_of(found, limit, lambda a: (a.began_at, a.id))
+        shown = [wire.AlertOut(**_fields(a, silences, self._links, now)) for a in items]
+        return api.Page[wire.AlertOut](items=shown, next=following, as_of=now)
+
+    async def detail(self, alert_id: str) -> wire.AlertDetailOut:
+        """One alert with its history and what was sent.
+
+        Raises:
+            UnknownEntityError: there is none of this id.
+
+        """
+        now = self._clock.now()
+        async with reading(self._engine) as connection:
+            alert = await get_alert(connection, alert_id)
+            silences = await silences_at(connection, now)
+            events = (await events_of(connection, [alert_id])).get(alert_id, [])
+            episodes = await earlier_episodes(connection, alert, limit=_EPISODES_MAX)
+            sent = await deliveries_of(connection, alert_id)
+            attempts = await attempts_of(connection, [d.id for d in sent], limit=_ATTEMPTS_MAX)
+        rule = rule_of(alert.identity.rule)
+        return wire.AlertDetailOut(
+            **_fields(alert, silences, self._links, now),
+            events=[
+                wire.AlertEventOut(at=e.at, before=e.before.value, after=e.after.value, reason=e.reason) for e in events
+            ],
+            deliveries=[_delivery_out(d, attempts.get(d.id, [])) for d in sent],
+            episodes=[
+                wire.EpisodeOut(
+                    id=e.id, began_at=e.began_at, fired_at=e.fired_at, ended_at=e.ended_at, state=e.state.value
+                )
+                for e in episodes
+            ],
+            rule_meaning=rule.meaning if rule is not None else "",
+            runbook_link=f"{API_ROOT}/alert-rules/{alert.identity.rule}/runbook",
+            as_of=now,
+        )
+
+
+def _fields(alert: Alert, silences: Sequence[Silence], links: Links, now: datetime) -> dict[str, object]:
+    identity, texts = alert.identity, alert.reading.annotations
+    job_id = identity.job_id
+    return {
+        "id": alert.id,
+        "rule": identity.rule,
+        "severity": identity.severity,
+        "state": alert.state.value,
+        "fingerprint": identity.fingerprint,
+        "labels": dict(identity.labels),
+        "summary": texts.get("summary", identity.rule),
+        "description": texts.get("description", alert.reading.reason),
+        "reason": alert.reading.reason,
+        "is_unknown": alert.reading.kind is ReadingKind.UNKNOWN and alert.state.is_open,
+        "vertex": texts.get("vertex"),
+        "subtasks": texts.get("subtasks"),
+        "hosts": texts.get("hosts"),
+        "phase": texts.get("phase"),
+        "job_id": job_id,
+        "target_id": identity.target_id,
+        "began_at": alert.began_at,
+        "fired_at": alert.fired_at,
+        "ended_at": alert.ended_at,
+        "ended_reason": alert.ended_reason,
+        "evaluated_at": alert.evaluated_at,
+        "value": alert.reading.value,
+        "silenced_by": [s.id for s in silences if alert.state.is_open and s.hides(identity.labels, now)],
+        "checkpoints": [
+            wire.LinkedCheckpointOut(
+                run_id=c.run_id, checkpoint_id=c.checkpoint_id, link=checkpoint_link(job_id, c.run_id, c.checkpoint_id)
+            )
+            for c in alert.checkpoints
+            if job_id is not None
+        ],
+        "permalink": permalink(alert, links),
+    }
+
+
+def _delivery_out(record: DeliveryRecord, attempts: Sequence[Attempt]) -> wire.DeliveryOut:
+    return wire.DeliveryOut(
+        receiver_id=record.receiver_id,
+        receiver=record.receiver_name,
+        kind=record.kind,
+        state=record.state,
+        added_at=record.added_at,
+        attempt_count=record.attempt_count,
+        next_attempt_at=record.next_attempt_at if record.state == "due" else None,
+        delivered_at=record.delivered_at,
+        sent_count=record.sent_count,
+        last_sent_at=record.last_sent_at,
+        result=record.result,
+        attempts=[
+            wire.AttemptOut(number=a.number, at=a.at, duration_ms=a.duration_ms, is_ok=a.is_ok, result=a.result)
+            for a in attempts
+        ],
+    )

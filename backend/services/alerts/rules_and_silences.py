@@ -1,0 +1,213 @@
+"""What people change about alerting: rules and silences; and the runbooks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal, cast
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from backend.alerting.labels import Matcher, check_matchers
+from backend.alerting.lifecycle import Alert
+from backend.alerting.rules import Rule, RuleChange, RuleSettings, changed, rule_of
+from backend.contracts import alerts as wire
+from backend.contracts import api
+from backend.domain.clock import Clock
+from backend.domain.errors import FieldProblem, InvalidInputError, UnknownEntityError
+from backend.services.paging import decode_cursor, page_of
+from backend.services.presenting import API_ROOT
+from backend.store.alerts.episodes import open_alerts
+from backend.store.alerts.rules import rules_in_force, save_rule, version_conflict
+from backend.store.alerts.silences import Silence, add_silence, end_silence, list_silences
+from backend.store.postgres.connections import reading, writing
+
+_SILENCE_MAX = timedelta(days=366)
+
+
+class AlertControlService:
+    """Answers for rules, silences and runbooks."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    # --- rules ----------------------------------------------------------------------------------------------------
+
+    async def rules(self) -> api.Page[wire.AlertRuleOut]:
+        """Every rule; they are a few."""
+        async with reading(self._engine) as connection:
+            items = [_rule_out(s, opened) for s, opened in await self._with_open(connection)]
+        return api.Page[wire.AlertRuleOut](items=items, as_of=self._clock.now())
+
+    async def rule(self, name: str) -> wire.AlertRuleOut:
+        """One rule.
+
+        Raises:
+            UnknownEntityError: there is none of this name.
+
+        """
+        rule = _known(name)
+        async with reading(self._engine) as connection:
+            return await self._one(connection, rule)
+
+    async def change_rule(self, name: str, patch: wire.AlertRulePatch, *, version: int | None) -> wire.AlertRuleOut:
+        """Change a rule; with ``version`` only where that is still its version.
+
+        Raises:
+            UnknownEntityError: there is none of this name.
+            InvalidInputError: a value is out of bounds.
+            ConflictError: it was changed meanwhile.
+
+        """
+        rule = _known(name)
+        change = RuleChange(patch.is_enabled, patch.for_s, patch.keep_firing_for_s, patch.thresholds or {})
+        async with writing(self._engine) as connection:
+            (before,) = [s for s in await rules_in_force(connection) if s.rule is rule]
+            if version is not None and version != before.version:
+                raise version_conflict(rule)
+            await save_rule(connection, changed(before, change), at=self._clock.now())
+            return await self._one(connection, rule)
+
+    async def _one(self, connection: AsyncConnection, rule: Rule) -> wire.AlertRuleOut:
+        return next(_rule_out(s, opened) for s, opened in await self._with_open(connection) if s.rule is rule)
+
+    async def _with_open(self, connection: AsyncConnection) -> list[tuple[RuleSettings, int]]:
+        opened = [a.identity.rule for a in await open_alerts(connection)]
+        return [(s, opened.count(s.rule.name)) for s in await rules_in_force(connection)]
+
+    def runbook(self, name: str) -> wire.RunbookOut:
+        """What to do when the rule fires.
+
+        Raises:
+            UnknownEntityError: there is no such rule.
+
+        """
+        rule = _known(name)
+        return wire.RunbookOut(rule=rule.name, markdown=runbook_path(rule).read_text(encoding="utf-8"))
+
+    # --- silences -------------------------------------------------------------------------------------------------
+
+    async def silences(self, *, cursor: str | None, limit: int) -> api.Page[wire.SilenceOut]:
+        """Silences, the one that lasts longest first; with how many alerts each hides now.
+
+        Raises:
+            InvalidInputError: the cursor is none of this list.
+
+        """
+        before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
+        now = self._clock.now()
+        async with reading(self._engine) as connection:
+            found = await list_silences(connection, before=before, limit=limit + 1)
+            opened = await open_alerts(connection)
+        items, following = page_of(found, limit, lambda s: (s.ends_at, s.id))
+        shown = [_silence_out(s, opened, now) for s in items]
+        return api.Page[wire.SilenceOut](items=shown, next=following, as_of=now)
+
+    async def add_silence(self, wanted: wire.SilenceIn) -> wire.SilenceOut:
+        """Deliver nothing of what its matchers fit.
+
+        Raises:
+            InvalidInputError: its matchers or times are wrong.
+
+        """
+        now = self._clock.now()
+        matchers = tuple(Matcher(m.name, m.value, m.is_equal) for m in wanted.matchers)
+        check_matchers(matchers)
+        starts_at = wanted.starts_at or now
+        _check_times(starts_at, wanted.ends_at, now)
+        silence = Silence(
+            id="s" + secrets.token_hex(8),
+            matchers=matchers,
+            starts_at=starts_at,
+            ends_at=wanted.ends_at,
+            reason=wanted.reason,
+            author=wanted.author,
+            added_at=now,
+        )
+        async with writing(self._engine) as connection:
+            await add_silence(connection, silence)
+            return _silence_out(silence, await open_alerts(connection), now)
+
+    async def end_silence(self, silence_id: str) -> None:
+        """Let a silence end now: what it hid and still fires is delivered.
+
+        Raises:
+            UnknownEntityError: there is none of this id.
+
+        """
+        async with writing(self._engine) as connection:
+            await end_silence(connection, silence_id, at=self._clock.now())
+
+
+def runbook_path(rule: Rule) -> Path:
+    """Where the runbook is: ``docs`` beside the ``backend`` folder (a checkout), else in the wheel."""
+    backend = Path(__file__).resolve().parents[2]
+    beside = backend.parent / rule.runbook
+    return beside if beside.is_file() else backend / "_runbooks" / f"{rule.name}.md"
+
+
+def _known(name: str) -> Rule:
+    rule = rule_of(name)
+    if rule is None:
+        raise UnknownEntityError(kind="alert-rule", id=name)
+    return rule
+
+
+def _check_times(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
+    problem = None
+    if ends_at <= max(starts_at, now):
+        problem = FieldProblem("ends_at", "is over before it begins", "an instant ahead, after starts_at")
+    elif ends_at - min(starts_at, now) > _SILENCE_MAX:
+        problem = FieldProblem("ends_at", "is too far ahead", f"within {_SILENCE_MAX.days} days")
+    if problem is not None:
+        raise InvalidInputError([problem], what="silence")
+
+
+def _silence_out(silence: Silence, opened: Sequence[Alert], now: datetime) -> wire.SilenceOut:
+    state: Literal["scheduled", "active", "expired"] = "active"
+    if now < silence.starts_at:
+        state = "scheduled"
+    elif now >= silence.ends_at:
+        state = "expired"
+    return wire.SilenceOut(
+        id=silence.id,
+        matchers=[wire.MatcherOut(name=m.name, value=m.value, is_equal=m.is_equal) for m in silence.matchers],
+        starts_at=silence.starts_at,
+        ends_at=silence.ends_at,
+        reason=silence.reason,
+        author=silence.author,
+        added_at=silence.added_at,
+        state=state,
+        hidden_count=sum(silence.hides(a.identity.labels, now) for a in opened),
+    )
+
+
+def _rule_out(settings: RuleSettings, open_count: int) -> wire.AlertRuleOut:
+    rule = settings.rule
+    return wire.AlertRuleOut(
+        name=rule.name,
+        meaning=rule.meaning,
+        severity=rule.severity.value,
+        subject=rule.subject.value,
+        is_enabled=settings.is_enabled,
+        for_s=settings.for_s,
+        keep_firing_for_s=settings.keep_firing_for_s,
+        thresholds=[
+            wire.ThresholdOut(
+                name=t.name,
+                value=settings[t.name],
+                default=t.default,
+                least=t.least,
+                most=t.most,
+                is_whole=t.is_whole,
+                meaning=t.meaning,
+            )
+            for t in rule.thresholds
+        ],
+        version=settings.version,
+        runbook_link=f"{API_ROOT}/alert-rules/{rule.name}/runbook",
+        open_count=open_count,
+    )

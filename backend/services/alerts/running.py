@@ -1,0 +1,119 @@
+"""The role ``alert``: takes the right to evaluate, evaluates and delivers side by side, and gives the right back.
+
+Any number of these may run: one evaluates, the others wait for its lease to end. Delivery has a task of its own, so a
+slow receiver never holds up an evaluation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.domain.clock import Clock
+from backend.domain.errors import LeadershipLostError, StoreUnavailableError
+from backend.services.alerts.deliveries import AlertDelivery
+from backend.services.alerts.evaluation import AlertEvaluator
+from backend.store.alerts.lease import Term, release_term, take_term
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The lease outlives several evaluations, so that one that is late loses nothing."""
+
+    interval_s: float = 5.0
+    delivery_interval_s: float = 1.0
+
+    @property
+    def lease_ttl_s(self) -> float:
+        """How long the right lasts without being renewed."""
+        return max(10.0, 3 * self.interval_s)
+
+
+class AlertRunner:
+    """Runs until told to stop."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        clock: Clock,
+        evaluator: AlertEvaluator,
+        delivery: AlertDelivery,
+        *,
+        holder: str,
+        options: RunOptions | None = None,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._evaluator = evaluator
+        self._delivery = delivery
+        self._holder = holder
+        self._options = options or RunOptions()
+        self._term: Term | None = None
+        self.broken_count = 0
+        """Rounds that ended by an error nobody expected."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Evaluate and deliver until ``stop``; the right is given back at the end."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self.evaluate_once, self._options.interval_s, stop))
+            group.create_task(self._repeat(self.deliver_once, self._options.delivery_interval_s, stop))
+        term, self._term = self._term, None
+        if term is not None:
+            with suppress(StoreUnavailableError):
+                await release_term(self._engine, term)
+
+    async def evaluate_once(self) -> None:
+        """Take or renew the right, and evaluate once where this process has it."""
+        before = self._term
+        self._term = await take_term(self._engine, holder=self._holder, ttl_s=self._options.lease_ttl_s)
+        if self._term is None:
+            self._delivery.forget()
+            if before is not None:
+                _log.info("another evaluates alerts now")
+            return
+        if before is None:
+            _log.info("evaluating alerts", holder=self._holder, term=self._term.number)
+        report = await self._evaluator.evaluate(self._term)
+        for reason in report.fired:
+            _log.info("alert fires", reason=reason)
+        for reason in report.resolved:
+            _log.info("alert resolved", reason=reason)
+
+    async def deliver_once(self) -> None:
+        """Deliver what is due, and tell Alertmanager again what still fires."""
+        term = self._term
+        if term is None:
+            return
+        try:
+            await self._delivery.deliver_due(term)
+            await self._delivery.resend(term)
+        except StoreUnavailableError:
+            await self._delivery.resend_from_memory()
+            raise
+
+    async def _repeat(self, once: Callable[[], Awaitable[None]], interval_s: float, stop: asyncio.Event) -> None:
+        was_away = False
+        while not stop.is_set():
+            try:
+                await once()
+                was_away = False
+            except StoreUnavailableError as error:
+                if not was_away:
+                    _log.warning("alerts wait for the store; none is resolved meanwhile", reason=error.reason)
+                was_away = True
+            except LeadershipLostError as error:
+                _log.info("another evaluates alerts now", former=error.holder)
+                self._term = None
+                self._delivery.forget()
+            except Exception:  # noqa: BLE001  the top of a task: one broken round must not end alerting
+                self.broken_count += 1
+                _log.exception("a round of alerting broke", broken_count=self.broken_count)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), interval_s)

@@ -1,0 +1,54 @@
+"""Micro-batches of Spark as our API shows them: names change here, numbers do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.analysis import micro_batches as analysis
+from backend.contracts import api
+from backend.domain.checkpoint import Checkpoint, CheckpointConfig
+from backend.domain.micro_batch import MicroBatch
+from backend.store.checkpoints.micro_batches import batches_of
+from backend.store.checkpoints.reader import CheckpointRecord, Place
+
+
+async def with_batches(
+    connection: AsyncConnection, records: Sequence[CheckpointRecord]
+) -> list[tuple[CheckpointRecord, MicroBatch]]:
+    """Those of the checkpoints that are micro-batches, with what they have beside their headers, in their order."""
+    found: Mapping[Place, MicroBatch] = await batches_of(connection, [r.place for r in records])
+    return [(r, found[r.place]) for r in records if r.place in found]
+
+
+def batch_out(record: CheckpointRecord, batch: MicroBatch) -> api.MicroBatchOut:
+    """One micro-batch."""
+    header = record.header
+    named_ms = sum(ms for _, ms in batch.phases_ms)
+    duration_ms = header.end_to_end_duration_ms
+    return api.MicroBatchOut(
+        checkpoint_id=header.checkpoint_id,
+        run_id=record.run_id,
+        triggered_at=header.triggered_at,
+        duration_ms=duration_ms,
+        number_basis=batch.number_basis,
+        phases=[api.BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in batch.phases_ms],
+        other_ms=None if duration_ms is None or not batch.phases_ms else max(0, duration_ms - named_ms),
+        input_row_count=batch.input_row_count,
+        processed_rows_per_s=batch.processed_rows_per_s,
+        watermark_at=batch.watermark_at,
+        state=None if batch.state is None else api.BatchStateOut(**asdict(batch.state)),
+        sources=[api.BatchSourceOut(**asdict(s)) for s in batch.sources],
+    )
+
+
+def signs_out(
+    rows: Sequence[tuple[CheckpointRecord, MicroBatch]], config: CheckpointConfig | None
+) -> list[api.PressureSignOut]:
+    """The signs of backpressure, by the newest micro-batches (oldest first, of one run)."""
+    if not rows:
+        return []
+    found = analysis.report([Checkpoint(r.header, batch=batch) for r, batch in rows], config)
+    return [api.PressureSignOut(**asdict(sign)) for sign in found.signs]

@@ -1,0 +1,248 @@
+"""The room of a checkpoint in progress: whom it waits for, how the acknowledgements came, and how it does.
+
+How long it has run compares now with the engine's trigger, so now is taken on the engine's clock; a time is never
+shown negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import anyio.to_thread
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.analysis.progress import (
+    AckCurve,
+    Judged,
+    Judgement,
+    OpenCheckpoint,
+    ack_curve,
+    elapsed_of_last_ack_ms,
+    judge,
+)
+from backend.analysis.verdict import checkpoint_verdict
+from backend.contracts.progress import AckPointOut, PendingOut, ProgressOut
+from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.clock import Clock
+from backend.domain.ids import VertexId
+from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Topology
+from backend.services.checkpoints.reader import CheckpointKey, CheckpointService, Opened
+from backend.services.jobs.evidence import is_lost
+from backend.services.presenting import host_of
+from backend.store.postgres.connections import reading
+
+_PAST_CURVES = 5
+_PAST_JUDGED = 10
+_CURVE_POINTS_MAX = 60
+
+
+class ProgressService:
+    """Answers for checkpoints in progress (and for what is left of them once they are terminal)."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, checkpoints: CheckpointService) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._checkpoints = checkpoints
+
+    async def of(self, key: CheckpointKey) -> ProgressOut:
+        """How far one checkpoint has come.
+
+        Raises:
+            UnknownEntityError: there is no such job, run or checkpoint.
+
+        """
+        async with reading(self._engine) as connection:
+            opened = await self._checkpoints.open(connection, key)
+        # The rules take some milliseconds: not on the loop that answers requests.
+        return await anyio.to_thread.run_sync(_progress, opened, self._clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Subtasks of one vertex that have not acknowledged."""
+
+    vertex_id: VertexId
+    total: int
+    pending: tuple[int, ...]
+
+
+def _progress(opened: Opened, now: datetime) -> ProgressOut:
+    header, config = opened.record.header, opened.evidence.config
+    curves = [
+        curve
+        for checkpoint in opened.evidence.checkpoints
+        if checkpoint.header.checkpoint_id != header.checkpoint_id
+        if (curve := ack_curve(checkpoint)) is not None
+    ]
+    elapsed_ms = header.end_to_end_duration_ms
+    if elapsed_ms is None:
+        elapsed_ms = _since_trigger_ms(opened, now)
+    acks = _acks(opened)
+    timeout_ms = config.timeout_ms if config is not None else None
+    is_open = not header.status.is_terminal
+    acknowledged = max([header.acknowledged_count, *(a.acknowledged for a in acks)])
+    judgement = _judgement(opened, curves, elapsed_ms, acknowledged, timeout_ms)
+    return ProgressOut(
+        job_id=opened.job.id,
+        run_id=opened.run.id,
+        checkpoint_id=header.checkpoint_id,
+        status=header.status,
+        triggered_at=header.triggered_at,
+        elapsed_ms=elapsed_ms,
+        timeout_ms=timeout_ms,
+        remaining_ms=max(0, timeout_ms - elapsed_ms) if is_open and timeout_ms is not None else None,
+        acknowledged=acknowledged,
+        total=header.subtask_count,
+        judgement=judgement.state.value,
+        judgement_rule=judgement.rule,
+        waiting_on=_waiting_on(opened),
+        acks=_thinned(acks),
+        past_acks=[_thinned(_points(c.acks_ms)) for c in curves[-_PAST_CURVES:]],
+        typical_duration_ms=judgement.typical_duration_ms,
+        queued_bytes=_queued_bytes(_newest(opened.evidence.pressure)) if is_open else None,
+        as_of=now,
+    )
+
+
+def _judgement(
+    opened: Opened, curves: Sequence[AckCurve], elapsed_ms: int, acknowledged: int, timeout_ms: int | None
+) -> Judgement:
+    header = opened.record.header
+    open_ = OpenCheckpoint(
+        elapsed_ms=elapsed_ms,
+        acknowledged_count=acknowledged,
+        subtask_count=header.subtask_count,
+        last_ack_ms=_last_ack_ms(opened),
+        timeout_ms=timeout_ms,
+        status=header.status,
+    )
+    judgement = judge(open_, curves[-_PAST_JUDGED:])
+    if is_lost(opened.record, opened.run):
+        rule = "its run ended, or reports it no more; how it ended was not seen"
+        return replace(judgement, state=Judged.ENDED, rule=rule)
+    return judgement
+
+
+def _last_ack_ms(opened: Opened) -> int | None:
+    known_ms = elapsed_of_last_ack_ms(opened.checkpoint)
+    if known_ms is not None or opened.live is None:
+        return known_ms
+    # Between two readings: the later one is when it was seen, which never calls a checkpoint stuck too early.
+    rises = [at for (at, count), before in _with_before(opened.live.points) if count > before]
+    return _since_trigger_ms(opened, rises[-1]) if rises else None
+
+
+def _with_before(points: Sequence[tuple[datetime, int]]) -> Iterator[tuple[tuple[datetime, int], int]]:
+    before = 0
+    for at, count in points:
+        yield (at, count), before
+        before = max(before, count)
+
+
+def _since_trigger_ms(opened: Opened, at: datetime) -> int:
+    """``at`` is on our clock, the trigger on the engine's."""
+    return max(0, round((opened.job.engine_now(at) - opened.record.header.triggered_at) / timedelta(milliseconds=1)))
+
+
+def _acks(opened: Opened) -> list[AckPointOut]:
+    """The curve: from the subtasks' own times where they are all told, else as it was seen from poll to poll."""
+    times = sorted(max(0, v) for d in opened.checkpoint.details for v in d.ack_delay_ms if v is not None)
+    is_told = len(times) >= opened.record.header.acknowledged_count
+    seen = opened.live.points if opened.live is not None else ()
+    if times and is_told and (not seen or len(times) >= max(count for _, count in seen)):
+        return _points(times)
+    return [AckPointOut(elapsed_ms=_since_trigger_ms(opened, at), acknowledged=count) for at, count in seen]
+
+
+def _points(acks_ms: Sequence[int]) -> list[AckPointOut]:
+    return [AckPointOut(elapsed_ms=at_ms, acknowledged=i) for i, at_ms in enumerate(acks_ms, start=1)]
+
+
+def _thinned(points: list[AckPointOut]) -> list[AckPointOut]:
+    if len(points) <= _CURVE_POINTS_MAX:
+        return points
+    last = len(points) - 1
+    chosen = sorted({round(i * last / (_CURVE_POINTS_MAX - 1)) for i in range(_CURVE_POINTS_MAX)})
+    return [points[i] for i in chosen]
+
+
+def _waiting_on(opened: Opened) -> list[PendingOut]:
+    """Whom it waits for: the verdict's vertex first, then from the sources down, since late is not guilty."""
+    waiting = list(_waiting(opened))
+    if not waiting:
+        return []
+    evidence = opened.evidence
+    guilty = checkpoint_verdict(opened.checkpoint, evidence).vertex_id
+    order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
+    waiting.sort(key=lambda w: (w.vertex_id != guilty, order.get(w.vertex_id, len(order))))
+    # What is queued now says nothing of a checkpoint that is over.
+    newest = {} if opened.record.header.status.is_terminal else _newest(evidence.pressure)
+    return [_pending_out(opened, w, newest) for w in waiting]
+
+
+def _waiting(opened: Opened) -> Iterator[_Waiting]:
+    """Per vertex, from what was read last while it was open, else from the details that are left of it."""
+    if opened.record.header.status is CheckpointStatus.COMPLETED:
+        return
+    if opened.live is not None and opened.live.progress.pending:
+        totals = {v: total for v, _, total in opened.live.progress.acknowledged_by_vertex}
+        for vertex_id, pending in opened.live.progress.pending:
+            if pending:
+                yield _Waiting(vertex_id, totals.get(vertex_id, _parallelism(opened, vertex_id, pending)), pending)
+        return
+    acks = {d.vertex_id: d.ack_delay_ms for d in opened.checkpoint.details}
+    for vertex in opened.evidence.topology.vertices:
+        # A vertex without a detail is one of which nobody acknowledged.
+        of_vertex = acks.get(vertex.id, (None,) * vertex.parallelism)
+        pending = tuple(i for i, ack in enumerate(of_vertex) if ack is None)
+        if pending:
+            yield _Waiting(vertex.id, len(of_vertex), pending)
+
+
+def _parallelism(opened: Opened, vertex_id: VertexId, pending: Sequence[int]) -> int:
+    vertex = opened.evidence.topology.vertex(vertex_id)
+    return vertex.parallelism if vertex is not None else len(pending)
+
+
+def _pending_out(opened: Opened, waiting: _Waiting, newest: Mapping[VertexId, VertexPressure]) -> PendingOut:
+    v = waiting.vertex_id
+    first_ms = {b.subtask: b.start_delay_ms for b in opened.late if b.vertex_id == v}
+    aligning = dict(opened.live.progress.alignment_running_ms).get(v, ()) if opened.live is not None else ()
+    return PendingOut(
+        vertex_id=v,
+        vertex=opened.evidence.vertex_name(v),
+        acknowledged=waiting.total - len(waiting.pending),
+        total=waiting.total,
+        pending=list(waiting.pending),
+        first_barrier_ms=[first_ms.get(i) for i in waiting.pending],
+        aligning_ms=[aligning[i] if i < len(aligning) else None for i in waiting.pending],
+        hosts=[host_of(opened.run.placements, v, i) for i in waiting.pending],
+        queued_bytes=_queued_before(opened.evidence.topology, v, newest),
+    )
+
+
+def _queued_before(topology: Topology, vertex: VertexId, newest: Mapping[VertexId, VertexPressure]) -> int | None:
+    """What waits before a vertex: its in-queues, and the out-queues of those that feed it and nobody else.
+
+    Channels within one TaskManager have no in-queue: there the data waits at the sender (flink-baseline.md).
+    """
+    upstream = topology.upstream(vertex)
+    if vertex not in newest or any(u not in newest or len(topology.downstream(u)) > 1 for u in upstream):
+        return None
+    return _sum([*newest[vertex].queued_in_bytes, *(v for u in upstream for v in newest[u].queued_out_bytes)])
+
+
+def _newest(readings: Sequence[VertexPressure]) -> Mapping[VertexId, VertexPressure]:
+    return {r.vertex_id: r for r in readings}
+
+
+def _queued_bytes(newest: Mapping[VertexId, VertexPressure]) -> int | None:
+    return _sum([v for r in newest.values() for v in (*r.queued_in_bytes, *r.queued_out_bytes)])
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return sum(known) if known else None

@@ -1,0 +1,1 @@
+"""Use cases about jobs, and the evidence that others build on."""

@@ -1,0 +1,228 @@
+"""One job: its detail, verdict, runs, what happened to it, and its backpressure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import cast
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.contracts import api
+from backend.contracts.backpressure import BackpressureOut, PressurePointOut, VertexPressureOut
+from backend.domain.clock import Clock
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.ids import VertexId
+from backend.domain.observation import Engine
+from backend.domain.pressure import VertexPressure
+from backend.domain.topology import Topology
+from backend.services.checkpoints.micro_batches import batch_out, signs_out, with_batches
+from backend.services.jobs.evidence import EvidenceReader, JobCase
+from backend.services.jobs.fleet import FleetService
+from backend.services.paging import decode_cursor, page_of
+from backend.services.presenting import config_out, counts_out, graph_out, run_out, verdict_out
+from backend.store.jobs.pressure import newest_reading_at, readings_since, series
+from backend.store.jobs.reader import get_job, list_events, list_runs, newest_exceptions, newest_shapes
+from backend.store.postgres.connections import reading
+
+_EXCEPTIONS_SHOWN = 10
+_SERIES_POINTS_MAX = 500
+_SERIES_DEFAULT = timedelta(hours=1)
+# Long enough for two readings of each vertex, so that rates can be told.
+_LATEST_WINDOW = timedelta(seconds=90)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """``since`` inclusive, ``until`` exclusive; None is open."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class JobService:
+    """Answers for one job at a time."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader, fleet: FleetService) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._evidence = evidence
+        self._fleet = fleet
+
+    async def detail(self, job_id: str) -> api.JobDetailOut:
+        """The job with its graph, settings and counters.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+
+        """
+        async with reading(self._engine) as connection:
+            record = await get_job(connection, job_id)
+            (case,) = await self._evidence.cases(connection, [record])
+            row = await self._fleet.row(connection, case)
+            exceptions = await newest_exceptions(connection, [record.run.id], limit=_EXCEPTIONS_SHOWN)
+            is_spark = record.run.engine is Engine.SPARK
+            batches = await with_batches(connection, case.headers if is_spark else ())
+        record = case.record
+        vertices, edges = graph_out(case.shape.topology, record.run.placements)
+        return api.JobDetailOut(
+            **{name: getattr(row, name) for name in api.JobOut.model_fields},
+            run=run_out(record.run),
+            vertices=vertices,
+            edges=edges,
+            config=config_out(case.shape.config),
+            counts=counts_out(record.run),
+            exceptions=[words for _, words in exceptions.get(record.run.id, ())],
+            problems=list(record.run.problems),
+            batches=[batch_out(r, batch) for r, batch in batches],
+            signs=signs_out(batches, case.shape.config),
+        )
+
+    async def verdict(self, job_id: str) -> api.DiagnosisOut:
+        """What ``barrierscope diagnose`` would say of the job.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+
+        """
+        async with reading(self._engine) as connection:
+            record = await get_job(connection, job_id)
+            (case,) = await self._evidence.cases(connection, [record])
+        return diagnosis_out(case, self._clock.now())
+
+    async def runs(self, job_id: str, *, cursor: str | None, limit: int) -> api.Page[api.RunOut]:
+        """Runs, newest first.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            InvalidInputError: the cursor is none of this list.
+
+        """
+        before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
+        async with reading(self._engine) as connection:
+            await get_job(connection, job_id)
+            rows = await list_runs(connection, job_id, before=before, limit=limit + 1)
+        items, following = page_of(rows, limit, lambda r: (r.started_at, r.id))
+        return api.Page[api.RunOut](items=[run_out(r) for r in items], next=following, as_of=self._clock.now())
+
+    async def events(self, job_id: str, *, cursor: str | None, limit: int) -> api.Page[api.JobEventOut]:
+        """What happened, newest first.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            InvalidInputError: the cursor is none of this list.
+
+        """
+        before = cast("tuple[datetime, str, str, str] | None", decode_cursor(cursor, (datetime, str, str, str)))
+        async with reading(self._engine) as connection:
+            await get_job(connection, job_id)
+            rows = await list_events(connection, job_id, before=before, limit=limit + 1)
+        items, following = page_of(rows, limit, lambda e: (e.at, e.run_id, e.kind, e.key))
+        found = [
+            api.JobEventOut.model_validate({"at": e.at, "kind": e.kind, "run_id": e.run_id, "text": e.text})
+            for e in items
+        ]
+        return api.Page[api.JobEventOut](items=found, next=following, as_of=self._clock.now())
+
+    async def backpressure(self, job_id: str, wanted: TimeRange) -> BackpressureOut:
+        """The latest reading of each vertex, and means along a range where one is asked for.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            InvalidInputError: the range ends before it begins.
+
+        """
+        now = self._clock.now()
+        async with reading(self._engine) as connection:
+            record = await get_job(connection, job_id)
+            run_id = record.run.id
+            shapes = await newest_shapes(connection, [run_id])
+            newest = await newest_reading_at(connection, [run_id])
+            windows = {run: at - _LATEST_WINDOW for run, at in newest.items()}
+            readings = (await readings_since(connection, windows)).get(run_id, ())
+            points = []
+            if wanted.since is not None or wanted.until is not None:
+                since, until = _bounded(wanted, now)
+                points = await series(connection, [run_id], since, until, limit=_SERIES_POINTS_MAX)
+        return BackpressureOut(
+            vertices=latest_pressure(shapes[run_id].topology, readings),
+            series=[
+                PressurePointOut(
+                    at=p.at,
+                    vertex_id=p.vertex_id,
+                    busy_ratio=p.busy_ratio,
+                    backpressured_ratio=p.backpressured_ratio,
+                    idle_ratio=p.idle_ratio,
+                    queued_bytes=p.queued_bytes,
+                )
+                for p in points
+            ],
+            as_of=now,
+        )
+
+
+def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
+    """A job's diagnosis."""
+    return api.DiagnosisOut(
+        job=case.record.name,
+        job_id=case.record.id,
+        health=case.finding.diagnosis.health,
+        verdict=verdict_out(case.finding.diagnosis.verdict),
+        as_of=now,
+        checkpoints_considered=case.finding.checkpoint_count,
+    )
+
+
+def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> list[VertexPressureOut]:
+    """The latest of ``readings`` (oldest first) of each vertex, sources first, with rates since the one before."""
+    latest: dict[VertexId, VertexPressure] = {}
+    before: dict[VertexId, VertexPressure] = {}
+    for reading_ in readings:
+        if reading_.vertex_id in latest:
+            before[reading_.vertex_id] = latest[reading_.vertex_id]
+        latest[reading_.vertex_id] = reading_
+    names = {v.id: v.name for v in topology.vertices}
+    order = [v for v in names if v in latest] + [v for v in latest if v not in names]
+    return [_pressure_out(names.get(v, v), latest[v], before.get(v)) for v in order]
+
+
+def _pressure_out(name: str, now: VertexPressure, before: VertexPressure | None) -> VertexPressureOut:
+    return VertexPressureOut(
+        vertex_id=now.vertex_id,
+        vertex=name,
+        observed_at=now.observed_at,
+        busy_ratio=list(now.busy_ratio),
+        backpressured_ratio=list(now.backpressured_ratio),
+        idle_ratio=list(now.idle_ratio),
+        out_pool_usage_ratio=list(now.out_pool_usage_ratio),
+        in_pool_usage_ratio=list(now.in_pool_usage_ratio),
+        queued_in_bytes=list(now.queued_in_bytes),
+        queued_out_bytes=list(now.queued_out_bytes),
+        records_in_count=list(now.records_in_count),
+        records_per_s=_rates(now, before),
+    )
+
+
+def _rates(now: VertexPressure, before: VertexPressure | None) -> list[float | None]:
+    if before is None or len(before.records_in_count) != len(now.records_in_count):
+        return []
+    elapsed_s = (now.observed_at - before.observed_at).total_seconds()
+    if elapsed_s <= 0:
+        return []
+    # A total that fell began anew with the task: no rate can be told.
+    return [
+        None if a is None or b is None or b < a else (b - a) / elapsed_s
+        for a, b in zip(before.records_in_count, now.records_in_count, strict=True)
+    ]
+
+
+def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
+    until = wanted.until or now
+    since = wanted.since or until - _SERIES_DEFAULT
+    if since >= until:
+        problem = FieldProblem(
+            "from", f"{since.isoformat()} is not before {until.isoformat()}", "an instant before `to`"
+        )
+        raise InvalidInputError([problem], what="query")
+    return since, until

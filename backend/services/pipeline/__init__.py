@@ -1,0 +1,1 @@
+"""The pipeline's state as the API shows it."""

@@ -1,0 +1,36 @@
+"""The pipeline's own state in the shape of the contract."""
+
+from __future__ import annotations
+
+from backend.contracts import api
+from backend.store.pipeline.log import PipelineRecord, SparkDemoRecord
+
+
+def pipeline_out(record: PipelineRecord) -> api.PipelineOut:
+    """What the pipeline does now, did last and does next."""
+    if record.is_running:
+        state = "running"
+    elif record.reason is not None:
+        state = "unavailable"
+    else:
+        state = "never" if record.last_state is None else "idle"
+    return api.PipelineOut.model_validate(
+        {
+            "state": state,
+            "reason": record.reason,
+            "last_run": None if record.last_state == "running" else record.last_state,
+            "last_run_at": record.last_started_at,
+            "last_run_reason": record.last_reason,
+            "hours_done": record.hours_done if record.hours_total is not None else None,
+            "hours_total": record.hours_total,
+            "next_run_at": record.next_run_at,
+            "rolled_up_until": record.complete_hour,
+        }
+    )
+
+
+def spark_demo_out(record: SparkDemoRecord | None) -> api.SparkDemoOut | None:
+    """Whether the demo query is there."""
+    if record is None:
+        return None
+    return api.SparkDemoOut(state="running" if record.reason is None else "unavailable", reason=record.reason)

@@ -1,0 +1,1 @@
+"""Use cases about the long view of a job."""

@@ -1,0 +1,87 @@
+"""The long view of a job: one row an hour, from rollups as far as they reach, else from the checkpoints."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import cast
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.contracts.api import Page
+from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
+from backend.domain.clock import Clock
+from backend.domain.errors import FieldProblem, InvalidInputError
+from backend.domain.failure import FailureReason
+from backend.domain.rollup import HourRollup
+from backend.services.jobs.reader import TimeRange
+from backend.services.paging import decode_cursor, page_of
+from backend.store.jobs.reader import get_job
+from backend.store.postgres.connections import reading
+from backend.store.rollups.reader import hours_of
+
+_DEFAULT = timedelta(days=7)
+_LONGEST = timedelta(days=400)
+
+
+class RollupService:
+    """Answers for hours of one job."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def page(self, job_id: str, wanted: TimeRange, *, cursor: str | None, limit: int) -> Page[RollupHourOut]:
+        """Hours that begin in a range (the last 7 days, unless said) and have checkpoints, newest first.
+
+        Raises:
+            UnknownEntityError: there is no such job.
+            InvalidInputError: the range ends before it begins or is longer than 400 days, or the cursor is none of
+                this list.
+
+        """
+        before = cast("tuple[datetime] | None", decode_cursor(cursor, (datetime,)))
+        now = self._clock.now()
+        since, until = _bounded(wanted, now)
+        if before is not None:
+            until = min(until, before[0])
+        async with reading(self._engine) as connection:
+            await get_job(connection, job_id)
+            rows = await hours_of(connection, job_id, since, until, limit=limit + 1) if since < until else []
+        items, following = page_of(rows, limit, lambda r: (r.hour,))
+        return Page[RollupHourOut](items=[_out(r) for r in items], next=following, as_of=now)
+
+
+def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
+    until = wanted.until or now
+    since = wanted.since or until - _DEFAULT
+    if since >= until:
+        what, allowed = f"{since.isoformat()} is not before {until.isoformat()}", "an instant before `to`"
+        raise InvalidInputError([FieldProblem("from", what, allowed)], what="query")
+    if until - since > _LONGEST:
+        what, allowed = f"{since.isoformat()} is too long before {until.isoformat()}", f"{_LONGEST.days} days at most"
+        raise InvalidInputError([FieldProblem("from", what, allowed)], what="query")
+    return since, until
+
+
+def _out(row: HourRollup) -> RollupHourOut:
+    return RollupHourOut(
+        hour=row.hour,
+        source="rollup" if row.is_rolled_up else "checkpoints",
+        triggered_count=row.triggered_count,
+        completed_count=row.completed_count,
+        failed_count=row.failed_count,
+        failed_by_reason={FailureReason(name): number for name, number in sorted(row.failed_by_reason.items())},
+        last_completed_at=row.last_completed_at,
+        measures={
+            name.value: MeasureRollupOut(
+                present_count=m.present_count,
+                min=m.minimum,
+                max=m.maximum,
+                sum=str(m.total),
+                p50=m.p50,
+                p95=m.p95,
+                p99=m.p99,
+            )
+            for name, m in row.measures.items()
+        },
+    )

@@ -1,0 +1,1 @@
+"""Use cases about targets, and the jobs that push."""

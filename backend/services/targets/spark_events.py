@@ -1,0 +1,288 @@
+"""From what a Spark listener sent to observations: one of each run, and pure.
+
+Every event carries its own instant, so arriving late, twice or in another order changes nothing. What Spark lacks
+(barriers, subtasks, in-flight bytes) stays missing. A batch that fails is never reported: the end of its query with an
+error is, and number and trigger of the batch are reconstructed from the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import orjson
+
+from backend.contracts import spark as wire
+from backend.domain.checkpoint import (
+    Checkpoint,
+    CheckpointConfig,
+    CheckpointHeader,
+    CheckpointKind,
+    CheckpointStatus,
+)
+from backend.domain.failure import FailureReason
+from backend.domain.ids import EngineRunId
+from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
+from backend.domain.observation import JobObservation, JobState
+from backend.domain.verdict import Basis
+from backend.store.checkpoints.micro_batches import KnownBatch
+
+_PHASE_KEYS: Mapping[str, BatchPhase] = {
+    "latestOffset": BatchPhase.LATEST_OFFSET,
+    "walCommit": BatchPhase.WAL_COMMIT,
+    "getBatch": BatchPhase.GET_BATCH,
+    "queryPlanning": BatchPhase.QUERY_PLANNING,
+    "addBatch": BatchPhase.ADD_BATCH,
+    "commitOffsets": BatchPhase.COMMIT_OFFSETS,
+}
+# A store's size as its provider tells it, best first: RocksDB's files, the map of the heap store's current version.
+_SIZE_KEYS = ("rocksdbSstFileSize", "stateOnCurrentVersionSizeBytes")
+_SNAPSHOT_KEY = "SnapshotLastUploaded."
+_UPLOAD_KEY = "rocksdbCommitFileSyncLatencyMs"
+_OFFSET_TEXT_MAX = 500
+_OFFSET_MAX = 2**53
+_ERROR_LINE_MAX = 500
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION_MAX = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvents:
+    """The events of one run of a query in one push, in the order they were sent."""
+
+    query_id: str
+    run_id: str
+    events: tuple[wire.SparkEvent, ...]
+
+    @property
+    def engine_run_id(self) -> EngineRunId:
+        """The engine's id of the run: of its query and of this start of it."""
+        return EngineRunId(f"{self.query_id}/{self.run_id}")
+
+    @property
+    def observed_at(self) -> datetime:
+        """The newest instant that the events speak of."""
+        return max(_instant(e) for e in self.events)
+
+    @property
+    def started_at(self) -> datetime:
+        """When the run started; without that event, the earliest instant known of it."""
+        return min(e.progress.timestamp if isinstance(e, wire.ProgressEventIn) else _instant(e) for e in self.events)
+
+    @property
+    def end(self) -> wire.TerminatedIn | None:
+        """The end of the query, if it was told."""
+        return next((e for e in self.events if isinstance(e, wire.TerminatedIn)), None)
+
+    @property
+    def needs_batch_before(self) -> bool:
+        """Whether the run failed and these events do not tell after which batch."""
+        return self.end is not None and self.end.exception is not None and self.batch_before is None
+
+    @property
+    def batch_before(self) -> tuple[int, datetime | None] | None:
+        """Number and end of the last batch before the end of the query."""
+        if self.end is not None and self.end.last_batch_id is not None:
+            return self.end.last_batch_id, self.end.last_batch_ended_at
+        batches = [e.progress for e in self.events if isinstance(e, wire.ProgressEventIn) and _is_batch(e.progress)]
+        last = max(batches, key=lambda p: p.batch_id, default=None)
+        return None if last is None else (last.batch_id, _ended_at(last))
+
+
+def runs_of(events: Sequence[wire.SparkEvent]) -> list[RunEvents]:
+    """The events by run, in the order in which the runs appear."""
+    found: dict[tuple[str, str], list[wire.SparkEvent]] = {}
+    for event in events:
+        of = event.progress if isinstance(event, wire.ProgressEventIn) else event
+        found.setdefault((of.id, of.run_id), []).append(event)
+    return [RunEvents(query, run, tuple(rows)) for (query, run), rows in found.items()]
+
+
+def job_observation(run: RunEvents, push: wire.SparkPushIn, before: KnownBatch | None) -> JobObservation:
+    """What the events say of the run. ``before`` is asked for where ``needs_batch_before``."""
+    end = run.end
+    failure = None if end is None or end.exception is None else end
+    batches = [
+        _completed(e.progress) for e in run.events if isinstance(e, wire.ProgressEventIn) and _is_batch(e.progress)
+    ]
+    if failure is not None:
+        batches.append(_failed(run, failure, before))
+    return JobObservation(
+        engine_run_id=run.engine_run_id,
+        name=_name(run),
+        state=JobState.RUNNING if end is None else JobState.ENDED,
+        engine_state="ACTIVE" if end is None else "STOPPED" if failure is None else "FAILED",
+        started_at=run.started_at,
+        ended_at=None if end is None else end.seen_at,
+        config=None if push.trigger_interval_ms is None else CheckpointConfig(interval_ms=push.trigger_interval_ms),
+        checkpoints=tuple(batches),
+        exceptions=() if failure is None else ((failure.seen_at, (failure.exception or "")[:_EXCEPTION_MAX]),),
+        problems=_problems(push),
+    )
+
+
+def _problems(push: wire.SparkPushIn) -> tuple[str, ...]:
+    if not push.dropped_count:
+        return ()
+    what = "event" if push.dropped_count == 1 else "events"
+    return (f"the listener dropped {push.dropped_count} {what}, so micro-batches may be missing",)
+
+
+def _name(run: RunEvents) -> str:
+    # An unnamed query is known by its id, which lives as long as its checkpoint folder.
+    names = (e.progress.name if isinstance(e, wire.ProgressEventIn) else e.name for e in run.events)
+    return next((name for name in names if name), run.query_id)
+
+
+def _instant(event: wire.SparkEvent) -> datetime:
+    match event:
+        case wire.ProgressEventIn():
+            return _ended_at(event.progress)
+        case wire.StartedIn() | wire.IdleIn():
+            return event.timestamp
+    return event.seen_at
+
+
+def _is_batch(progress: wire.ProgressIn) -> bool:
+    # Older versions report a trigger that found nothing to do as progress, under the number of the batch to come.
+    return "addBatch" in progress.duration_ms
+
+
+def _ended_at(progress: wire.ProgressIn) -> datetime:
+    return progress.timestamp + timedelta(milliseconds=progress.batch_duration or 0)
+
+
+def _completed(progress: wire.ProgressIn) -> Checkpoint:
+    operators = progress.state_operators
+    return Checkpoint(
+        CheckpointHeader(
+            checkpoint_id=progress.batch_id,
+            kind=CheckpointKind.CHECKPOINT,
+            status=CheckpointStatus.COMPLETED,
+            triggered_at=progress.timestamp,
+            end_to_end_duration_ms=progress.batch_duration,
+            full_state_size_bytes=_sum(_state_bytes(o) for o in operators),
+        ),
+        batch=MicroBatch(
+            phases_ms=tuple(
+                (phase, progress.duration_ms[key])
+                for key, phase in _PHASE_KEYS.items()
+                if progress.duration_ms.get(key, -1) >= 0
+            ),
+            input_row_count=progress.num_input_rows,
+            processed_rows_per_s=progress.processed_rows_per_second,
+            watermark_at=progress.event_time.watermark if progress.event_time is not None else None,
+            state=_state(progress) if operators else None,
+            sources=tuple(_source(s) for s in progress.sources),
+        ),
+    )
+
+
+def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -> Checkpoint:
+    last = run.batch_before
+    began_at: datetime | None = run.started_at
+    if last is not None:
+        number, began_at = last[0] + 1, last[1]
+    elif before is None:
+        number = 0
+    else:
+        # A batch that failed is run again under its number by the next start of the query.
+        number = before.checkpoint_id + (0 if before.is_failed else 1)
+        began_at = before.ended_at if before.is_own else run.started_at
+    message = ": ".join(part for part in (end.error_class, _said(end.exception or "")) if part)
+    return Checkpoint(
+        CheckpointHeader(
+            checkpoint_id=number,
+            kind=CheckpointKind.CHECKPOINT,
+            status=CheckpointStatus.FAILED,
+            # Not before the batch before it ended; how long after that is not told, so there is no duration.
+            triggered_at=min(began_at or end.seen_at, end.seen_at),
+            failure_reason=FailureReason.QUERY_FAILURE,
+            failure_message=message[:_ERROR_LINE_MAX] or None,
+            failed_at=end.seen_at,
+        ),
+        batch=MicroBatch(number_basis=Basis.RECONSTRUCTED),
+    )
+
+
+def _said(exception: str) -> str:
+    """The line of an exception that tells most: of a Python one the last of its traceback, else the first."""
+    lines = [line for line in exception.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    traceback = next((i for i, line in enumerate(lines) if line.endswith(_TRACEBACK)), None)
+    after = [] if traceback is None else [line for line in lines[traceback + 1 :] if not line[0].isspace()]
+    return after[0] if after else lines[0]
+
+
+def _state(progress: wire.ProgressIn) -> BatchState:
+    operators = progress.state_operators
+    return BatchState(
+        row_count=_sum(o.num_rows_total for o in operators),
+        updated_row_count=_sum(o.num_rows_updated for o in operators),
+        memory_bytes=_sum(o.memory_used_bytes for o in operators),
+        commit_total_ms=_sum(o.commit_time_ms for o in operators),
+        commit_ms=_sum(_mean_commit_ms(o) for o in operators),
+        upload_total_ms=_sum(o.custom_metrics.get(_UPLOAD_KEY) for o in operators),
+        store_count=_sum(o.num_state_store_instances for o in operators),
+        snapshot_lag=_snapshot_lag(progress),
+    )
+
+
+def _state_bytes(operator: wire.StateOperatorIn) -> int | None:
+    known = (operator.custom_metrics.get(key) for key in _SIZE_KEYS)
+    return next((size for size in known if size is not None), operator.memory_used_bytes)
+
+
+def _mean_commit_ms(operator: wire.StateOperatorIn) -> int | None:
+    if operator.commit_time_ms is None or not operator.num_state_store_instances:
+        return None
+    return round(operator.commit_time_ms / operator.num_state_store_instances)
+
+
+def _snapshot_lag(progress: wire.ProgressIn) -> int | None:
+    # State version N+1 belongs to batch N; -1 is *none yet*, so that everything would be replayed.
+    lags = (
+        progress.batch_id + 1 - max(version, 0)
+        for operator in progress.state_operators
+        for key, version in operator.custom_metrics.items()
+        if key.startswith(_SNAPSHOT_KEY) and version is not None
+    )
+    return max(lags, default=None)
+
+
+def _source(source: wire.SourceIn) -> SourceProgress:
+    return SourceProgress(
+        description=source.description[:_OFFSET_TEXT_MAX],
+        start_offset=_offset_text(source.start_offset),
+        end_offset=_offset_text(source.end_offset),
+        latest_offset=_offset_text(source.latest_offset),
+        input_row_count=source.num_input_rows,
+        backlog=_distance(source.end_offset, source.latest_offset),
+    )
+
+
+def _offset_text(offset: object) -> str | None:
+    if offset is None:
+        return None
+    try:
+        text = offset if isinstance(offset, str) else orjson.dumps(offset).decode()
+    except orjson.JSONEncodeError:
+        # A number beyond 64 bits, or too deep.
+        return None
+    return text[:_OFFSET_TEXT_MAX]
+
+
+def _distance(end: object, latest: object) -> int | None:
+    """How far ``latest`` is beyond ``end``, in the source's units: summed over the partitions that both name."""
+    if isinstance(end, dict) and isinstance(latest, dict):
+        return _sum(_distance(end[key], latest[key]) for key in end.keys() & latest.keys())
+    if type(end) is int and type(latest) is int and max(abs(end), abs(latest)) <= _OFFSET_MAX:
+        return max(0, latest - end)
+    return None
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return sum(known) if known else None

@@ -1,0 +1,250 @@
+"""Targets: what is watched, added, tried, changed and removed; and which addresses may be watched at all.
+
+An address given through the API is trusted while only this machine can reach the API. Otherwise it must be on the
+allow-list: a name by name, an address by network. Names are not resolved to decide that, since they may resolve to
+something else a moment later.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from backend.contracts import api
+from backend.domain.clock import Clock
+from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
+from backend.domain.observation import Engine
+from backend.services.jobs.silent_jobs import hear
+from backend.services.paging import decode_cursor, page_of
+from backend.store.postgres.connections import reading
+from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository
+
+_PORTS = {"http": 80, "https": 443}
+_PROBE_TIMEOUT_S = 8.0
+
+
+class ProbeAnswer(Protocol):
+    """What a target said when it was asked once."""
+
+    @property
+    def engine(self) -> Engine:
+        """Which engine it is."""
+        ...
+
+    @property
+    def version(self) -> str | None:
+        """Its version."""
+        ...
+
+    @property
+    def running_jobs(self) -> Sequence[str]:
+        """Names of the jobs that run."""
+        ...
+
+
+Probe = Callable[[str, float], Awaitable[ProbeAnswer]]
+"""Asks the target at a URL once, within so many seconds; raises ``UpstreamError`` where it does not answer well."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRules:
+    """Whose addresses are trusted: everyone's (loopback only), or those of these names and networks."""
+
+    is_everything_allowed: bool
+    allowed: tuple[str, ...] = ()
+
+    def check(self, host: str, *, what: str = "target") -> None:
+        """Raise ``InvalidInputError`` where ``host`` may not be watched."""
+        if self.is_everything_allowed or any(_fits(host, entry) for entry in self.allowed):
+            return
+        allowed = ", ".join(self.allowed) or f"none: BARRIERSCOPE_ALLOWED_{what.upper()}S is empty"
+        raise InvalidInputError([FieldProblem("url", f"the host {host!r} is not allowed here", allowed)], what=what)
+
+
+def _fits(host: str, entry: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        name, wanted = host.lower().rstrip("."), entry.lower()
+        return name.endswith(wanted[1:]) if wanted.startswith("*.") else name == wanted
+    try:
+        return address in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False
+
+
+def normalised_url(text: str, *, what: str = "target") -> tuple[str, str]:
+    """The address as it is stored and compared, and its host.
+
+    Raises:
+        InvalidInputError: it is no address of a ``what``; what it may hold of credentials is not repeated.
+
+    """
+    try:
+        parts = urlsplit(text.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise _refused("is no address", what) from None
+    scheme = parts.scheme.lower()
+    if scheme not in _PORTS:
+        raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}", what)
+    if not host:
+        raise _refused("has no host", what)
+    if parts.username is not None or parts.password is not None:
+        raise _refused("holds credentials, which would be stored readable", what)
+    if parts.query or parts.fragment:
+        raise _refused("has a query or fragment", what)
+    if any(c.isspace() or not c.isprintable() for c in text.strip()):
+        raise _refused("holds a space or a control character", what)
+    shown = f"[{host}]" if ":" in host else host
+    where = shown if port is None or port == _PORTS[scheme] else f"{shown}:{port}"
+    return urlunsplit((scheme, where, parts.path.rstrip("/"), "", "")), host
+
+
+def _refused(problem: str, what: str) -> InvalidInputError:
+    allowed = "http:// or https:// with a host, without credentials, query and fragment"
+    return InvalidInputError([FieldProblem("url", problem, allowed)], what=what)
+
+
+class TargetService:
+    """Answers for targets."""
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, rules: TargetRules, probe: Probe) -> None:
+        self._engine = engine
+        self._targets = TargetRepository(engine)
+        self._clock = clock
+        self._rules = rules
+        self._probe = probe
+
+    async def page(self, *, cursor: str | None, limit: int) -> api.Page[api.TargetOut]:
+        """Targets, oldest first.
+
+        Raises:
+            InvalidInputError: the cursor is none of this list.
+
+        """
+        after = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
+        # There are tens of them: one query reads them all.
+        known = await self._heard(await self._targets.list_all())
+        rows = [r for r in known if after is None or (r.added_at, r.id) > after]
+        items, following = page_of(rows[: limit + 1], limit, lambda r: (r.added_at, r.id))
+        return api.Page[api.TargetOut](items=[target_out(r) for r in items], next=following, as_of=self._clock.now())
+
+    async def get(self, target_id: str) -> api.TargetOut:
+        """One target.
+
+        Raises:
+            UnknownEntityError: there is none of this id.
+
+        """
+        (found,) = await self._heard([await self._targets.get(target_id)])
+        return target_out(found)
+
+    async def add(self, wanted: api.TargetIn) -> api.TargetOut:
+        """Watch a target from now on.
+
+        Raises:
+            InvalidInputError: its address is none, or not allowed here.
+            ConflictError: it is watched already.
+
+        """
+        url, host = self._allowed(wanted.url)
+        new = NewTarget(url=url, name=wanted.name or _name(url, host), origin="api", labels=wanted.labels)
+        return target_out(await self._targets.add(new, at=self._clock.now()))
+
+    async def change(self, target_id: str, patch: api.TargetPatch) -> api.TargetOut:
+        """Change what the patch holds.
+
+        Raises:
+            UnknownEntityError: there is none of this id.
+
+        """
+        changed = await self._targets.change(
+            target_id, name=patch.name or None, labels=patch.labels, is_enabled=patch.is_enabled
+        )
+        return target_out(changed)
+
+    async def remove(self, target_id: str) -> None:
+        """Stop watching; history stays until retention drops it.
+
+        Raises:
+            UnknownEntityError: there is none of this id.
+
+        """
+        await self._targets.remove(target_id, at=self._clock.now())
+
+    async def test(self, wanted: api.TargetIn) -> api.TargetTestOut:
+        """Ask a target once; nothing is stored.
+
+        Raises:
+            InvalidInputError: its address is none, or not allowed here.
+
+        """
+        url, _ = self._allowed(wanted.url)
+        began_s = time.perf_counter()
+        try:
+            answer = await self._probe(url, _PROBE_TIMEOUT_S)
+        except UpstreamError as error:
+            return api.TargetTestOut(is_ok=False, problem=str(error), duration_ms=_since_ms(began_s))
+        return api.TargetTestOut(
+            is_ok=True,
+            engine=answer.engine,
+            engine_version=answer.version,
+            running_jobs=list(answer.running_jobs),
+            duration_ms=_since_ms(began_s),
+        )
+
+    async def _heard(self, targets: list[TargetRecord]) -> list[TargetRecord]:
+        async with reading(self._engine) as connection:
+            return await hear(connection, targets, self._clock.now())
+
+    def _allowed(self, text: str) -> tuple[str, str]:
+        url, host = normalised_url(text)
+        self._rules.check(host)
+        return url, host
+
+
+def _since_ms(began_s: float) -> int:
+    return round((time.perf_counter() - began_s) * 1000)
+
+
+def _name(url: str, host: str) -> str:
+    return url.partition("://")[2] or host
+
+
+def target_out(record: TargetRecord) -> api.TargetOut:
+    """A target and how it fares."""
+    cost = None
+    if record.cost is not None and record.cost.poll_interval_s is not None:
+        cost = api.PollCostOut(
+            requests_per_poll=record.cost.requests_per_poll,
+            bytes_per_poll=record.cost.bytes_per_poll,
+            poll_duration_ms=record.cost.poll_duration_ms,
+            poll_interval_s=record.cost.poll_interval_s,
+        )
+    return api.TargetOut(
+        id=record.id,
+        name=record.name,
+        url=record.url,
+        engine=record.engine,
+        engine_version=record.engine_version,
+        labels=dict(record.labels),
+        origin=record.origin,
+        is_enabled=record.is_enabled,
+        health=api.TargetHealthOut(
+            state=record.state,
+            reason=record.reason,
+            since=record.since,
+            last_success_at=record.last_success_at,
+            last_attempt_at=record.last_attempt_at,
+        ),
+        cost=cost,
+        added_at=record.added_at,
+    )

@@ -1,0 +1,1 @@
+"""Recommendations in the store."""

@@ -1,0 +1,1 @@
+"""Jobs and their runs in the store, with their backpressure."""

@@ -1,0 +1,1 @@
+"""The pipeline's runs in the store."""

@@ -1,0 +1,1 @@
+"""Hourly rollups in the store."""

@@ -32,7 +32,6 @@ from backend.live.view import (
     VertexView,
 )
 from backend.live.wire import Json, Object
-from backend.runtime.coordinator.requests import SavepointFormat
 from backend.runtime.engine.debloating import GateDebloater
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import Engine
@@ -41,6 +40,7 @@ from backend.runtime.job.config import LIVE_CONFIG_KEYS, UNLIMITED
 from backend.runtime.job.graph import Partitioner
 from backend.runtime.measure.measures import CheckpointRecord, TaskKey
 from backend.runtime.measure.measures import CheckpointState as State
+from backend.runtime.measure.requested import SavepointFormat
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.task.task import Task
 

@@ -14,10 +14,10 @@ from dataclasses import asdict
 from backend.live.wire import Json, Object
 from backend.runtime.coordinator.rescales import Rescale
 from backend.runtime.job.graph import Graph
+from backend.runtime.measure.cap_decisions import CapDecision
 from backend.runtime.measure.measures import CheckpointRecord, Persisted, SubtaskCheckpoint
 from backend.runtime.measure.summaries import vertex_summary
 from backend.runtime.network.channel import ChannelKey
-from backend.runtime.protocols.capped import CapDecision
 from backend.runtime.task.restarts import Initialization, Restart
 
 

@@ -12,16 +12,9 @@ import random
 
 from backend.domain.failure import reason_of_message
 from backend.runtime.coordinator.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
-from backend.runtime.coordinator.requests import (
-    Request,
-    RequestQueue,
-    Savepoint,
-    SavepointFormat,
-    Slots,
-    Start,
-    TooEarly,
-)
+from backend.runtime.coordinator.requests import Request, RequestQueue, Slots, Start, TooEarly
 from backend.runtime.core.elements import SnapshotType
+from backend.runtime.measure.requested import Savepoint, SavepointFormat
 from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
 _FLINK = FlinksCode("CoordinatorHarness", "coordinator")

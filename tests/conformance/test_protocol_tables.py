@@ -12,6 +12,7 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.base import (
     Began,
@@ -31,7 +32,7 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.capped import CapAction, CapDecision, Capped, InFlight
+from backend.runtime.protocols.capped import Capped, InFlight
 from backend.runtime.protocols.choice import protocol_of
 
 AL = Barrier(5, 1_000, Alignment.ALIGNED)

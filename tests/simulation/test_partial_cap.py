@@ -7,9 +7,10 @@ import pytest
 from backend.runtime.core.elements import Alignment, Barrier, CancelMarker
 from backend.runtime.core.scheduler import Scheduler
 from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.network.buffers import DataBuffer, OutputPool
 from backend.runtime.protocols.base import Began, Close, Ended, Persist, Reopen, SetStallTimer, Snapshot
-from backend.runtime.protocols.capped import CapAction, CapDecision, Capped, InFlight
+from backend.runtime.protocols.capped import Capped, InFlight
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
 

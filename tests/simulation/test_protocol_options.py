@@ -11,8 +11,8 @@ import pytest
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.kernel import Engine
+from backend.runtime.measure.cap_decisions import CapAction
 from backend.runtime.measure.measures import CheckpointRecord, PhaseOrder
-from backend.runtime.protocols.capped import CapAction
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import RECORDS, drawn_run, late_triggers, small_job
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.coordinator.requests import Savepoint
 from backend.runtime.coordinator.rescales import Rescale, Rescaler, RescaleSpec
 from backend.runtime.coordinator.restore_point import RestorePoint
 from backend.runtime.core.elements import Barrier, VirtualChannel
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.requested import Savepoint
 from backend.runtime.network import rescaling
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.network.rescaling import EdgeRescale

@@ -20,8 +20,8 @@ from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import Engine
 from backend.runtime.job import faults
 from backend.runtime.job.graph import FaultSpec
+from backend.runtime.measure.cap_decisions import CapAction
 from backend.runtime.measure.measures import CheckpointRecord
-from backend.runtime.protocols.capped import CapAction
 from tests.support import rescaled_jobs
 from tests.support.invariants import InvariantError, Watch
 from tests.support.rescaled_jobs import PARTITIONERS, TARGETS, rescaled_job

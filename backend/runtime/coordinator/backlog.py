@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.measure.measures import TaskKey
-
-
-@dataclass(frozen=True, slots=True)
-class BacklogMessage:
-    """A source subtask began or ended to work off a backlog."""
-
-    task: TaskKey
-    attempt: int
-    is_processing: bool
+from backend.runtime.task.messages import BacklogMessage
 
 
 class Backlogs:

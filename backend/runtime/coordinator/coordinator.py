@@ -19,17 +19,17 @@ from enum import StrEnum
 
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.failure import FailureReason
-from backend.runtime.coordinator.backlog import BacklogMessage
 from backend.runtime.coordinator.failure_policy import MESSAGES, Failure, FailurePolicy
-from backend.runtime.coordinator.requests import Request, UserCheckpoint
+from backend.runtime.coordinator.requests import Request
 from backend.runtime.coordinator.triggering import Triggering
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.measure.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
+from backend.runtime.measure.requested import UserCheckpoint
 from backend.runtime.protocols.checkpoint_options import barrier_of
 from backend.runtime.snapshot.completed import Completed, cap_share_bytes
-from backend.runtime.task.environment import AckMessage, DeclineMessage, Environment
-from backend.runtime.task.stopping import FinishedMessage
+from backend.runtime.task.environment import Environment
+from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
 from backend.runtime.task.task import Task, TaskStatus
 
 _NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"

@@ -1,65 +1,20 @@
-"""Requests for checkpoints and savepoints that wait for their turn, and what becomes of a requested savepoint (2.2).
+"""The queue of requests for checkpoints and savepoints, and the choice of the next one (2.2).
 
-The order is Flink's (CO-2): savepoints before checkpoints, forced ones before others, a user's before periodic ones,
-then by time. Each tick of the timer is queued while a checkpoint takes the slot, so that a long checkpoint is followed
-by as many as it lasted intervals, one behind the other; also that is Flink's way.
+The order is Flink's (CO-2): savepoints before checkpoints, forced requests before others, a user's before periodic
+ones, then by time. While a checkpoint takes the slot, each tick of the timer adds a request. A checkpoint that lasts
+several intervals is therefore followed by several others without a pause, as in Flink.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TypeVar
 
-from backend.domain.failure import FailureReason
-from backend.runtime.core.elements import SnapshotType
-from backend.runtime.core.scheduler import Action
+from backend.runtime.measure.requested import Savepoint, UserCheckpoint
 
 QUEUE_MAX = 1000
 REQUESTS_KEPT = 1000
-
-
-class SavepointFormat(StrEnum):
-    """What a savepoint was asked to be written as (SV-2); here both hold the same."""
-
-    CANONICAL = "CANONICAL"
-    NATIVE = "NATIVE"
-
-
-@dataclass(slots=True)
-class UserCheckpoint:
-    """One checkpoint that a user asked for and how far it has come; instants are virtual microseconds."""
-
-    number: int
-    requested_at_us: int
-    checkpoint_id: int | None = None
-    ended_at_us: int | None = None
-    reason: FailureReason | None = None
-    message: str | None = None
-
-
-@dataclass(slots=True)
-class Savepoint:
-    """One requested savepoint and how far it has come; instants are virtual microseconds."""
-
-    number: int
-    format: SavepointFormat
-    requested_at_us: int
-    checkpoint_id: int | None = None
-    ended_at_us: int | None = None
-    reason: FailureReason | None = None
-    message: str | None = None
-    kind: SnapshotType = SnapshotType.SAVEPOINT
-    """Whether the job stops with it, and how (SV-3). Then its end is that of the job."""
-    completed_at_us: int | None = None
-    when_ended: Action | None = None
-    """Whom its end is an event for."""
-
-    @property
-    def request_to_end_us(self) -> int | None:
-        """SV-4: how long the user waited; None while it is under way."""
-        return None if self.ended_at_us is None else self.ended_at_us - self.requested_at_us
 
 
 @dataclass(slots=True, order=True)

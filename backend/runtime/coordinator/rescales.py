@@ -13,9 +13,9 @@ from functools import partial
 
 from backend.domain.errors import PlanError
 from backend.runtime.coordinator.coordinator import Coordinator
-from backend.runtime.coordinator.requests import Savepoint, SavepointFormat
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.graph import PARALLELISM_MAX, Graph, Partitioner, VertexSpec, validate
+from backend.runtime.measure.requested import Savepoint, SavepointFormat
 from backend.runtime.snapshot.metadata import ReadCheckpoint, read_checkpoint
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.restarts import Restart

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from backend.runtime.coordinator.backlog import BacklogMessage, Backlogs
+from backend.runtime.coordinator.backlog import Backlogs
 from backend.runtime.core.prng import Stream
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.task.environment import Environment
+from backend.runtime.task.messages import BacklogMessage
 
 _NEVER_US = 1 << 62
 

@@ -11,23 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from backend.domain.failure import FailureReason
-from backend.runtime.coordinator.backlog import BacklogMessage
 from backend.runtime.coordinator.failure_policy import MESSAGES
-from backend.runtime.coordinator.requests import (
-    Request,
-    RequestQueue,
-    Savepoint,
-    SavepointFormat,
-    Slots,
-    Start,
-    TooEarly,
-    UserCheckpoint,
-    keep,
-)
+from backend.runtime.coordinator.requests import Request, RequestQueue, Slots, Start, TooEarly, keep
 from backend.runtime.coordinator.ticks import Ticks
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import Action, EventClass
+from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.task.environment import Environment
+from backend.runtime.task.messages import BacklogMessage
 
 
 class Triggering:

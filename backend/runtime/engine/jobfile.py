@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from backend.domain.errors import FieldProblem, InvalidInputError, PlanError
-from backend.runtime.coordinator.requests import SavepointFormat
 from backend.runtime.coordinator.rescales import RescaleSpec, rescaled_graph
 from backend.runtime.core.elements import RECORD_BYTES_MIN
 from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, size_bytes
@@ -29,6 +28,7 @@ from backend.runtime.job.graph import (
     VertexKind,
     VertexSpec,
 )
+from backend.runtime.measure.requested import SavepointFormat
 
 _FILE_BYTES_MAX = 1 << 20
 _SUBTASKS_MAX = 4096

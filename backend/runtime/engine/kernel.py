@@ -14,7 +14,6 @@ from itertools import groupby
 from backend.domain.barriers import BarrierEvent
 from backend.domain.errors import CorruptCheckpointError
 from backend.runtime.coordinator.coordinator import Coordinator
-from backend.runtime.coordinator.requests import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.coordinator.rescales import Rescale, Rescaler
 from backend.runtime.coordinator.restore_point import RestorePoint, assigned
 from backend.runtime.core.barrier_log import BarrierLog
@@ -28,11 +27,12 @@ from backend.runtime.job import config as settings
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.faults import Faults, InducedFailure
 from backend.runtime.job.graph import Graph
+from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.network.remote_channel import RemoteChannel
-from backend.runtime.network.sizes import sized
 from backend.runtime.operators.storage import Ledger, SnapshotStore
 from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
 from backend.runtime.snapshot.restoring import at_own_risk, restored_graph
+from backend.runtime.snapshot.sizes import sized
 from backend.runtime.task.checkpointing import TaskCheckpointing
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.restarts import OffsetsReached, Restart

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backend.runtime.coordinator.requests import Savepoint
 from backend.runtime.coordinator.rescales import Rescale
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import Engine
 from backend.runtime.job import config as settings
 from backend.runtime.measure.measures import CheckpointRecord
+from backend.runtime.measure.requested import Savepoint
 from backend.runtime.task.restarts import Restart
 
 _SLICE_US = 250_000

@@ -10,7 +10,7 @@ from backend.runtime.network.channel import ChannelKey, InputChannel, LocalChann
 from backend.runtime.network.emission import Output
 from backend.runtime.network.remote_channel import FloatingPool, LinkCosts, RemoteChannel
 from backend.runtime.network.routes import route
-from backend.runtime.network.sizes import SizedSubpartition, SpanDecoder
+from backend.runtime.network.spans import SizedSubpartition, SpanDecoder
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.task import Task
 

@@ -12,13 +12,13 @@ from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple
 
 from backend.domain.failure import FailureReason
-from backend.runtime.coordinator.requests import Savepoint
 from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.job.graph import Graph
+from backend.runtime.measure.cap_decisions import CapDecision
+from backend.runtime.measure.requested import Savepoint
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.state import OperatorSnapshot
-from backend.runtime.protocols.capped import CapDecision
 
 TaskKey = tuple[int, int]
 """(index of the vertex, index of the subtask)."""

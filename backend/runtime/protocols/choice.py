@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.measure.cap_decisions import CapDecision
 from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import CheckpointProtocol, Gatekeeper, Keeper
-from backend.runtime.protocols.capped import CapDecision, Capped, InFlight
+from backend.runtime.protocols.capped import Capped, InFlight
 from backend.runtime.protocols.concurrent import Concurrent
 from backend.runtime.protocols.unaligned import Unaligned
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from backend.runtime.job.config import UNLIMITED
+from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.network.channel import InputChannel
-from backend.runtime.protocols.capped import CapAction, CapDecision, InFlight
+from backend.runtime.protocols.capped import InFlight
 from backend.runtime.protocols.choice import Cap
 from backend.runtime.task.task import Task
 

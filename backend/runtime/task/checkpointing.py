@@ -15,6 +15,7 @@ from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier, CancelMarker, Element, Event, Record
 from backend.runtime.core.scheduler import EventClass
+from backend.runtime.measure.cap_decisions import CapAction
 from backend.runtime.measure.measures import PhaseOrder, SubtaskCheckpoint
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey, InputChannel
@@ -36,10 +37,9 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.capped import CapAction
 from backend.runtime.protocols.choice import keeper_of
 from backend.runtime.task.capping import Capping, may_poll
-from backend.runtime.task.environment import DeclineMessage
+from backend.runtime.task.messages import DeclineMessage
 from backend.runtime.task.snapshots import Run, Snapshots
 from backend.runtime.task.task import Task
 

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from backend.domain.failure import FailureReason
-from backend.runtime.coordinator.backlog import BacklogMessage
 from backend.runtime.core.barrier_log import BarrierLog
 from backend.runtime.core.provenance import Provenance
 from backend.runtime.core.scheduler import Action, EventClass, Scheduler
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.faults import Faults
 from backend.runtime.job.graph import Graph
-from backend.runtime.measure.measures import SubtaskCheckpoint, SubtaskSnapshot, TaskKey
+from backend.runtime.measure.measures import TaskKey
 from backend.runtime.operators.storage import Ledger, SnapshotStore, Upload
 from backend.runtime.snapshot.local_copies import LocalCopies
-from backend.runtime.task.stopping import FinishedMessage
-
-
-@dataclass(frozen=True, slots=True)
-class AckMessage:
-    """One subtask's acknowledgement on its way to the coordinator."""
-
-    checkpoint_id: int
-    task: TaskKey
-    attempt: int
-    snapshot: SubtaskSnapshot
-    measured: SubtaskCheckpoint
-
-
-@dataclass(frozen=True, slots=True)
-class DeclineMessage:
-    """One subtask's refusal on its way to the coordinator (CO-10)."""
-
-    checkpoint_id: int
-    task: TaskKey
-    attempt: int
-    reason: FailureReason
+from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
 
 
 class CoordinatorPort(Protocol):
@@ -96,7 +72,7 @@ class Environment:
         self.seed = seed
         self.local = LocalCopies()
         self.is_size_only = is_size_only
-        """Whether records go without their bytes (``sizes.py``)."""
+        """Whether records go without their bytes (``network.spans``)."""
         self.is_stepwise = is_stepwise
         """Whether every step is an event of its own: the same run, for who wants to see each (``running_ahead.py``)."""
 

@@ -29,7 +29,7 @@ from backend.runtime.operators.operators import factor_of
 from backend.runtime.operators.state import OperatorSnapshot
 from backend.runtime.operators.storage import Upload
 from backend.runtime.snapshot.metadata import files_of
-from backend.runtime.task.environment import AckMessage
+from backend.runtime.task.messages import AckMessage
 from backend.runtime.task.task import Task
 
 

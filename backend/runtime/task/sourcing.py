@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backend.runtime.coordinator.backlog import BacklogMessage
 from backend.runtime.core.elements import Record
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.measure.measures import Usage
 from backend.runtime.operators.sources import Source
 from backend.runtime.task.event_time import SourceTime
+from backend.runtime.task.messages import BacklogMessage
 from backend.runtime.task.restarts import Restart
 from backend.runtime.task.running_ahead import RunningAhead
 

@@ -8,24 +8,15 @@ sources wait besides until every input has ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backend.runtime.core.elements import Barrier, EndOfPartition
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.operators.sinks import TransactionalSink
+from backend.runtime.task.messages import FinishedMessage
 
 if TYPE_CHECKING:
-    from backend.runtime.measure.measures import TaskKey
     from backend.runtime.task.task import Task
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedMessage:
-    """One subtask's last message to the coordinator."""
-
-    task: TaskKey
-    attempt: int
 
 
 class Stopping:

@@ -13,12 +13,13 @@ from backend.domain.errors import InvalidInputError
 from backend.domain.failure import FailureReason
 from backend.runtime.coordinator.coordinator import AckOutcome
 from backend.runtime.coordinator.failure_policy import Failure, FailurePolicy
-from backend.runtime.coordinator.requests import REQUESTS_KEPT, Request, RequestQueue, Savepoint, SavepointFormat, keep
+from backend.runtime.coordinator.requests import REQUESTS_KEPT, Request, RequestQueue, keep
 from backend.runtime.core.elements import Alignment, SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import Engine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import CheckpointState
+from backend.runtime.measure.requested import Savepoint, SavepointFormat
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from backend.domain.errors import PlanError, ProtocolViolationError
-from backend.runtime.coordinator.requests import SavepointFormat
 from backend.runtime.core.hashing import groups_of, key_group
 from backend.runtime.engine.kernel import Engine
 from backend.runtime.job.graph import FaultSpec, Graph, VertexKind, VertexSpec
 from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
+from backend.runtime.measure.requested import SavepointFormat
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.redistribution import redistribute, restored_operator
 from backend.runtime.operators.state import KeyedStates, OperatorSnapshot, OperatorState, StateMode

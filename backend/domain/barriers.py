@@ -1,4 +1,4 @@
-"""Per-channel barrier events: what only the reference runtime can tell (conventions.md 4.10).
+"""Per-channel barrier events: only the reference runtime reports them (runtime.md, Appendix D).
 
 Times are microseconds since the trigger of the checkpoint; ``lamport`` orders events causally.
 """

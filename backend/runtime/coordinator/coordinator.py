@@ -134,7 +134,7 @@ class Coordinator:
         """CO-5; while a subtask recovers nothing is triggered (RC-5)."""
         faults, now = self._env.faults, self._env.now
         if any(task.status is not TaskStatus.RUNNING for task in self._tasks):
-            # NOT_ALL_REQUIRED_TASKS_RUNNING: counted, and never listed (flink-baseline.md, quirks).
+            # NOT_ALL_REQUIRED_TASKS_RUNNING: counted, and never listed (flink-baseline.md, "Quirks of the REST API").
             self.total_count += 1
             self.failed_count += 1
             self.triggering.refuse(request, FailureReason.NOT_ALL_TASKS_RUNNING)

@@ -1,4 +1,4 @@
-"""Per-channel barrier events of the last checkpoints: what only this runtime can tell (conventions.md 4.10)."""
+"""Per-channel barrier events of the last checkpoints: only this runtime reports them (runtime.md, Appendix D)."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.packaging.wheel_environment import ROOT
 
 _SPEC = ROOT / "docs" / "dev" / "spec"
+_DECISIONS = ROOT / "docs" / "dev" / "decisions"
 _DEFINED = re.compile(r"^- ((?:R-)?[A-Z]+-\d+) ", re.M)
 _CITED = re.compile(r"(?<![\w-])(?:R-)?[A-Z]+-\d+\b")
 _DOCUMENT = re.compile(r"(?<![\w*])(?:[\w.-]+/)*[\w-]+\.md\b")
@@ -81,3 +82,11 @@ def _has(document: str, section: str) -> bool:
     if document == "flink-baseline":
         return all(re.search(rf"^{item}\. ", text, re.M) for item in section.split(", "))
     return all(re.search(rf"^##+ {re.escape(number)}\b", text, re.M) for number in section.split(", "))
+
+
+def test_every_cited_decision_is_recorded():
+    recorded = {path.name[:4] for path in _DECISIONS.glob("[0-9]*.md")}
+    cited = {(n, path) for path, text in _texts().items() for n in re.findall(r"\bdecision (\d{4})\b", text)}
+
+    assert cited
+    assert sorted((number, path) for number, path in cited if number not in recorded) == []

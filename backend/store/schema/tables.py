@@ -1,6 +1,6 @@
 """The schema, as Alembic compares it with a database. Constraints are named by one convention, so each can be dropped.
 
-Identity (decisions.md): a job is (deployment, name), a run is one life of it at its engine, a checkpoint is (run,
+Identity (decision 0001): a job is (deployment, name), a run is one life of it at its engine, a checkpoint is (run,
 checkpoint id >= 0) plus the day it was triggered, which partitions the tables. Ids are text and opaque.
 
 Tables that grow with time are partitioned by day (``PARTITIONED``); the rest is bounded by the number of jobs, or is

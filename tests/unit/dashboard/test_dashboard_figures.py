@@ -13,7 +13,8 @@ from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut, PressurePointOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis, Phase
-from dashboard.figures import acks, front, front_times, gantt, pressure, timeline, trend
+from dashboard.figures import acks, front, gantt, pressure, timeline, trend
+from dashboard.figures.front import senders, times, vertices
 from dashboard.palette import DARK, LIGHT, PHASE_COLORS
 from tests.support.fake_api import HOSTILE, FakeApi
 
@@ -31,11 +32,11 @@ def _newest(fake, job: str) -> api.CheckpointDetailOut:
     return fake.jobs[job].checkpoints[-1]
 
 
-def _front(fake, job: str, checkpoint: api.CheckpointDetailOut | None = None, **more) -> front_times.Front:
+def _front(fake, job: str, checkpoint: api.CheckpointDetailOut | None = None, **more) -> times.Front:
     found = checkpoint or _newest(fake, job)
     barriers = fake._answer("GET", f"jobs/{job}/runs/r/checkpoints/{found.checkpoint_id}/barriers", b"")
     detail = fake.jobs[job].detail
-    return front_times.build(found, detail.vertices, detail.edges, barriers, **more)
+    return times.build(found, detail.vertices, detail.edges, barriers, **more)
 
 
 def _charts(fake, job: str, theme):
@@ -225,7 +226,7 @@ def test_the_front_moves_on_and_never_back(fake):
         before = -1
         for at in model.steps_ms:
             states = [s.state(at) for v in model.vertices for s in v.subtasks]
-            reached = sum(front_times.STATES.index(s) for s in states)
+            reached = sum(times.STATES.index(s) for s in states)
             assert reached >= before, (job, at)
             before = reached
 
@@ -238,10 +239,10 @@ def test_at_the_trigger_nobody_is_reached_and_at_the_end_of_a_completed_one_all_
 
 
 def test_at_a_step_its_event_has_happened_also_between_two_tenths_of_a_millisecond():
-    s = front_times.SubtaskTimes(0, first_ms=1.0, snapshot_ms=2.0, ack_ms=3944.04)
-    vertex = front_times.FrontVertex("v", "v", 0, 0, (s,), False)
+    s = times.SubtaskTimes(0, first_ms=1.0, snapshot_ms=2.0, ack_ms=3944.04)
+    vertex = times.FrontVertex("v", "v", 0, 0, (s,), False)
 
-    assert s.state(front_times.steps([vertex], [])[-1]) == "acknowledged"
+    assert s.state(times.steps([vertex], [])[-1]) == "acknowledged"
 
 
 def test_the_vertex_that_the_verdict_names_is_marked(fake):
@@ -256,10 +257,10 @@ def test_the_vertex_that_the_verdict_names_is_marked(fake):
 def test_an_opened_vertex_says_who_sent_its_last_barrier_measured_or_likely(fake):
     measured, likely = _front(fake, "jruntime"), _front(fake, "jB2")
 
-    said = front_times.held_by(measured.vertices[2], measured)
+    said = senders.held_by(measured.vertices[2], measured)
     assert len(said) == 4
     assert all("from parse subtask 3" in s and "(measured)" in s for s in said.values())
-    said = front_times.held_by(likely.vertices[2], likely)
+    said = senders.held_by(likely.vertices[2], likely)
     assert all("most likely from stage-1 subtask" in s and "(reconstructed)" in s for s in said.values())
     chart = front.draw(likely, likely.end_ms, theme=LIGHT, opened=[likely.vertices[2].vertex_id])
     dots = next(t for t in chart.figure["data"] if t.get("customdata") and t["customdata"][0][1] is not None)
@@ -270,7 +271,7 @@ def test_of_a_wide_vertex_the_slowest_subtasks_are_drawn_and_the_label_says_so(f
     model = _front(fake, "jwide")
     chart = front.draw(model, model.end_ms, theme=LIGHT, opened=["w1"])
 
-    shown = front.shown_subtasks(model.vertices[1])
+    shown = vertices.shown_subtasks(model.vertices[1])
     assert len(shown) == 16
     assert min(s.ack_ms for s in shown) >= sorted(s.ack_ms for s in model.vertices[1].subtasks)[-16]
     assert any("the 16 slowest of 250" in n["text"] for n in chart.figure["layout"]["annotations"])
@@ -291,13 +292,13 @@ def test_events_tell_the_first_barrier_of_who_has_not_acknowledged_and_nothing_o
     )
     expired = made.model_copy(update={"vertices": [*made.vertices[:-1], last]})
 
-    told = front_times.with_measured_barriers(expired, barriers)
+    told = times.with_measured_barriers(expired, barriers)
 
     first = min(e.at_ms for e in barriers.events if (e.vertex_id, e.subtask, e.kind) == ("sink", 2, "barrier_received"))
     assert told.vertices[-1].subtasks[2].first_barrier_ms == round(first)
     assert told.vertices[:-1] == expired.vertices[:-1]
     reconstructed = barriers.model_copy(update={"basis": Basis.RECONSTRUCTED})
-    assert front_times.with_measured_barriers(expired, reconstructed) == expired
+    assert times.with_measured_barriers(expired, reconstructed) == expired
 
 
 def test_an_open_checkpoint_reaches_as_far_as_it_has_taken(fake):
@@ -306,7 +307,7 @@ def test_an_open_checkpoint_reaches_as_far_as_it_has_taken(fake):
 
 def test_a_checkpoint_of_an_older_graph_is_still_drawn(fake):
     found = _newest(fake, "jruntime")
-    model = front_times.build(found, [], [], None)
+    model = times.build(found, [], [], None)
 
     assert [v.layer for v in model.vertices] == [0, 1, 2, 3]
     go.Figure(front.draw(model, 0, theme=LIGHT).figure)
@@ -473,4 +474,4 @@ def test_a_checkpoint_without_detail_says_why_there_is_nothing(fake):
     bare = _newest(fake, "jruntime").model_copy(update={"vertices": [], "status": CheckpointStatus.FAILED})
 
     assert "no longer had" in gantt.gantt(bare, theme=LIGHT).summary
-    assert "no longer had" in front.draw(front_times.build(bare, [], [], None), 0, theme=LIGHT).summary
+    assert "no longer had" in front.draw(times.build(bare, [], [], None), 0, theme=LIGHT).summary

@@ -7,14 +7,13 @@ acknowledgement are its phases', channels are unknown, and what is said of them 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.contracts.api import CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
 from backend.contracts.barriers import BarriersOut
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.verdict import Basis, VerdictKind
-from dashboard import text
 
 STATES = ("not reached", "aligning", "snapshotting", "acknowledged")
 
@@ -90,9 +89,6 @@ class Front:
     """Instants at which something changed, ascending: where the keyboard stops."""
     end_ms: float
     basis: Basis
-
-
-# --- build --------------------------------------------------------------------------------------------------------
 
 
 def build(
@@ -227,52 +223,3 @@ def steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[
 def _step(at_ms: float) -> float:
     # Up to a tenth: at a step its event has happened, also at the last one.
     return math.ceil(at_ms * 10) / 10
-
-
-# --- who sent the last barrier --------------------------------------------------------------------------------------
-
-
-def held_by(vertex: FrontVertex, front: Front) -> dict[int, str]:
-    """For each subtask: between when its last barrier was on the way, and who most likely sent it.
-
-    Measured channels name the sender. Without them the sender that forwarded last is the likely one, and the
-    interval runs from its snapshot to the receiver's last barrier; no instant is made up.
-    """
-    by_id = {v.vertex_id: v for v in front.vertices}
-    edges = [e for e in front.edges if e.target == vertex.vertex_id]
-    if any(e.is_measured for e in edges):
-        return _senders(edges, by_id)
-    sent = [
-        (s.snapshot_ms, by_id[e.source].name, s.subtask)
-        for e in edges
-        for s in by_id[e.source].subtasks
-        if s.snapshot_ms is not None
-    ]
-    if not sent:
-        return {}
-    at_ms, name, subtask = max(sent)
-    return {s.subtask: _likely(s, at_ms, f"{name} subtask {subtask}") for s in vertex.subtasks}
-
-
-def _senders(edges: Sequence[FrontEdge], by_id: Mapping[str, FrontVertex]) -> dict[int, str]:
-    last: dict[int, tuple[float, str, ChannelTimes]] = {}
-    for edge in edges:
-        for c in edge.channels:
-            if c.received_ms is not None and c.received_ms > last.get(c.target_subtask, (-1.0,))[0]:
-                last[c.target_subtask] = (c.received_ms, by_id[edge.source].name, c)
-    return {
-        target: f"last barrier from {name} subtask {c.source_subtask}, "
-        f"sent at {text.duration(_ms(c.emitted_ms))} (measured)"
-        for target, (_, name, c) in last.items()
-    }
-
-
-def _likely(s: SubtaskTimes, sent_ms: float, sender: str) -> str:
-    way = f"after {text.duration(_ms(sent_ms))}"
-    if s.last_ms is not None:
-        way = f"between {text.duration(_ms(min(sent_ms, s.last_ms)))} and {text.duration(_ms(s.last_ms))}"
-    return f"last barrier on its way {way}, most likely from {sender} (reconstructed)"
-
-
-def _ms(value: float | None) -> int | None:
-    return None if value is None else round(value)

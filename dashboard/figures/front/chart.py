@@ -1,0 +1,102 @@
+"""V5, the barrier front on the job graph at one instant of a checkpoint.
+
+``times.build`` turns a checkpoint, its graph and its barrier events into times; ``draw`` shows their state at one
+instant. A vertex is a ring of its subtasks' states (not reached, aligning, snapshotting, acknowledged); an opened
+vertex is a column of its subtasks. An edge is its channels: before, in transit, through. The reference runtime reports
+channels and they are drawn as measured; Flink does not, so there an edge is dotted, its state follows from what sender
+and receiver reported, and its label gives the interval between them, never an instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dashboard.figures.base import Chart, Trace, empty, layout
+from dashboard.figures.front.edges import edge_label, edge_lines
+from dashboard.figures.front.senders import held_by
+from dashboard.figures.front.times import Front
+from dashboard.figures.front.vertices import DOT, RADIUS, columns, rings, shown_subtasks
+from dashboard.figures.front.words import summary, table, vertex_labels
+from dashboard.palette import Theme
+
+_LAYER_MIN = 260.0
+
+_LAYER_MAX = 400.0
+
+_ROW = 190.0
+
+_HEIGHT_MIN_PX = 190
+
+_HEIGHT_MAX_PX = 620
+
+# What a card of a laptop's screen leaves for the drawing, and how far a small graph is enlarged there.
+_WIDTH_PX = 1250
+
+_SCALE_MAX = 1.25
+
+
+def draw(
+    front: Front,
+    at_ms: float,
+    *,
+    theme: Theme,
+    opened: Sequence[str] = (),
+    queued_bytes: Mapping[str, int] | None = None,
+) -> Chart:
+    """The graph at ``at_ms`` since the trigger. ``customdata`` of a mark is ``[vertex id, subtask or null]``.
+
+    ``queued_bytes`` by receiving vertex, where it is known for this very instant: it sets the width of the edges.
+    """
+    if not front.vertices:
+        return empty(theme, "The engine no longer had the subtasks of this checkpoint when it was read.")
+    gap = _layer_gap(front)
+    places = {v.vertex_id: (v.layer * gap, -v.row * _ROW) for v in front.vertices}
+    open_ids = {v.vertex_id for v in front.vertices if v.vertex_id in opened}
+    by_id = {v.vertex_id: v for v in front.vertices}
+    traces: list[Trace] = []
+    notes: list[dict[str, object]] = []
+    for edge in front.edges:
+        traces += edge_lines(edge, by_id, places, open_ids, at_ms, theme, (queued_bytes or {}).get(edge.target))
+        notes.append(edge_label(edge, by_id, places, at_ms, theme, open_ids))
+    traces += rings([v for v in front.vertices if v.vertex_id not in open_ids], places, at_ms, theme)
+    held = {v.vertex_id: held_by(v, front) for v in front.vertices if v.vertex_id in open_ids}
+    traces += columns([v for v in front.vertices if v.vertex_id in open_ids], places, at_ms, theme, held)
+    for v in front.vertices:
+        notes += vertex_labels(v, places[v.vertex_id], at_ms, theme, is_open=v.vertex_id in open_ids)
+    xs, ys = _extent(front, places, open_ids)
+    scale = min(_SCALE_MAX, _WIDTH_PX / (xs[1] - xs[0]))
+    height_px = int(min(_HEIGHT_MAX_PX, max(_HEIGHT_MIN_PX, scale * (ys[1] - ys[0]))))
+    hidden: dict[str, object] = {"visible": False, "fixedrange": True}
+    figure = {
+        "data": traces,
+        "layout": layout(
+            theme,
+            height_px=height_px,
+            revision="front",
+            margin={"l": 8, "r": 8, "t": 8, "b": 8},
+            xaxis={**hidden, "range": xs},
+            yaxis={**hidden, "range": ys, "scaleanchor": "x", "scaleratio": 1},
+            annotations=notes,
+            hovermode="closest",
+            dragmode=False,
+        ),
+    }
+    return Chart(figure, table(front, at_ms), summary(front, at_ms), height_px)
+
+
+def _layer_gap(front: Front) -> float:
+    """Few layers stand wider apart: their edges have room for what is said of them."""
+    layers = max(v.layer for v in front.vertices) - min(v.layer for v in front.vertices)
+    return min(_LAYER_MAX, max(_LAYER_MIN, (_WIDTH_PX / _SCALE_MAX - 240) / max(1, layers)))
+
+
+def _extent(
+    front: Front, places: Mapping[str, tuple[float, float]], open_ids: set[str]
+) -> tuple[list[float], list[float]]:
+    tops, bottoms = [], []
+    for v in front.vertices:
+        half = DOT * len(shown_subtasks(v)) / 2 if v.vertex_id in open_ids else RADIUS
+        tops.append(places[v.vertex_id][1] + half + 44)
+        bottoms.append(places[v.vertex_id][1] - half - 52)
+    xs = [x for x, _ in places.values()]
+    return [min(xs) - 120, max(xs) + 120], [min(bottoms), max(tops)]

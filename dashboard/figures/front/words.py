@@ -1,0 +1,66 @@
+"""The barrier front in words: labels, summary and table."""
+
+from __future__ import annotations
+
+from dashboard import text
+from dashboard.figures.base import Table, note
+from dashboard.figures.front.senders import held_by
+from dashboard.figures.front.times import Front, FrontVertex
+from dashboard.figures.front.vertices import DOT, RADIUS, shown_subtasks, state_counts
+from dashboard.palette import UNALIGNED, Theme
+
+
+def summary(front: Front, at_ms: float) -> str:
+    """Where the barrier is at ``at_ms``, in words."""
+    parts = []
+    for v in front.vertices:
+        counts = state_counts(v, at_ms)
+        past = len(v.subtasks) - counts["not reached"]
+        parts.append(f"{v.name}: barrier at {past} of {len(v.subtasks)}, {counts['acknowledged']} acknowledged")
+    return f"{text.duration(at_ms)} after the trigger. " + "; ".join(parts) + "."
+
+
+def vertex_labels(
+    vertex: FrontVertex, place: tuple[float, float], at_ms: float, theme: Theme, *, is_open: bool
+) -> list[dict[str, object]]:
+    shown = len(shown_subtasks(vertex))
+    half = DOT * (shown - 1) / 2 + 16 if is_open else RADIUS + 4
+    name = text.plain(text.short(vertex.name, 28))
+    notes = [
+        note(
+            theme, f"<b>{name}</b>", place[0], place[1] + half, yanchor="bottom",
+            font={"size": 12, "color": theme.text}, bgcolor=theme.surface,
+        )
+    ]  # fmt: skip
+    below = []
+    if is_open and shown < len(vertex.subtasks):
+        below.append(f"the {shown} slowest of {len(vertex.subtasks)}")
+    if is_open:
+        counts = state_counts(vertex, at_ms)
+        below.append(f"{len(vertex.subtasks) - counts['not reached']}/{len(vertex.subtasks)} reached")
+    if below:
+        notes.append(note(theme, "<br>".join(below), place[0], place[1] - half, yanchor="top"))
+    if vertex.is_guilty:
+        notes.append(
+            note(
+                theme, "named by the verdict", place[0], place[1] - half, yanchor="top", yshift=-16 * len(below) - 2,
+                font={"size": 11, "color": theme.text}, bordercolor=UNALIGNED, borderpad=2, bgcolor=theme.surface,
+            )
+        )  # fmt: skip
+    return notes
+
+
+def table(front: Front, at_ms: float) -> Table:
+    rows = tuple(
+        (
+            v.name, s.subtask, s.host, s.state(at_ms), s.first_ms, s.last_ms, s.snapshot_ms, s.ack_ms,
+            front.basis.value, held.get(s.subtask),
+        )
+        for v, held in ((v, held_by(v, front)) for v in front.vertices)
+        for s in v.subtasks
+    )  # fmt: skip
+    columns = (
+        "vertex", "subtask", "host", f"state at {at_ms:g} ms", "first barrier (ms)", "last barrier (ms)",
+        "snapshot (ms)", "ack (ms)", "basis", "last barrier from",
+    )  # fmt: skip
+    return Table(columns, rows)

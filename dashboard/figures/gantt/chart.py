@@ -1,0 +1,111 @@
+"""V3, the phases of one checkpoint: a row a vertex, or a row a subtask where a vertex is opened.
+
+x is milliseconds since the trigger. Segments: start delay, alignment, sync, async, ack wait. Where the snapshot starts
+before the last barrier, alignment runs inside async and is a thin overlay, never a second segment. A closed vertex has
+its envelope (earliest first barrier to latest acknowledgement) and its slowest subtask; with the critical path pinned,
+the subtask on the path. A subtask that has not acknowledged is hatched; its first barrier, read from a gauge, is a mark
+with its resolution. Odd clocks are marked, not hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.contracts.api import CheckpointDetailOut
+from backend.domain.verdict import Phase
+from dashboard.figures.base import Chart, axis, empty, layout, ticks_ms
+from dashboard.figures.gantt.bars import (
+    critical_path,
+    envelopes,
+    gauge_marks,
+    overlaid_alignment,
+    phase_bars,
+    pointer_bars,
+    unacknowledged,
+)
+from dashboard.figures.gantt.marks import clock_skews, limits, vertex_bands
+from dashboard.figures.gantt.rows import Row, rows_of
+from dashboard.figures.gantt.words import summary, table
+from dashboard.palette import Theme
+
+_ROW_PX = 22
+
+_ROWS_SHOWN = 24
+
+_LABELS_PX = 236
+
+
+def gantt(
+    checkpoint: CheckpointDetailOut,
+    *,
+    theme: Theme,
+    opened: Sequence[str] = (),
+    sort: str = "topology",
+    is_path_pinned: bool = True,
+    elapsed_ms: int | None = None,
+) -> Chart:
+    """The chart of one checkpoint; ``customdata`` of a bar is ``[vertex id, subtask or null]``.
+
+    ``elapsed_ms`` is how long a checkpoint in progress has taken so far.
+    """
+    rows = rows_of(checkpoint, opened, sort, is_path_pinned=is_path_pinned)
+    if not rows:
+        return empty(theme, "The engine no longer had the subtasks of this checkpoint when it was read.")
+    end_ms = _end(checkpoint, rows, elapsed_ms)
+    # Past a screenful the page scrolls the rows, and the axis belongs where they begin.
+    is_long = len(rows) > _ROWS_SHOWN
+    height_px = (108 if is_long else 70) + _ROW_PX * len(rows)
+    values, labels = ticks_ms(end_ms)
+    shapes, notes = limits(checkpoint, end_ms, theme, shift_px=40 if is_long else 0)
+    figure = {
+        "data": [
+            envelopes(rows, theme),
+            *unacknowledged(rows, theme, end_ms),
+            *(phase_bars(p, rows, theme) for p in Phase),
+            overlaid_alignment(rows),
+            gauge_marks(rows, theme),
+            *(critical_path(checkpoint, rows, theme) if is_path_pinned else []),
+            pointer_bars(rows, end_ms),
+        ],
+        "layout": layout(
+            theme,
+            height_px=height_px,
+            revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}",
+            barmode="overlay",
+            margin={"l": _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 40},
+            xaxis=axis(
+                theme,
+                "since trigger",
+                tickvals=values,
+                ticktext=labels,
+                range=[0, end_ms * 1.02],
+                side="top" if is_long else "bottom",
+            ),
+            yaxis=axis(
+                theme,
+                tickvals=list(range(len(rows))),
+                ticktext=[r.label for r in rows],
+                range=[len(rows) - 0.4, -0.6],
+                tickfont={"size": 11, "color": theme.text},
+                showgrid=False,
+                fixedrange=True,
+                # Measuring hundreds of labels to fit the margin takes the browser seconds.
+                automargin=False,
+            ),
+            shapes=[*vertex_bands(rows, theme), *shapes],
+            annotations=[*notes, *clock_skews(rows, theme)],
+            hovermode="closest",
+        ),
+    }
+    return Chart(figure, table(checkpoint), summary(checkpoint), height_px)
+
+
+def _end(checkpoint: CheckpointDetailOut, rows: Sequence[Row], elapsed_ms: int | None) -> float:
+    ends: list[float] = [1.0, float(checkpoint.end_to_end_duration_ms or 0), float(elapsed_ms or 0)]
+    for vertex in checkpoint.vertices:
+        for s in vertex.subtasks:
+            ends += [float(v) for v in (s.ack_ms, s.async_end_ms, s.first_barrier_ms) if v is not None]
+            if not s.is_acknowledged and s.first_barrier_ms is not None and elapsed_ms is None:
+                # Room after a late barrier for the hatching that says "never acknowledged".
+                ends.append(1.05 * s.first_barrier_ms)
+    return max(ends)

@@ -1,0 +1,81 @@
+"""The rows of the phase chart: which vertices and subtasks are shown, in which order, and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backend.contracts.api import CheckpointDetailOut, SubtaskPhasesOut, VertexPhasesOut
+from dashboard import text
+
+_ROWS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the figure; ``subtask`` None where the vertex reported nothing."""
+
+    vertex: VertexPhasesOut
+    subtask: SubtaskPhasesOut | None
+    label: str
+    is_vertex: bool
+    is_critical: bool
+
+
+def rows_of(checkpoint: CheckpointDetailOut, opened: Sequence[str], sort: str, *, is_path_pinned: bool) -> list[Row]:
+    critical = _critical(checkpoint)
+    rows: list[Row] = []
+    for vertex in checkpoint.vertices:
+        on_path = critical.get(vertex.vertex_id, frozenset())
+        shown = _representative(vertex, on_path if is_path_pinned else frozenset())
+        is_open = vertex.vertex_id in opened
+        rows.append(Row(vertex, shown, _vertex_label(vertex, is_open), True, bool(on_path)))
+        if is_open:
+            for subtask in _sorted(vertex.subtasks, sort):
+                is_on_path = subtask.subtask in on_path
+                rows.append(Row(vertex, subtask, _subtask_label(subtask, is_on_path), False, is_on_path))
+    return rows[:_ROWS_MAX]
+
+
+def _critical(checkpoint: CheckpointDetailOut) -> dict[str, frozenset[int]]:
+    found: dict[str, set[int]] = {}
+    for step in checkpoint.critical_path.steps if checkpoint.critical_path else []:
+        found.setdefault(step.vertex_id, set()).add(step.subtask)
+    return {vertex: frozenset(indices) for vertex, indices in found.items()}
+
+
+def _representative(vertex: VertexPhasesOut, on_path: frozenset[int]) -> SubtaskPhasesOut | None:
+    wanted = max(on_path) if on_path else vertex.slowest_subtask
+    found = next((s for s in vertex.subtasks if s.subtask == wanted), None)
+    return found or (vertex.subtasks[0] if vertex.subtasks else None)
+
+
+def _sorted(subtasks: Sequence[SubtaskPhasesOut], sort: str) -> list[SubtaskPhasesOut]:
+    def last(value: int | None) -> float:
+        # Not reported is the slowest of all: it is what the checkpoint waits for.
+        return float("inf") if value is None else float(value)
+
+    match sort:
+        case "finish":
+            return sorted(subtasks, key=lambda s: (-last(s.ack_ms), -last(s.first_barrier_ms), s.subtask))
+        case "start-delay":
+            return sorted(subtasks, key=lambda s: (-last(s.first_barrier_ms), s.subtask))
+        case "alignment":
+            return sorted(subtasks, key=lambda s: (-last(s.alignment_duration_ms), s.subtask))
+        case "async":
+            return sorted(subtasks, key=lambda s: (-last(s.async_duration_ms), s.subtask))
+        case "host":
+            return sorted(subtasks, key=lambda s: (s.host or "\uffff", s.subtask))
+        case _:
+            return sorted(subtasks, key=lambda s: s.subtask)
+
+
+def _vertex_label(vertex: VertexPhasesOut, is_open: bool) -> str:
+    mark = "▾" if is_open else "▸"
+    name = text.plain(text.short(vertex.vertex, 26))
+    return f"{mark} <b>{name}</b>  {vertex.acknowledged_count}/{vertex.subtask_count}"
+
+
+def _subtask_label(subtask: SubtaskPhasesOut, is_on_path: bool) -> str:
+    host = f" · {text.plain(text.short(subtask.host, 16))}" if subtask.host else ""
+    return f"{'● ' if is_on_path else ''}{subtask.subtask}{host}"

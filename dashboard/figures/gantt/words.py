@@ -1,0 +1,100 @@
+"""The phase chart in words: hover text, summary and table."""
+
+from __future__ import annotations
+
+from backend.contracts.api import CheckpointDetailOut
+from dashboard import text
+from dashboard.figures.base import Table
+from dashboard.figures.gantt.rows import Row
+from dashboard.palette import PHASE_WORDS
+
+_COLUMNS = (
+    "vertex",
+    "subtask",
+    "host",
+    "acknowledged",
+    "first barrier (ms)",
+    "first barrier basis",
+    "start delay (ms, measured)",
+    "alignment (ms, measured)",
+    "sync (ms, measured)",
+    "async (ms, measured)",
+    "ack (ms, measured)",
+    "snapshot at (ms, reconstructed)",
+    "ack wait (ms, reconstructed)",
+    "unaligned",
+    "clock skew",
+    "checkpointed size (bytes)",
+    "full state size (bytes)",
+    "processed during alignment (bytes)",
+    "persisted in-flight (bytes)",
+)
+
+
+def hover(row: Row) -> str:
+    s = row.subtask
+    if s is None:
+        return f"<b>{text.plain(row.vertex.vertex)}</b>"
+    which = "subtask"
+    if row.is_vertex:
+        which = "on the critical path: subtask" if row.is_critical else "slowest: subtask"
+    lines = [
+        f"<b>{text.plain(row.vertex.vertex)}</b>",
+        f"{which} {s.subtask}" + (f" on {text.plain(s.host)}" if s.host else ""),
+    ]
+    if s.first_barrier_ms is not None:
+        basis = s.first_barrier_basis.value if s.first_barrier_basis else "measured"
+        width = (
+            f" ± {text.duration(s.first_barrier_resolution_ms)}" if s.first_barrier_resolution_ms is not None else ""
+        )
+        lines.append(f"first barrier at {text.duration(s.first_barrier_ms)}{width} ({basis})")
+    else:
+        lines.append("first barrier not reported")
+    if not s.is_acknowledged:
+        return "<br>".join([*lines, "has not acknowledged"])
+    lines += [
+        f"alignment {text.duration(s.alignment_duration_ms)} (measured)",
+        f"snapshot from {text.duration(s.snapshot_at_ms)} (reconstructed)",
+        f"sync {text.duration(s.sync_duration_ms)}, async {text.duration(s.async_duration_ms)} (measured)",
+        f"acknowledged at {text.duration(s.ack_ms)} (measured)",
+        f"persisted in-flight {text.size(s.persisted_bytes)}, state {text.size(s.checkpointed_size_bytes)}",
+    ]
+    if s.has_clock_skew:
+        lines.append("clock skew: the clocks of JobManager and TaskManager differ")
+    return "<br>".join(lines)
+
+
+def summary(checkpoint: CheckpointDetailOut) -> str:
+    parts = []
+    for vertex in checkpoint.vertices:
+        acks = [s.ack_ms for s in vertex.subtasks if s.ack_ms is not None]
+        slowest = f", slowest subtask {vertex.slowest_subtask}" if vertex.slowest_subtask is not None else ""
+        parts.append(
+            f"{vertex.vertex}: {vertex.acknowledged_count} of {vertex.subtask_count} acknowledged, the last "
+            f"after {text.duration(max(acks, default=None))}{slowest}"
+        )
+    path = checkpoint.critical_path
+    steps = path.steps if path is not None else []
+    said = ", then ".join(
+        f"{s.vertex} subtask {s.subtask} {PHASE_WORDS[s.phase]} {text.duration(s.end_ms - s.start_ms)} "
+        f"({s.basis.value})"
+        for s in steps
+    )
+    end = f" Critical path: {said}." if said else ""
+    return "Phases since the trigger. " + "; ".join(parts) + "." + end
+
+
+def table(checkpoint: CheckpointDetailOut) -> Table:
+    rows = tuple(
+        (
+            vertex.vertex, s.subtask, s.host, "yes" if s.is_acknowledged else "no", s.first_barrier_ms,
+            s.first_barrier_basis.value if s.first_barrier_basis else None, s.start_delay_ms, s.alignment_duration_ms,
+            s.sync_duration_ms, s.async_duration_ms, s.ack_ms, s.snapshot_at_ms, s.ack_wait_ms,
+            None if s.is_unaligned is None else ("yes" if s.is_unaligned else "no"),
+            "yes" if s.has_clock_skew else "no", s.checkpointed_size_bytes, s.full_state_size_bytes,
+            s.processed_bytes, s.persisted_bytes,
+        )
+        for vertex in checkpoint.vertices
+        for s in vertex.subtasks
+    )  # fmt: skip
+    return Table(_COLUMNS, rows)

@@ -1,0 +1,100 @@
+"""V2, a job's checkpoints over time: when triggered, how long, in which mode and how each ended.
+
+x is the trigger time in the viewer's zone, y the end-to-end duration. Circle completed, square savepoint, cross failed,
+hollow in progress; the fill is the mode, the size the persisted in-flight bytes. A dashed line stands at the timeout, a
+dotted one at the interval, vertical rules at restarts and changes of settings; where durations changed for good, both
+medians stand beside the step between them. Dragging across the chart chooses a
+range: it is shaded, and marks outside it fade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+
+from backend.contracts.api import CheckpointOut, JobEventOut
+from backend.contracts.changes import ChangePointOut
+from dashboard import text
+from dashboard.figures.base import Chart, axis, empty, layout, modebar, ticks_ms
+from dashboard.figures.timeline.lines import chosen_band, event_rules, limit_lines, median_steps
+from dashboard.figures.timeline.marks import checkpoint_marks, mode_of, shape_of, shown_duration_ms
+from dashboard.figures.timeline.words import summary, table
+from dashboard.palette import Theme
+from dashboard.span import Span
+
+HEIGHT_PX = 380
+
+_WHOLE = Span()
+
+
+def timeline(
+    checkpoints: Sequence[CheckpointOut],
+    events: Sequence[JobEventOut],
+    changes: Sequence[ChangePointOut] = (),
+    *,
+    theme: Theme,
+    where: tzinfo,
+    timeout_ms: int | None,
+    interval_ms: int | None,
+    now: datetime,
+    is_log: bool = False,
+    revision: str = "",
+    span: Span = _WHOLE,
+) -> Chart:
+    """The chart of a job's checkpoints, newest first as the API lists them.
+
+    ``customdata`` of a mark is ``[run id, checkpoint id, trigger time in epoch ms]``. One in progress stands at the
+    time it has taken so far.
+    """
+    if not checkpoints:
+        return empty(theme, "No checkpoint has been seen yet.", height_px=HEIGHT_PX)
+    groups: dict[tuple[str, str], list[CheckpointOut]] = {}
+    for checkpoint in checkpoints:
+        groups.setdefault((shape_of(checkpoint), mode_of(checkpoint)), []).append(checkpoint)
+    traces = [
+        checkpoint_marks(members, shape, mode, theme, where, now, span)
+        for (shape, mode), members in sorted(groups.items())
+    ]
+    lines = limit_lines(timeout_ms, interval_ms, theme)
+    since = min(c.triggered_at for c in checkpoints)
+    rules, labels = event_rules([e for e in events if e.at >= since], theme, where)
+    brackets = median_steps([c for c in changes if c.at >= since], since, theme, where)
+    longest_ms = max(shown_duration_ms(c, now) for c in checkpoints)
+    # A timeout of ten minutes over checkpoints of one second would flatten every mark.
+    if timeout_ms is not None and timeout_ms <= 2.5 * longest_ms:
+        longest_ms = max(longest_ms, float(timeout_ms))
+    figure = {
+        "data": traces,
+        "layout": layout(
+            theme,
+            height_px=HEIGHT_PX,
+            revision=f"{revision}{is_log}",
+            margin={"l": 64, "r": 16, "t": 18, "b": 44},
+            xaxis=axis(theme, f"triggered at ({where})", type="date"),
+            yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
+            shapes=[*chosen_band(checkpoints, span, theme, where), *lines[0], *rules, *brackets[0]],
+            annotations=[*(lines[1] if not is_log else []), *labels, *brackets[1]],
+            hovermode="closest",
+            dragmode="select",
+            # Back to choosing a range after zooming.
+            modebar=modebar(theme),
+            selectdirection="h",
+            # What is chosen is drawn as a band: Plotly's own box would stay behind when the ends are moved.
+            selections=[],
+            selectionrevision=f"{revision}{span}",
+            newselection={"line": {"color": theme.text, "width": 1, "dash": "dot"}},
+        ),
+    }
+    return Chart(figure, table(checkpoints), summary(checkpoints, timeout_ms, changes), HEIGHT_PX)
+
+
+def _duration_axis(theme: Theme, longest_ms: float, *, is_log: bool) -> dict[str, object]:
+    if is_log:
+        values = [10**e for e in range(8)]
+        return axis(
+            theme, "end-to-end duration (log)", type="log", tickvals=values, ticktext=[text.duration(v) for v in values]
+        )
+    values_ms, labels = ticks_ms(longest_ms * 1.1)
+    return axis(
+        theme, "end-to-end duration", tickvals=values_ms, ticktext=labels, range=[0, max(1.0, longest_ms * 1.15)]
+    )

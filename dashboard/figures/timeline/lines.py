@@ -1,0 +1,154 @@
+"""What is drawn around the marks of the timeline: limits, events, changes of the median, the chosen range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from itertools import groupby
+
+from backend.contracts.api import CheckpointOut, JobEventOut
+from backend.contracts.changes import ChangePointOut
+from dashboard import text
+from dashboard.figures.base import note
+from dashboard.palette import ALIGNED, UNALIGNED, Theme
+from dashboard.span import Span
+
+_EVENT_WORDS = {
+    "run-started": "run started",
+    "run-ended": "run ended",
+    "restarted": "restart",
+    "configuration-changed": "settings",
+    "rescaled": "rescaled",
+    "exception": "exception",
+}
+
+_RULES_MAX = 40
+
+
+def chosen_band(
+    checkpoints: Sequence[CheckpointOut], span: Span, theme: Theme, where: tzinfo
+) -> list[dict[str, object]]:
+    if span.is_whole:
+        return []
+    since = span.since or min(c.triggered_at for c in checkpoints)
+    until = span.until or max(c.triggered_at for c in checkpoints)
+    band: dict[str, object] = {
+        "type": "rect",
+        "x0": text.axis_instant(since, where),
+        "x1": text.axis_instant(until, where),
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": ALIGNED,
+        "opacity": 0.1,
+        "line": {"color": theme.text, "width": 1},
+        "layer": "below",
+    }
+    return [band]
+
+
+def limit_lines(
+    timeout_ms: int | None, interval_ms: int | None, theme: Theme
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    shapes, labels = [], []
+    for value, word, dash in ((timeout_ms, "timeout", "dash"), (interval_ms, "interval", "dot")):
+        if not value:
+            continue
+        color = UNALIGNED if word == "timeout" else theme.muted
+        shapes.append(
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": value,
+                "y1": value,
+                "line": {"color": color, "width": 1.5 if word == "timeout" else 1, "dash": dash},
+                "layer": "below",
+            }
+        )
+        # One at each end: an interval near the timeout would be written over it.
+        x, anchor = (1, "right") if word == "timeout" else (0, "left")
+        labels.append(
+            note(theme, f"{word} {text.duration(value)}", x, value, xref="paper", xanchor=anchor, yanchor="bottom")
+        )
+    return shapes, labels
+
+
+def event_rules(
+    events: Sequence[JobEventOut], theme: Theme, where: tzinfo
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    shapes: list[dict[str, object]] = []
+    labels: list[dict[str, object]] = []
+    # What was seen at once is one rule with all of its words: drawn over one another none can be read.
+    for instant, group in groupby(list(events)[:_RULES_MAX], key=lambda e: e.at):
+        told = list(group)
+        at = text.axis_instant(instant, where)
+        words = list(dict.fromkeys(_EVENT_WORDS[e.kind] for e in told))
+        said = [text.plain(text.short(e.text, 120)) for e in told]
+        shapes.append(
+            {
+                "type": "line",
+                "x0": at,
+                "x1": at,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"color": theme.muted, "width": 1, "dash": "dashdot"},
+                "layer": "below",
+            }
+        )
+        labels.append(
+            {
+                "x": at,
+                "y": 1,
+                "yref": "paper",
+                "yanchor": "top",
+                "xanchor": "left",
+                "showarrow": False,
+                "text": ", ".join(words),
+                "font": {"size": 10, "color": theme.muted},
+                "textangle": -90,
+                "hovertext": "<br>".join([*said, text.instant_utc(instant)]),
+                "bgcolor": theme.surface,
+            }
+        )
+    return shapes, labels
+
+
+def median_steps(
+    changes: Sequence[ChangePointOut], since: datetime, theme: Theme, where: tzinfo
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Of each change both medians as lines over what they are of, the step between them, and its words."""
+    shapes: list[dict[str, object]] = []
+    labels: list[dict[str, object]] = []
+    for change in changes:
+        begin, at, end = (
+            text.axis_instant(i, where) for i in (max(change.before_since, since), change.at, change.after_until)
+        )
+        before, after = change.before_median_ms, change.after_median_ms
+        for x0, y0, x1, y1 in ((begin, before, at, before), (at, before, at, after), (at, after, end, after)):
+            line = {"color": theme.text, "width": 2}
+            shapes.append({"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": line})
+        labels.append(
+            {
+                "x": at,
+                # Below the words of the rules.
+                "y": 0.8,
+                "yref": "paper",
+                "xanchor": "right",
+                "showarrow": False,
+                "text": f"median {_median(before, is_least=change.is_before_at_least)} → "
+                f"{_median(after, is_least=change.is_after_at_least)} at {change.at.astimezone(where):%H:%M}",
+                "font": {"size": 11, "color": theme.text},
+                "bgcolor": theme.surface,
+                "bordercolor": theme.muted,
+                "borderpad": 2,
+                "hovertext": f"{change.sentence} (reconstructed)<br>{text.instant_utc(change.at)}",
+            }
+        )
+    return shapes, labels
+
+
+def _median(value_ms: int, *, is_least: bool) -> str:
+    return f"{'at least ' if is_least else ''}{text.duration(value_ms)}"

@@ -1,0 +1,125 @@
+"""The marks of the timeline: one a checkpoint, its shape, colour, size and hover text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+
+from backend.contracts.api import CheckpointOut
+from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from dashboard import text
+from dashboard.figures.base import Trace
+from dashboard.palette import ALIGNED, STATUS_WORDS, UNALIGNED, Theme
+from dashboard.span import Span, epoch_ms
+
+_FADED = 0.22
+
+
+def shape_of(checkpoint: CheckpointOut) -> str:
+    if checkpoint.status is CheckpointStatus.FAILED:
+        return "failed"
+    if checkpoint.status is CheckpointStatus.IN_PROGRESS:
+        return "end not seen" if checkpoint.is_lost else "in progress"
+    return "completed" if checkpoint.kind is CheckpointKind.CHECKPOINT else "savepoint"
+
+
+def state_words(checkpoint: CheckpointOut) -> str:
+    return "end not seen" if checkpoint.is_lost else STATUS_WORDS[checkpoint.status]
+
+
+def is_micro_batch(checkpoint: CheckpointOut) -> bool:
+    # It has no subtasks to wait for, and no barriers: so no mode, nothing aligned, nothing in flight.
+    return checkpoint.subtask_count is None
+
+
+def mode_of(checkpoint: CheckpointOut) -> str:
+    return _MICRO_BATCH if is_micro_batch(checkpoint) else checkpoint.mode or "mode not reported"
+
+
+_SYMBOLS = {
+    "completed": "circle",
+    "savepoint": "square",
+    "failed": "x",
+    "in progress": "circle-open",
+    "end not seen": "circle-cross-open",
+}
+
+_MICRO_BATCH = "micro-batch"
+
+_COLORS = {"aligned": ALIGNED, "unaligned": UNALIGNED, _MICRO_BATCH: ALIGNED}
+
+
+def shown_duration_ms(checkpoint: CheckpointOut, now: datetime) -> float:
+    if checkpoint.end_to_end_duration_ms is not None:
+        return float(checkpoint.end_to_end_duration_ms)
+    if checkpoint.failed_at is not None:
+        # It ended then, whenever it began.
+        now = checkpoint.failed_at
+    elif checkpoint.is_lost:
+        # As far as it was seen.
+        now = checkpoint.latest_ack_at or checkpoint.triggered_at
+    return max(0.0, (now - checkpoint.triggered_at).total_seconds() * 1000)
+
+
+def checkpoint_marks(
+    members: Sequence[CheckpointOut], shape: str, mode: str, theme: Theme, where: tzinfo, now: datetime, span: Span
+) -> Trace:
+    color = _COLORS.get(mode, theme.unknown)
+    is_open = shape in ("in progress", "end not seen")
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"{shape}, {mode}",
+        "x": [text.axis_instant(c.triggered_at, where) for c in members],
+        "y": [shown_duration_ms(c, now) for c in members],
+        "customdata": [[c.run_id, c.checkpoint_id, epoch_ms(c.triggered_at)] for c in members],
+        "hovertext": [_hover(c, where, now) for c in members],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        # One that took next to no time is seen whole.
+        "cliponaxis": False,
+        "marker": {
+            "symbol": _SYMBOLS[shape],
+            "color": color,
+            "size": [_size(c) for c in members],
+            # Plotly fades marks of differing sizes unless told not to.
+            "opacity": [1 if span.holds(c.triggered_at) else _FADED for c in members],
+            "line": {"width": 2, "color": color} if is_open else {"width": 0.5, "color": theme.surface},
+        },
+    }
+
+
+def _size(checkpoint: CheckpointOut) -> float:
+    persisted = checkpoint.persisted_bytes or 0
+    return 9.0 if persisted <= 0 else min(24.0, 9.0 + 1.6 * math.log2(1 + persisted / 65_536))
+
+
+def _barrier_lines(c: CheckpointOut) -> list[str]:
+    if is_micro_batch(c):
+        return []
+    return [
+        f"acknowledged {c.acknowledged_count} of {c.subtask_count}",
+        f"start delay up to {text.duration(c.start_delay_max_ms)}, alignment up to {text.duration(c.alignment_max_ms)}",
+        f"persisted in-flight {text.size(c.persisted_bytes)}",
+    ]
+
+
+def _how_known(c: CheckpointOut) -> str:
+    if c.end_to_end_duration_ms is not None:
+        return " (measured)"
+    # Of a micro-batch that failed neither trigger nor duration is told: it ended so long after the one before it.
+    return " at most (reconstructed)" if c.failed_at is not None and is_micro_batch(c) else " so far (measured)"
+
+
+def _hover(checkpoint: CheckpointOut, where: tzinfo, now: datetime) -> str:
+    c = checkpoint
+    lines = [
+        f"<b>{c.kind.value} {c.checkpoint_id}</b> {state_words(c)}, {mode_of(c)}",
+        f"{text.duration(shown_duration_ms(c, now))}{_how_known(c)}",
+        *_barrier_lines(c),
+        f"{text.instant(c.triggered_at, where)} ({text.instant_utc(c.triggered_at)})",
+    ]
+    if c.failure_message or c.failure_reason:
+        reason = c.failure_reason.value if c.failure_reason else ""
+        lines.insert(2, text.plain(text.short(c.failure_message or reason, 80)))
+    return "<br>".join(lines)

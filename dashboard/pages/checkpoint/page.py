@@ -1,0 +1,123 @@
+"""One checkpoint: the verdict first, then its phases (V3), the barrier on the job graph (V5), and the evidence.
+
+The address holds what is opened, sorted, picked and where the scrubber stands.
+"""
+
+from __future__ import annotations
+
+from dash import Dash, dcc, html
+from dash.development.base_component import Component
+
+from backend.domain.verdict import Phase
+from dashboard import routes
+from dashboard.client import ApiClient
+from dashboard.components import cards, micro_batch, progress, scrubber
+from dashboard.components.attributes import attrs
+from dashboard.pages.checkpoint.front import register_front
+from dashboard.pages.checkpoint.refresh import register_refresh
+from dashboard.pages.checkpoint.selection import register_selection
+from dashboard.palette import PHASE_WORDS
+
+_SORT_WORDS = {
+    "topology": "index",
+    "finish": "finish",
+    "start-delay": "first barrier",
+    "alignment": "alignment",
+    "async": "async",
+    "host": "host",
+}
+
+
+def layout(route: routes.Route) -> Component:
+    """The page of one checkpoint before its first answer."""
+    selection = route.selection
+    return html.Div(
+        [
+            dcc.Store(id="cp-route", data={"job": route.job, "run": route.run, "checkpoint": route.checkpoint}),
+            dcc.Store(id="cp-digest"),
+            dcc.Store(id="cp-title"),
+            dcc.Store(id="cp-opened", data=None if selection.opened is None else list(selection.opened)),
+            dcc.Store(id="cp-picked", data=selection.picked),
+            dcc.Store(id="front-at", data=selection.at_ms),
+            dcc.Store(id="front-steps"),
+            html.Div(id="cp-message"),
+            html.Div(id="cp-head", className="page-head"),
+            html.Div(id="cp-verdict"),
+            html.Div(id="cp-facts"),
+            html.Div(progress.panel("cp"), id="cp-progress", style={"display": "none"}),
+            html.Div(micro_batch.card(), id="cp-batch-views", style=micro_batch.HIDDEN),
+            html.Div(_barrier_views(selection), id="cp-barrier-views"),
+            html.Div(id="cp-evidence"),
+            html.Div(id="cp-source"),
+        ]
+    )
+
+
+def _barrier_views(selection: routes.Selection) -> list[Component]:
+    return [
+        cards.chart(
+            "gantt",
+            "Phases",
+            hint="times since the trigger; a closed vertex shows its slowest subtask",
+            tools=_gantt_tools(selection.sort),
+            before=html.Div([_gantt_legend(), html.Div(id="cp-vertices", className="vertices")]),
+            after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
+        ),
+        cards.chart(
+            "front",
+            "Barrier front",
+            hint="where the barrier was, at the time of the slider",
+            before=_front_legend(),
+            after=scrubber.scrubber(selection.at_ms),
+        ),
+    ]
+
+
+def _gantt_tools(sort: str) -> list[Component]:
+    return [
+        cards.choice("Subtasks by", "gantt-sort", _SORT_WORDS, sort, width_px=124),
+        html.Button(
+            "Open all", id="gantt-open-all", className="button", title="show or hide the subtasks of all vertices"
+        ),
+        html.Button(
+            "Critical path",
+            id="gantt-path",
+            className="button",
+            title="pin the critical path",
+            **attrs({"aria-pressed": "true"}),
+        ),
+    ]
+
+
+def _gantt_legend() -> Component:
+    phases = [html.Span([html.Span(className=f"swatch phase-{p.value}"), PHASE_WORDS[p]]) for p in Phase]
+    return html.Div(
+        [
+            *phases,
+            html.Span([html.Span(className="swatch state-pending"), "not acknowledged"]),
+            html.Span("◀ first barrier by gauge"),
+            html.Span("━◆ critical path"),
+        ],
+        className="legend",
+    )
+
+
+def _front_legend() -> Component:
+    states = (
+        ("state-not-reached", "not reached"), ("state-aligning", "aligning"), ("state-snapshotting", "snapshotting"),
+        ("state-acked", "acknowledged"), ("state-transit", "barrier in transit"),
+    )  # fmt: skip
+    return html.Div(
+        [
+            *(html.Span([html.Span(className=f"swatch {c}"), word]) for c, word in states),
+            html.Span(id="front-basis"),
+        ],
+        className="legend",
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Keep the page live."""
+    register_refresh(app, client)
+    register_front(app, client)
+    register_selection(app, client)

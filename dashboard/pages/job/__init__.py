@@ -1,0 +1,5 @@
+"""The page of one job."""
+
+from dashboard.pages.job.page import layout, register
+
+__all__ = ["layout", "register"]

@@ -1,0 +1,144 @@
+"""The parts of a job's page: head, settings and counts, legends and source."""
+
+from __future__ import annotations
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.api import JobDetailOut
+from backend.contracts.backpressure import BackpressureOut
+from backend.domain.observation import Engine
+from backend.domain.verdict import Basis
+from dashboard import routes, text
+from dashboard.components import cards, micro_batch, status
+
+PRESSURE_NOW = "now; measured, mean over the subtasks of a vertex"
+
+PRESSURE_THEN = "in the chosen range; measured, mean over its readings and subtasks"
+
+
+def timeline_legend(engine: Engine | None) -> list[Component]:
+    if engine is Engine.SPARK:
+        return [html.Span("● completed   ✕ failed"), html.Span("a mark is a micro-batch; Spark tells of it at its end")]
+    return [
+        html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress"),
+        html.Span([html.Span(className="swatch mode-aligned"), "aligned"]),
+        html.Span([html.Span(className="swatch mode-unaligned"), "unaligned"]),
+        html.Span("size: persisted in-flight bytes"),
+    ]
+
+
+def head(job: JobDetailOut) -> list[Component]:
+    chips: list[Component] = [
+        status.health(job.health),
+        *(() if job.engine is Engine.SPARK else (status.mode(job.mode),)),
+        html.Span(f"{job.engine.value}: {_engine_state(job)}", className="chip", title="engine and state"),
+    ]
+    number = job.open_advice_count
+    words = f"Advice ({number})" if number else "Advice"
+    chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="what is worth changing on this job"))
+    if job.target_state != "ok":
+        chips.append(status.badge(f"target {job.target_state}: old data", "warning", "bad"))
+    return [
+        html.Div(
+            [
+                html.Div([dcc.Link("Fleet", href=routes.fleet()), f" / {job.target_name}"], className="crumbs"),
+                html.Div([html.H1(job.name), *chips], className="title-row"),
+            ]
+        ),
+        cards.facts(
+            [
+                cards.fact("Success 24 h", text.percent(job.success_24h_ratio)),
+                cards.fact("p50", text.duration(job.duration_p50_ms)),
+                cards.fact("p99", text.duration(job.duration_p99_ms)),
+                *_interval_and_timeout(job),
+            ]
+        ),
+    ]
+
+
+def _engine_state(job: JobDetailOut) -> str:
+    told = job.run.engine_state.lower()
+    return f"{told} when last heard" if job.target_state == "silent" else told
+
+
+def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:
+    if job.engine is Engine.SPARK:
+        is_told = job.config is not None and job.config.interval_ms is not None
+        hint = "told by the job" if is_told else "learned from the pauses between batches"
+        basis = None if is_told else Basis.RECONSTRUCTED
+        return [cards.fact("Trigger interval", text.duration(job.interval_ms), basis=basis, hint=hint)]
+    return [
+        cards.fact("Interval", text.duration(job.interval_ms), basis=None, hint="configured"),
+        cards.fact("Timeout", text.duration(job.timeout_ms), basis=None, hint="configured"),
+    ]
+
+
+def facts(job: JobDetailOut, reading: BackpressureOut) -> Component:
+    config, counts = job.config, job.counts
+    rows: list[tuple[str, str]] = []
+    if config is not None:
+        rows += [
+            ("Mode", (config.mode or text.MISSING).replace("_", " ")),
+            ("Unaligned", _yes(config.is_unaligned_enabled)),
+            ("Aligned timeout", text.duration(config.aligned_timeout_ms)),
+            ("Min pause", text.duration(config.min_pause_ms)),
+            ("Max concurrent", text.count(config.max_concurrent)),
+            ("Tolerable failures", _tolerable(config.tolerable_failed_count)),
+            ("State backend", config.state_backend or text.MISSING),
+            ("Storage", config.checkpoint_storage or text.MISSING),
+        ]
+    if counts is not None:
+        rows += [
+            ("Completed", text.count(counts.completed)),
+            ("Failed", text.count(counts.failed)),
+            ("of them never listed", text.count(counts.failed_unlisted)),
+            ("Restored", text.count(counts.restored)),
+        ]
+    if job.engine is Engine.SPARK:
+        return _spark_facts(job)
+    rows.append(("Restarts", text.count(job.run.restart_count)))
+    pairs = [html.Div([html.Dt(k, className="hint"), html.Dd(v, className="number")]) for k, v in rows]
+    parts: list[Component] = [html.Dl(pairs, className="settings")]
+    if job.exceptions:
+        parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
+    return html.Div(parts)
+
+
+def _spark_facts(job: JobDetailOut) -> Component:
+    """Spark reports neither settings nor counters of checkpoints: what there is are the signs."""
+    parts: list[Component | None] = [micro_batch.signs(job.signs), *(html.P(p, className="hint") for p in job.problems)]
+    if job.exceptions:
+        parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
+    return html.Div([p for p in parts if p is not None])
+
+
+def _exceptions(exceptions: list[str]) -> list[Component]:
+    return [html.P(text.short(e, 400), className="hint") for e in exceptions[:5]]
+
+
+def _yes(value: bool | None) -> str:
+    return text.MISSING if value is None else ("enabled" if value else "off")
+
+
+def _tolerable(value: int | None) -> str:
+    # Flink's way to say "any number".
+    return "unlimited" if value is not None and value >= 2**31 - 1 else text.count(value)
+
+
+_WHENCE = {
+    Engine.FLINK: "REST of the cluster",
+    Engine.RUNTIME: "reference runtime",
+    Engine.SPARK: "the listener in the query's driver",
+}
+
+
+def source(job: JobDetailOut) -> Component:
+    kind = _WHENCE[job.engine]
+    return cards.source_line(
+        [
+            f"Source: {kind}, target {job.target_name}",
+            cards.age("read", job.observed_at),
+            f"run {job.run_id}",
+        ]
+    )

@@ -1,0 +1,95 @@
+"""The newest checkpoints of a job as a table, and what happened to the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import tzinfo
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from backend.contracts.api import CheckpointOut, JobEventOut
+from dashboard import routes, text
+from dashboard.components import cards, status
+
+_RECENT_MAX = 15
+
+_RANGE_MAX = 60
+
+_BARRIER_HEADS = ("Start delay", "Alignment", "Persisted")
+
+
+def recent_card(
+    checkpoints: Sequence[CheckpointOut], events: Sequence[JobEventOut], where: tzinfo, *, is_range: bool
+) -> Component:
+    """The newest checkpoints as links: the keyboard's way to what the timeline offers the mouse."""
+    shown = checkpoints[: _RANGE_MAX if is_range else _RECENT_MAX]
+    is_of_spark = bool(shown) and all(c.subtask_count is None for c in shown)
+    heads: tuple[str, ...] = (
+        "Checkpoint",
+        "Status",
+        "Mode",
+        "Triggered",
+        "Duration",
+        "Acked",
+        "Start delay",
+        "Alignment",
+        "Persisted",
+    )
+    rows = [
+        html.Tr(
+            [
+                html.Td(_link(c, "batch" if is_of_spark else c.kind.value)),
+                html.Td([status.checkpoint(c), " ", status.failure(c)]),
+                *(() if is_of_spark else (html.Td(status.mode(c.mode)),)),
+                html.Td(text.instant(c.triggered_at, where), title=text.instant_utc(c.triggered_at)),
+                html.Td(text.duration(c.end_to_end_duration_ms), className="right number"),
+                *(() if is_of_spark else _barrier_cells(c)),
+            ]
+        )
+        for c in shown
+    ]  # fmt: skip
+    if is_of_spark:
+        heads = ("Micro-batch", "Status", "Triggered", "Duration")
+    right = {"Duration", "Acked", "Start delay", "Alignment", "Persisted"}
+    head = html.Thead(html.Tr([html.Th(h, className="right" if h in right else "") for h in heads]))
+    table = html.Table([head, html.Tbody(rows)], className="plain-table")
+    parts: list[Component] = [html.Div(table, className="table-scroll")]
+    if events:
+        parts.append(_events(events, where))
+    noun = "micro-batches" if is_of_spark else "checkpoints"
+    if is_range:
+        hint = f"the newest {len(rows)} of {len(checkpoints)} in the chosen range, measured"
+    else:
+        hint = f"the newest {len(rows)}, measured; all that are kept are in the table of the timeline"
+    return cards.card(f"{noun.capitalize()} in the range" if is_range else f"Newest {noun}", parts, hint=hint)
+
+
+def _barrier_cells(c: CheckpointOut) -> list[Component]:
+    acknowledged = text.MISSING if c.subtask_count is None else f"{c.acknowledged_count}/{c.subtask_count}"
+    return [
+        html.Td(acknowledged, className="right number"),
+        html.Td(text.duration(c.start_delay_max_ms), className="right number"),
+        html.Td(text.duration(c.alignment_max_ms), className="right number"),
+        html.Td(text.size(c.persisted_bytes), className="right number"),
+    ]
+
+
+def _link(c: CheckpointOut, word: str) -> Component:
+    return dcc.Link(f"{word} {c.checkpoint_id}", href=routes.checkpoint(c.job_id, c.run_id, c.checkpoint_id))
+
+
+def _events(events: Sequence[JobEventOut], where: tzinfo) -> Component:
+    rows = [
+        html.Tr(
+            [
+                html.Td(text.instant(e.at, where), title=text.instant_utc(e.at), className="number"),
+                html.Td(e.kind.replace("-", " ")),
+                html.Td(text.short(e.text, 300)),
+            ]
+        )
+        for e in events[:20]
+    ]
+    number = len(events)
+    summary = html.Summary(f"{number} {'event' if number == 1 else 'events'}: restarts, changes of settings")
+    return html.Details([summary, html.Table(html.Tbody(rows), className="plain-table")], className="events")

@@ -1,0 +1,42 @@
+"""``docs/dev/ARCHITECTURE.md`` lists every package folder, and its diagram shows the layers that the contracts hold."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from tests.packaging.wheel_environment import ROOT
+
+_TEXT = (ROOT / "docs" / "dev" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def _layers(container: str) -> list[str]:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    found = [c["layers"] for c in contracts if c["type"] == "layers" and container in c["containers"]]
+    assert len(found) == 1, container
+    return [" · ".join(re.split(r" [|:] ", layer)) for layer in found[0]]
+
+
+def _shown(first: str, last: str) -> list[str]:
+    """The labels of the first diagram from one node to another, in their order in the text."""
+    labels = re.findall(r'[LDR]\d*\["([^"]+)"\]', _TEXT.split("```mermaid")[1].split("```")[0])
+    return labels[labels.index(first) : labels.index(last) + 1]
+
+
+def test_the_table_lists_every_package_folder_once():
+    listed = re.findall(r"^\| `([\w/]+)` \|", _TEXT, re.M)
+    packages = [
+        folder.parent.relative_to(ROOT).as_posix()
+        for root in ("backend", "collectors", "dashboard")
+        for folder in (ROOT / root).rglob("__init__.py")
+    ]
+
+    assert sorted(listed) == sorted(set(packages) - {"backend"})
+
+
+def test_the_diagram_shows_the_layers_of_the_backend_in_the_order_of_the_contract():
+    assert _shown("cli · settings", "domain") == _layers("backend")
+
+
+def test_the_diagram_shows_the_layers_of_the_runtime_in_the_order_of_the_contract():
+    assert _shown("engine", "core") == _layers("backend.runtime")

@@ -33,7 +33,6 @@ from backend.runtime.operators.storage import Ledger, SnapshotStore
 from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
 from backend.runtime.snapshot.restoring import at_own_risk, restored_graph
 from backend.runtime.snapshot.sizes import sized
-from backend.runtime.task.checkpointing import TaskCheckpointing
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.restarts import OffsetsReached, Restart
 from backend.runtime.task.task import Task, TaskStatus
@@ -263,7 +262,6 @@ class Engine:
                 (v, index),
                 attempt=self._attempt,
                 on_running=self._on_task_running,
-                checkpointing=TaskCheckpointing,
             )
             for v, spec in enumerate(graph.vertices)
             for index in range(spec.parallelism)

@@ -12,7 +12,7 @@ from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.protocols.capped import InFlight
 from backend.runtime.protocols.choice import Cap
-from backend.runtime.task.task import Task
+from backend.runtime.task.ports import TaskPort
 
 _NO_CAP_BYTES = 1 << 62
 
@@ -20,7 +20,7 @@ _NO_CAP_BYTES = 1 << 62
 class Capping:
     """Of one attempt of one subtask; ``current_id`` is the newest checkpoint that its input has heard of."""
 
-    def __init__(self, task: Task, current_id: Callable[[], int]) -> None:
+    def __init__(self, task: TaskPort, current_id: Callable[[], int]) -> None:
         self._task = task
         self._env = task.env
         self._current_id = current_id

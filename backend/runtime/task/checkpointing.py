@@ -10,6 +10,7 @@ cuts of its two ends (INV-2, INV-3); at least once, what the state counts beside
 from __future__ import annotations
 
 from functools import partial
+from typing import Protocol
 
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
@@ -40,14 +41,30 @@ from backend.runtime.protocols.base import (
 from backend.runtime.protocols.choice import keeper_of
 from backend.runtime.task.capping import Capping, may_poll
 from backend.runtime.task.messages import DeclineMessage
-from backend.runtime.task.snapshots import Run, Snapshots
-from backend.runtime.task.task import Task
+from backend.runtime.task.snapshots import Run, Snapshots, SnapshottingTask
+from backend.runtime.task.stopping import Stopping
+
+
+class CheckpointedTask(SnapshottingTask, Protocol):
+    """What checkpoints ask of the task."""
+
+    stopping: Stopping
+
+    @property
+    def records_in(self) -> int:
+        """Records taken by this attempt."""
+        ...
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes written by this attempt, once a channel."""
+        ...
 
 
 class TaskCheckpointing:
     """The checkpoints of one attempt of one subtask."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: CheckpointedTask) -> None:
         self._task = task
         self._env = task.env
         self.last_id = 0

@@ -6,21 +6,35 @@ have fired. Firing is one step, or with interruptible timers one step a timer, w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from backend.runtime.core.elements import WATERMARK_MAX, Watermark, WatermarkStatus
+from backend.runtime.core.elements import WATERMARK_MAX, Record, Watermark, WatermarkStatus
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.operators.sources import Source
 from backend.runtime.operators.timed_operators import TimedOperator
+from backend.runtime.task.ports import TaskPort
 
-if TYPE_CHECKING:
-    from backend.runtime.task.task import Task
+
+class EventTimeTask(TaskPort, Protocol):
+    """What event time asks of the task."""
+
+    def pass_on(self, records: list[Record], behind: int = 1) -> None:
+        """Hand records to the operators from ``behind`` on, and emit what comes out."""
+        ...
+
+
+class SourceTimeTask(TaskPort, Protocol):
+    """What the event time of a source asks of the task."""
+
+    def end_of_data(self, *, is_drained: bool = True) -> None:
+        """Tell every receiver that only events follow (Q-2, SRC-4)."""
+        ...
 
 
 class EventTime:
     """The event time of one attempt. It begins unknown: a watermark is not restored (WM-3)."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: EventTimeTask) -> None:
         self._task = task
         self.watermark_us = -1
         self.is_idle = False
@@ -97,7 +111,7 @@ class EventTime:
 class SourceTime:
     """What one source subtask tells of event time: watermarks now and then, idleness, and the last watermark (WM-2)."""
 
-    def __init__(self, task: Task, source: Source) -> None:
+    def __init__(self, task: SourceTimeTask, source: Source) -> None:
         self._task = task
         self._source = source
         self._interval_us = task.spec.watermark_interval_ms * 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from backend.runtime.core.elements import Record, RecoveryCompletion, VirtualChannel, WatermarkStatus
 from backend.runtime.measure.measures import SubtaskSnapshot
@@ -21,15 +21,26 @@ from backend.runtime.network.rescaling import EdgeRescale
 from backend.runtime.network.routes import route
 from backend.runtime.operators.sinks import TransactionalSink
 from backend.runtime.operators.state import NO_STATE
+from backend.runtime.task.event_time import EventTime
+from backend.runtime.task.ports import TaskPort
+from backend.runtime.task.restarts import Initialization
 
-if TYPE_CHECKING:
-    from backend.runtime.task.task import Task
+
+class RecoveringTask(TaskPort, Protocol):
+    """What recovery asks of the task."""
+
+    initialization: Initialization
+    event_time: EventTime
+
+    def become_running(self) -> None:
+        """Everything is restored, and recovered data is processed (step 7)."""
+        ...
 
 
 class Recovery:
     """The restoring of one attempt of one subtask."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RecoveringTask) -> None:
         self._task = task
         self._env = task.env
         self._seen: set[int] | None = None

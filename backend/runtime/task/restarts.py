@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from backend.runtime.measure.measures import SubtaskSnapshot, TaskKey
-from backend.runtime.operators.sources import held_splits
-
-if TYPE_CHECKING:
-    from backend.runtime.task.task import Task
+from backend.runtime.operators.sources import Source, held_splits
 
 
 @dataclass(slots=True)
@@ -173,20 +170,27 @@ def _last(instants: Sequence[int | None]) -> int | None:
     return max(known) if known and len(known) == len(instants) else None
 
 
+class SourceReader(Protocol):
+    """A subtask; ``source`` is None if it does not read a source."""
+
+    key: TaskKey
+    source: Source | None
+
+
 class OffsetsReached:
     """How far each split of each source had come in any attempt, whichever subtask reads it."""
 
     def __init__(self) -> None:
         self._offsets: dict[tuple[int, int], int] = {}
 
-    def note(self, tasks: Sequence[Task]) -> None:
+    def note(self, tasks: Sequence[SourceReader]) -> None:
         """These end now."""
         for task in tasks:
             for split in task.source.splits if task.source is not None else ():
                 name = task.key[0], split.number
                 self._offsets[name] = max(self._offsets.get(name, 0), split.offset)
 
-    def of(self, tasks: Sequence[Task], snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, int]:
+    def of(self, tasks: Sequence[SourceReader], snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, int]:
         """The sums over the splits of each source, of those that it is about to restore where a snapshot says so."""
         sums: dict[TaskKey, int] = {}
         for task in tasks:

@@ -13,7 +13,7 @@ other event is the same, at the same time, in the same order. A step that somebo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from backend.runtime.core.elements import Element, Record
 from backend.runtime.core.scheduler import turn_of
@@ -22,9 +22,7 @@ from backend.runtime.network.routes import Places
 from backend.runtime.operators.operators import in_bulk
 from backend.runtime.operators.sinks import Bulk
 from backend.runtime.operators.sources import Source
-
-if TYPE_CHECKING:
-    from backend.runtime.task.task import Task
+from backend.runtime.task.ports import TaskPort
 
 # With fewer, planning costs more than it spares.
 _STEPS_MIN = 2
@@ -49,6 +47,17 @@ class StepSums:
         )
 
 
+class SteppingTask(TaskPort, Protocol):
+    """What running ahead asks of the task."""
+
+    number: int
+    steps: StepSums
+
+    def count_in(self, count: int) -> None:
+        """Count records that were taken ahead."""
+        ...
+
+
 class RunningAhead:
     """The plan of one attempt of one subtask; there is one only while the subtask is busy."""
 
@@ -58,6 +67,7 @@ class RunningAhead:
         "_begin_us",
         "_bulks",
         "_elements",
+        "_emitted",
         "_end",
         "_left",
         "_places",
@@ -69,13 +79,22 @@ class RunningAhead:
         "_turn",
     )
 
-    def __init__(self, task: Task, cost_us: int, bulks: tuple[Bulk, ...], reschedule: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        task: SteppingTask,
+        cost_us: int,
+        bulks: tuple[Bulk, ...],
+        *,
+        reschedule: Callable[[int], None],
+        emitted: Callable[[list[Record], int], None] | None,
+    ) -> None:
         self._task = task
         self._scheduler = task.env.scheduler
         self._turn = turn_of(task.number)
         self._apart_us = cost_us
         self._bulks = bulks
         self._reschedule = reschedule
+        self._emitted = emitted
         self._left = 0
         """Steps planned and not carried out."""
         self._begin_us = 0
@@ -163,18 +182,18 @@ class RunningAhead:
             self._carry_out(self._left)
 
     def _carry_out(self, count: int) -> None:
-        task, sourcing = self._task, self._task.sourcing
+        task = self._task
         at = self._at
         records = self._records[at : at + count]
         self._at = at + count
         self._left -= count
         task.steps.add(self._begin_us, self._apart_us, count)
         self._begin_us += count * self._apart_us
-        if sourcing is None:
+        if self._emitted is None:
             task.count_in(count)
             del self._elements[-count:]
         else:
-            sourcing.emitted(records, self._begin_us - self._apart_us)
+            self._emitted(records, self._begin_us - self._apart_us)
         for bulk in self._bulks:
             records = bulk(records)
         if records:
@@ -194,11 +213,18 @@ def _alike(elements: list[Element], record_bytes: int) -> list[Record]:
     return records
 
 
-def running_ahead(task: Task, cost_us: int | None, reschedule: Callable[[int], None]) -> RunningAhead | None:
-    """The plans of a subtask, None where each of its steps is an event.
+def running_ahead(
+    task: SteppingTask,
+    cost_us: int | None,
+    *,
+    reschedule: Callable[[int], None],
+    emitted: Callable[[list[Record], int], None] | None,
+) -> RunningAhead | None:
+    """The plans of a subtask; None if each of its steps is an event.
 
-    Where a record's cost is its own, where an emission may block in the middle, where a fault may strike behind any
-    record, where others see at once what an operator does, and under fuzz, which draws the order of all steps.
+    Each step is an event if the cost differs by record, an emission may block in the middle, a fault may strike behind
+    any record, others see at once what an operator does, or the schedule is fuzzed, which draws the order of all steps.
+    ``reschedule`` moves the next event of the task; ``emitted`` is None unless the task is a source's.
     """
     env, bulks = task.env, in_bulk(task.operators)
     can_run_ahead = (
@@ -210,4 +236,4 @@ def running_ahead(task: Task, cost_us: int | None, reschedule: Callable[[int], N
     )
     if not can_run_ahead or cost_us is None or bulks is None:
         return None
-    return RunningAhead(task, max(1, cost_us), bulks, reschedule)
+    return RunningAhead(task, max(1, cost_us), bulks, reschedule=reschedule, emitted=emitted)

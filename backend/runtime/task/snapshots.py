@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Protocol
 
 from backend.domain.barriers import BarrierEventKind as Kind
+from backend.domain.barriers import ChannelId
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Barrier
 from backend.runtime.core.scheduler import EventClass
@@ -30,7 +32,7 @@ from backend.runtime.operators.state import OperatorSnapshot
 from backend.runtime.operators.storage import Upload
 from backend.runtime.snapshot.metadata import files_of
 from backend.runtime.task.messages import AckMessage
-from backend.runtime.task.task import Task
+from backend.runtime.task.ports import TaskPort
 
 
 @dataclass(slots=True)
@@ -62,10 +64,27 @@ class Run:
     """What its alignment timeout counts from: the trigger, or this subtask's first sign of it (AT-14)."""
 
 
+class SnapshottingTask(TaskPort, Protocol):
+    """What snapshots ask of the task."""
+
+    @property
+    def watermark_us(self) -> int:
+        """The event time that its inputs have reached; -1 if none is known."""
+        ...
+
+    def go_on_with(self, action: Callable[[Any], None], argument: Any) -> None:
+        """From within a step: run ``action`` when its cost has passed, and nothing of this subtask before (PH-1)."""
+        ...
+
+    def channel_id(self, key: ChannelKey) -> ChannelId:
+        """The channel's id in events."""
+        ...
+
+
 class Snapshots:
     """The snapshots of one attempt of one subtask; ``give_up`` tells everyone that a checkpoint is lost."""
 
-    def __init__(self, task: Task, give_up: Callable[[int, FailureReason], None]) -> None:
+    def __init__(self, task: SnapshottingTask, give_up: Callable[[int, FailureReason], None]) -> None:
         self._task = task
         self._env = task.env
         self._give_up = give_up

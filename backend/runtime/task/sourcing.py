@@ -6,27 +6,42 @@ Decides when there is something to do (SRC-1), not what the records are (``opera
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from backend.runtime.core.elements import Record
 from backend.runtime.core.scheduler import EventClass
-from backend.runtime.measure.measures import Usage
+from backend.runtime.measure.measures import TimeAccount, Usage
 from backend.runtime.operators.sources import Source
-from backend.runtime.task.event_time import SourceTime
+from backend.runtime.task.event_time import SourceTime, SourceTimeTask
 from backend.runtime.task.messages import BacklogMessage
 from backend.runtime.task.restarts import Restart
 from backend.runtime.task.running_ahead import RunningAhead
 
-if TYPE_CHECKING:
-    from backend.runtime.task.task import Task
-
 _BUSY = Usage.BUSY
+
+
+class SourceTask(SourceTimeTask, Protocol):
+    """What the steps of a source ask of the task."""
+
+    account: TimeAccount
+
+    def become_running(self) -> None:
+        """Everything is restored (step 7)."""
+        ...
+
+    def charge(self, record: Record) -> None:
+        """Add the record's cost to the current step."""
+        ...
+
+    def wake(self) -> None:
+        """Schedule a step: there may be something to do."""
+        ...
 
 
 class Sourcing:
     """One attempt of one subtask of a source."""
 
-    def __init__(self, task: Task, source: Source) -> None:
+    def __init__(self, task: SourceTask, source: Source) -> None:
         self.source = source
         self.restart: Restart | None = None
         """Who waits to hear how far this source has come since the job failed."""

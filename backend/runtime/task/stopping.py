@@ -8,21 +8,30 @@ sources wait besides until every input has ended.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from backend.runtime.core.elements import Barrier, EndOfPartition
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.operators.sinks import TransactionalSink
 from backend.runtime.task.messages import FinishedMessage
+from backend.runtime.task.ports import TaskPort
+from backend.runtime.task.sourcing import Sourcing
 
-if TYPE_CHECKING:
-    from backend.runtime.task.task import Task
+
+class StoppingTask(TaskPort, Protocol):
+    """What stopping asks of the task."""
+
+    sourcing: Sourcing | None
+
+    def finish(self) -> None:
+        """End in order: nothing runs here any more, and what was sent is still delivered."""
+        ...
 
 
 class Stopping:
     """How far one attempt of one subtask is with stopping."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: StoppingTask) -> None:
         self._task = task
         self._savepoint_id: int | None = None
         self._is_complete = False

@@ -38,7 +38,7 @@ from backend.runtime.network.remote_channel import FloatingPool
 from backend.runtime.network.rescaling import EdgeRescale
 from backend.runtime.operators.operators import Operator, chain_of, factor_of
 from backend.runtime.operators.sources import Source
-from backend.runtime.task.checkpoint_port import Checkpointing
+from backend.runtime.task.checkpointing import TaskCheckpointing
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.event_time import EventTime
 from backend.runtime.task.recovery import Recovery
@@ -75,7 +75,6 @@ class Task:
         *,
         attempt: int,
         on_running: Callable[[], None],
-        checkpointing: Callable[[Task], Checkpointing],
     ) -> None:
         self.env = env
         self.spec = spec
@@ -138,8 +137,8 @@ class Task:
         self._recovery = Recovery(self)
         self._on_running = on_running
         self._may_block = spec.may_block_in_emission
-        self.checkpointing = checkpointing(self)
         self.stopping = Stopping(self)
+        self.checkpointing = TaskCheckpointing(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -160,7 +159,12 @@ class Task:
         if snapshot is not None:
             snapshot, is_local = self.env.local.restored(self.key, checkpoint_id, snapshot)
         self._pools = () if self._may_block else tuple(output.pool for output in self.outputs)
-        self.ahead = running_ahead(self, self._fixed_cost_us, self._reschedule)
+        self.ahead = running_ahead(
+            self,
+            self._fixed_cost_us,
+            reschedule=self._reschedule,
+            emitted=None if self.sourcing is None else self.sourcing.emitted,
+        )
         for output in self.outputs:
             output.pool.ahead = self.ahead
         self._recovery.restore(

@@ -125,7 +125,7 @@ def _describe_in_full(app: FastAPI) -> None:
         if "Problem" not in schemas:
             schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas.update(schema.pop("$defs", {}))
-            schemas["Problem"] = schema | {"example": examples.PROBLEM}
+            schemas["Problem"] = schema | {"example": examples.read("problem")}
             for router in _ROUTERS:
                 for route in router.routes:
                     if isinstance(route, APIRoute):

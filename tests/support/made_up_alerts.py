@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from backend.alerting.rules import RULES, RuleChange, RuleSettings, changed, shipped
-from backend.api import alert_examples, examples
 from backend.contracts import alerts as wire
 from backend.contracts.advice import CardOut, DismissIn, JobAdviceOut, LifeEventOut, MeasuredOut
 from backend.contracts.api import Page
 from backend.domain.advice import AdviceState
+from tests.support.api_examples import example
 
 JOB, RUN = "jE", "rE"
 ADVISED = "jruntime"
@@ -30,7 +30,7 @@ class MadeUpAlerts:
         self.summary = "payments-settlement: checkpoint 14 expired after 3.0 s"
         self.silences: dict[str, wire.SilenceOut] = {}
         self.receivers: dict[str, wire.ReceiverOut] = {}
-        self.card = examples.CARD.model_copy(
+        self.card = example("card").model_copy(
             update={"job_id": ADVISED, "run_id": "rruntime", "can_apply": True, "created_at": self._began}
         )
 
@@ -44,7 +44,7 @@ class MadeUpAlerts:
             case "GET", ["alert-rules"]:
                 return self._page([_rule_out(r) for r in self.rules.values()])
             case "GET", ["alert-rules", _, "runbook"]:
-                return alert_examples.RUNBOOK
+                return example("runbook")
             case "PATCH", ["alert-rules", rule]:
                 return self._change(rule, wire.AlertRulePatch.model_validate_json(body))
             case _, ["silences", *rest]:
@@ -61,10 +61,10 @@ class MadeUpAlerts:
     # --- alerts and rules -----------------------------------------------------------------------------------------
 
     def _alert(self) -> wire.AlertOut:
-        linked = alert_examples.ALERT.checkpoints[0].model_copy(update={"run_id": RUN, "checkpoint_id": 14})
+        linked = example("alert").checkpoints[0].model_copy(update={"run_id": RUN, "checkpoint_id": 14})
         update = {
             "job_id": JOB,
-            "labels": alert_examples.ALERT.labels | {"job": "payments-settlement", "job_id": JOB},
+            "labels": example("alert").labels | {"job": "payments-settlement", "job_id": JOB},
             "summary": self.summary,
             "checkpoints": [linked],
             "silenced_by": list(self.silences),
@@ -72,7 +72,7 @@ class MadeUpAlerts:
             "fired_at": self._began,
             "evaluated_at": self._now(),
         }
-        return alert_examples.ALERT.model_copy(update=update)
+        return example("alert").model_copy(update=update)
 
     def _detail(self) -> wire.AlertDetailOut:
         alert = self._alert()
@@ -80,7 +80,7 @@ class MadeUpAlerts:
         episode = wire.EpisodeOut(
             id=alert.id, began_at=self._began, fired_at=self._began, ended_at=None, state="firing"
         )
-        return alert_examples.ALERT_DETAIL.model_copy(update=update | {"episodes": [episode]})
+        return example("alert_detail").model_copy(update=update | {"episodes": [episode]})
 
     def _change(self, name: str, patch: wire.AlertRulePatch) -> wire.AlertRuleOut:
         change = RuleChange(patch.is_enabled, patch.for_s, patch.keep_firing_for_s, patch.thresholds or {})
@@ -129,7 +129,7 @@ class MadeUpAlerts:
             open_cards = [c for c in cards if c.state is not AdviceState.DISMISSED]
             return JobAdviceOut(
                 job=job, job_id=job, as_of=self._now(), considered_count=10, cards=open_cards,
-                silences=list(examples.JOB_ADVICE.silences),
+                silences=list(example("job_advice").silences),
             )  # fmt: skip
         match rest:
             case [_, "dismiss"]:

@@ -17,16 +17,16 @@ CardId = Annotated[
     str,
     Path(max_length=100, pattern=r"^[^\x00]*$", description="Id of a recommendation.", examples=["a5e1f0c2d3b4a697"]),
 ]
-Dismissal = Annotated[advice.DismissIn, Body(openapi_examples={"dismiss": {"value": examples.DISMISS}})]
+Dismissal = Annotated[advice.DismissIn, Body(openapi_examples={"dismiss": {"value": examples.read("dismiss")}})]
 
 
-@router.get("/advice", responses=examples.of(examples.JOB_ADVICE))
+@router.get("/advice", responses=examples.of("job_advice"))
 async def read_advice(job: JobId, services: Given) -> advice.JobAdviceOut:
     """What is worth changing on this job, with predictions, and why not where nothing is."""
     return await services.advice.of_job(job)
 
 
-@router.get("/recommendations", responses=examples.page_of(examples.CARD))
+@router.get("/recommendations", responses=examples.page_of("card"))
 async def list_recommendations(
     job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> api.Page[advice.CardOut]:
@@ -34,19 +34,19 @@ async def list_recommendations(
     return await services.advice.history(job, cursor=cursor, limit=limit)
 
 
-@router.get(_ONE, responses=examples.of(examples.CARD))
+@router.get(_ONE, responses=examples.of("card"))
 async def read_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
     """One recommendation."""
     return await services.advice.card(job, recommendation)
 
 
-@router.post(_ONE + "/accept", responses=examples.of(examples.CARD))
+@router.post(_ONE + "/accept", responses=examples.of("card"))
 async def accept_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
     """Say that the change will be made. 409 where it is decided on already."""
     return await services.advice.accept(job, recommendation)
 
 
-@router.post(_ONE + "/dismiss", responses=examples.of(examples.CARD))
+@router.post(_ONE + "/dismiss", responses=examples.of("card"))
 async def dismiss_recommendation(
     job: JobId, recommendation: CardId, wanted: Dismissal, services: Given
 ) -> advice.CardOut:
@@ -54,7 +54,7 @@ async def dismiss_recommendation(
     return await services.advice.dismiss(job, recommendation, wanted.reason)
 
 
-@router.post(_ONE + "/apply", responses=examples.of(examples.CARD))
+@router.post(_ONE + "/apply", responses=examples.of("card"))
 async def apply_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
     """Make the change, where settings change while the job runs. 409 where it needs a restart."""
     return await services.advice.apply(job, recommendation)

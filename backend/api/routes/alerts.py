@@ -8,9 +8,8 @@ from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
 
 from backend.alerting.lifecycle import AlertState
 from backend.alerting.rules import RuleName, Severity
-from backend.api import alert_examples as examples
+from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, Limit
-from backend.api.examples import of, page_of
 from backend.contracts import alerts as wire
 from backend.contracts import api
 from backend.domain.errors import FieldProblem, InvalidInputError
@@ -30,12 +29,14 @@ JobFilter = Annotated[str | None, Query(max_length=100, pattern=_TEXT, descripti
 IfMatch = Annotated[
     str | None, Header(max_length=100, description="The version read before, in quotes: 409 where it is another now.")
 ]
-RulePatch = Annotated[wire.AlertRulePatch, Body(openapi_examples={"threshold": {"value": examples.RULE_PATCH}})]
-NewSilence = Annotated[wire.SilenceIn, Body(openapi_examples={"one job": {"value": examples.SILENCE_IN}})]
-NewReceiver = Annotated[wire.ReceiverIn, Body(openapi_examples={"alertmanager": {"value": examples.RECEIVER_IN}})]
+RulePatch = Annotated[wire.AlertRulePatch, Body(openapi_examples={"threshold": {"value": examples.read("rule_patch")}})]
+NewSilence = Annotated[wire.SilenceIn, Body(openapi_examples={"one job": {"value": examples.read("silence_in")}})]
+NewReceiver = Annotated[
+    wire.ReceiverIn, Body(openapi_examples={"alertmanager": {"value": examples.read("receiver_in")}})
+]
 
 
-@router.get("/alerts", responses=page_of(examples.ALERT))
+@router.get("/alerts", responses=examples.page_of("alert"))
 async def list_alerts(
     services: Given,
     state: States = None,
@@ -50,19 +51,19 @@ async def list_alerts(
     return await services.alerts.page(wanted, cursor=cursor, limit=limit)
 
 
-@router.get("/alerts/{alert}", responses=of(examples.ALERT_DETAIL))
+@router.get("/alerts/{alert}", responses=examples.of("alert_detail"))
 async def read_alert(alert: AlertId, services: Given) -> wire.AlertDetailOut:
     """One alert: its states over time, the checkpoints it is about, what was sent to whom, its runbook."""
     return await services.alerts.detail(alert)
 
 
-@router.get("/alert-rules", responses=page_of(examples.RULE))
+@router.get("/alert-rules", responses=examples.page_of("rule"))
 async def list_alert_rules(services: Given) -> api.Page[wire.AlertRuleOut]:
     """Every rule with its thresholds in force."""
     return await services.alert_control.rules()
 
 
-@router.get("/alert-rules/{rule}", responses=of(examples.RULE))
+@router.get("/alert-rules/{rule}", responses=examples.of("rule"))
 async def read_alert_rule(rule: RuleId, services: Given, response: Response) -> wire.AlertRuleOut:
     """One rule; its version is the ``ETag``."""
     found = await services.alert_control.rule(rule)
@@ -70,7 +71,7 @@ async def read_alert_rule(rule: RuleId, services: Given, response: Response) -> 
     return found
 
 
-@router.patch("/alert-rules/{rule}", responses=of(examples.RULE))
+@router.patch("/alert-rules/{rule}", responses=examples.of("rule"))
 async def change_alert_rule(
     rule: RuleId, patch: RulePatch, services: Given, response: Response, if_match: IfMatch = None
 ) -> wire.AlertRuleOut:
@@ -80,19 +81,19 @@ async def change_alert_rule(
     return found
 
 
-@router.get("/alert-rules/{rule}/runbook", responses=of(examples.RUNBOOK))
+@router.get("/alert-rules/{rule}/runbook", responses=examples.of("runbook"))
 async def read_runbook(rule: RuleId, services: Given) -> wire.RunbookOut:
     """What to do when the rule fires."""
     return services.alert_control.runbook(rule)
 
 
-@router.get("/silences", responses=page_of(examples.SILENCE))
+@router.get("/silences", responses=examples.page_of("silence"))
 async def list_silences(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.SilenceOut]:
     """Silences, also ended ones, the one that lasts longest first; each says how much it hides now."""
     return await services.alert_control.silences(cursor=cursor, limit=limit)
 
 
-@router.post("/silences", status_code=201, responses=of(examples.SILENCE, status=201))
+@router.post("/silences", status_code=201, responses=examples.of("silence", status=201))
 async def add_silence(wanted: NewSilence, services: Given) -> wire.SilenceOut:
     """Deliver nothing of the alerts that every matcher fits, until it ends. They are shown all the same."""
     return await services.alert_control.add_silence(wanted)
@@ -104,13 +105,13 @@ async def end_silence(silence: SilenceId, services: Given) -> None:
     await services.alert_control.end_silence(silence)
 
 
-@router.get("/receivers", responses=page_of(examples.RECEIVER))
+@router.get("/receivers", responses=examples.page_of("receiver"))
 async def list_receivers(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.ReceiverOut]:
     """Where alerts are sent, oldest first."""
     return await services.receivers.page(cursor=cursor, limit=limit)
 
 
-@router.post("/receivers", status_code=201, responses=of(examples.RECEIVER, status=201))
+@router.post("/receivers", status_code=201, responses=examples.of("receiver", status=201))
 async def add_receiver(wanted: NewReceiver, services: Given, request: Request, response: Response) -> wire.ReceiverOut:
     """Send alerts there from now on, also those that fire already. 409 where one is called so already."""
     added = await services.receivers.add(wanted)
@@ -124,7 +125,7 @@ async def remove_receiver(receiver: ReceiverId, services: Given) -> None:
     await services.receivers.remove(receiver)
 
 
-@router.post("/receivers/{receiver}/test", responses=of(examples.RECEIVER_TEST))
+@router.post("/receivers/{receiver}/test", responses=examples.of("receiver_test"))
 async def try_receiver(receiver: ReceiverId, services: Given) -> wire.ReceiverTestOut:
     """Send it a test message, once, that is resolved as it arrives; ``result`` says what it answered."""
     return await services.receivers.test(receiver)

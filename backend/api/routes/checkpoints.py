@@ -20,7 +20,7 @@ _ONE = "/runs/{run}/checkpoints/{checkpoint}"
 RunFilter = Annotated[str | None, Query(max_length=100, pattern=r"^[^\x00]*$", description="Of this run only.")]
 
 
-@router.get("/checkpoints", responses=examples.page_of(examples.CHECKPOINT))
+@router.get("/checkpoints", responses=examples.page_of("checkpoint"))
 async def list_checkpoints(
     job: JobId,
     services: Given,
@@ -35,31 +35,31 @@ async def list_checkpoints(
     return await services.checkpoints.page(job, chosen, cursor=cursor, limit=limit)
 
 
-@router.get("/checkpoints/latest", responses=examples.of(examples.CHECKPOINT))
+@router.get("/checkpoints/latest", responses=examples.of("checkpoint"))
 async def read_latest(job: JobId, services: Given, status: CheckpointStatus | None = None) -> api.CheckpointOut:
     """The newest checkpoint, or the newest of one status."""
     return await services.checkpoints.latest(job, status)
 
 
-@router.get(_ONE, responses=examples.of(examples.CHECKPOINT_DETAIL))
+@router.get(_ONE, responses=examples.of("checkpoint_detail"))
 async def read_checkpoint(key: Key, services: Given) -> api.CheckpointDetailOut:
     """One checkpoint down to its subtasks, with critical path and verdict."""
     return await services.checkpoints.detail(key)
 
 
-@router.get(_ONE + "/progress", responses=examples.of(examples.PROGRESS))
+@router.get(_ONE + "/progress", responses=examples.of("progress"))
 async def read_progress(key: Key, services: Given) -> ProgressOut:
     """How far it has come, whom it waits for, and whether it progresses, is slow or is stuck."""
     return await services.progress.of(key)
 
 
-@router.get(_ONE + "/barriers", responses=examples.of(examples.BARRIERS))
+@router.get(_ONE + "/barriers", responses=examples.of("barriers"))
 async def read_barriers(key: Key, services: Given) -> BarriersOut:
     """Its barrier events: measured per channel where the engine tells, else reconstructed per subtask."""
     return await services.checkpoints.barriers(key)
 
 
-@router.get(_ONE + "/verdict", responses=examples.of(examples.VERDICT))
+@router.get(_ONE + "/verdict", responses=examples.of("verdict"))
 async def read_checkpoint_verdict(key: Key, services: Given) -> api.VerdictOut:
     """Who held this one checkpoint, in which phase and why."""
     return await services.checkpoints.verdict(key)

@@ -21,7 +21,7 @@ TargetFilter = Annotated[
 ]
 
 
-@router.get("", responses=examples.page_of(examples.JOB))
+@router.get("", responses=examples.page_of("job"))
 async def list_jobs(
     services: Given,
     target: TargetFilter = None,
@@ -33,25 +33,25 @@ async def list_jobs(
     return await services.fleet.page(JobFilter(target, health), cursor=cursor, limit=limit)
 
 
-@router.get("/{job}", responses=examples.of(examples.JOB_DETAIL))
+@router.get("/{job}", responses=examples.of("job_detail"))
 async def read_job(job: JobId, services: Given) -> api.JobDetailOut:
     """One job with its graph, checkpoint settings and counters."""
     return await services.jobs.detail(job)
 
 
-@router.get("/{job}/verdict", responses=examples.of(examples.DIAGNOSIS))
+@router.get("/{job}/verdict", responses=examples.of("diagnosis"))
 async def read_job_verdict(job: JobId, services: Given) -> api.DiagnosisOut:
     """Who holds this job's barriers and why: what ``barrierscope diagnose`` would say."""
     return await services.jobs.verdict(job)
 
 
-@router.get("/{job}/runs", responses=examples.page_of(examples.RUN))
+@router.get("/{job}/runs", responses=examples.page_of("run"))
 async def list_runs(job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.RunOut]:
     """Its lives at the engine, newest first."""
     return await services.jobs.runs(job, cursor=cursor, limit=limit)
 
 
-@router.get("/{job}/events", responses=examples.page_of(examples.JOB_EVENT))
+@router.get("/{job}/events", responses=examples.page_of("job_event"))
 async def list_events(
     job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> api.Page[api.JobEventOut]:
@@ -59,13 +59,13 @@ async def list_events(
     return await services.jobs.events(job, cursor=cursor, limit=limit)
 
 
-@router.get("/{job}/change-points", responses=examples.page_of(examples.CHANGE_POINT))
+@router.get("/{job}/change-points", responses=examples.page_of("change_point"))
 async def list_change_points(job: JobId, services: Given) -> api.Page[ChangePointOut]:
     """When its checkpoints began to take another time, newest first: over the newest 500, savepoints left out."""
     return await services.changes.page(job)
 
 
-@router.get("/{job}/backpressure", responses=examples.of(examples.BACKPRESSURE))
+@router.get("/{job}/backpressure", responses=examples.of("backpressure"))
 async def read_backpressure(job: JobId, services: Given, wanted: Range) -> BackpressureOut:
     """The latest reading of each vertex; with ``from`` or ``to``, means along that range as well."""
     return await services.jobs.backpressure(job, wanted)

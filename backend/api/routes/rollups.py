@@ -6,14 +6,13 @@ from fastapi import APIRouter
 
 from backend.api import examples
 from backend.api.deps import LIMIT, Cursor, Given, JobId, Limit, Range
-from backend.api.rollup_examples import ROLLUP_HOUR
 from backend.contracts.api import Page
 from backend.contracts.rollups import RollupHourOut
 
 router = APIRouter(prefix="/jobs/{job}", tags=["rollups"])
 
 
-@router.get("/rollups", responses=examples.page_of(ROLLUP_HOUR))
+@router.get("/rollups", responses=examples.page_of("rollup_hour"))
 async def list_rollups(
     job: JobId, services: Given, wanted: Range, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> Page[RollupHourOut]:

@@ -12,10 +12,10 @@ from backend.contracts import spark as wire
 
 router = APIRouter(prefix="/ingest", tags=["ingest"])
 
-Push = Annotated[wire.SparkPushIn, Body(openapi_examples={"batch": {"value": examples.SPARK_PUSH_IN}})]
+Push = Annotated[wire.SparkPushIn, Body(openapi_examples={"batch": {"value": examples.read("spark_push_in")}})]
 
 
-@router.post("/spark", responses=examples.of(examples.SPARK_PUSH_OUT))
+@router.post("/spark", responses=examples.of("spark_push_out"))
 async def push_spark(push: Push, services: Given) -> wire.SparkPushOut:
     """Store what a Spark listener saw: each micro-batch is a checkpoint. Committed when this answers; 409 while paused.
 

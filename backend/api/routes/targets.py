@@ -12,17 +12,17 @@ from backend.contracts import api
 
 router = APIRouter(prefix="/targets", tags=["targets"])
 
-Wanted = Annotated[api.TargetIn, Body(openapi_examples={"flink": {"value": examples.TARGET_IN}})]
+Wanted = Annotated[api.TargetIn, Body(openapi_examples={"flink": {"value": examples.read("target_in")}})]
 Patch = Annotated[api.TargetPatch, Body(openapi_examples={"pause": {"value": {"is_enabled": False}}})]
 
 
-@router.get("", responses=examples.page_of(examples.TARGET))
+@router.get("", responses=examples.page_of("target"))
 async def list_targets(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.TargetOut]:
     """What is watched, oldest first, with its health and what watching costs it."""
     return await services.targets.page(cursor=cursor, limit=limit)
 
 
-@router.post("", status_code=201, responses=examples.of(examples.TARGET, status=201))
+@router.post("", status_code=201, responses=examples.of("target", status=201))
 async def add_target(wanted: Wanted, services: Given, request: Request, response: Response) -> api.TargetOut:
     """Watch a target from now on. 409 where its address is watched already."""
     added = await services.targets.add(wanted)
@@ -30,19 +30,19 @@ async def add_target(wanted: Wanted, services: Given, request: Request, response
     return added
 
 
-@router.post("/test", responses=examples.of(examples.TARGET_TEST))
+@router.post("/test", responses=examples.of("target_test"))
 async def try_target(wanted: Wanted, services: Given) -> api.TargetTestOut:
     """Ask a target once, from where this service runs; nothing is stored. ``problem`` says what was wrong."""
     return await services.targets.test(wanted)
 
 
-@router.get("/{target}", responses=examples.of(examples.TARGET))
+@router.get("/{target}", responses=examples.of("target"))
 async def read_target(target: TargetId, services: Given) -> api.TargetOut:
     """One target."""
     return await services.targets.get(target)
 
 
-@router.patch("/{target}", responses=examples.of(examples.TARGET))
+@router.patch("/{target}", responses=examples.of("target"))
 async def change_target(target: TargetId, patch: Patch, services: Given) -> api.TargetOut:
     """Change its name or labels, pause it or go on reading it. Fields that are absent stay as they are."""
     return await services.targets.change(target, patch)

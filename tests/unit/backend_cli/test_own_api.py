@@ -8,16 +8,16 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from backend.api import examples
 from backend.cli.own_api import OwnApi
 from backend.contracts.api import Page, TargetOut
+from tests.support.api_examples import example
 
 _DEMO = "http://127.0.0.1:18050/runtime/v1"
 _NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def _target(number: int, url: str, *, is_enabled: bool = True) -> TargetOut:
-    return examples.TARGET.model_copy(update={"id": f"t{number}", "url": url, "is_enabled": is_enabled})
+    return example("target").model_copy(update={"id": f"t{number}", "url": url, "is_enabled": is_enabled})
 
 
 def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
@@ -39,7 +39,7 @@ def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 def test_the_demo_target_is_found_on_whichever_page_it_is(before):
     others = [_target(n, f"http://flink-{n}:8081") for n in range(before)]
-    job = examples.JOB.model_dump(mode="json")
+    job = example("job").model_dump(mode="json")
     with _api([*others, _target(99, _DEMO)], [job]) as api:
         assert api.has_read(_DEMO)
     with _api([*others, _target(99, _DEMO)], [job | {"sparkline": []}]) as api:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC
 
-from backend.api import examples
 from backend.contracts.advice import IntervalOut, JobAdviceOut, MeasuredOut
 from backend.domain.advice import AdviceState, Metric
 from dashboard import routes
 from dashboard.components import advice_cards
 from dashboard.pages import fleet
+from tests.support.api_examples import example
 
 
 def shown(card) -> str:
@@ -23,7 +23,7 @@ def test_the_address_of_the_page_is_found_again():
 
 
 def test_a_new_card_shows_the_diff_the_prediction_and_what_can_be_done():
-    page = shown(examples.CARD)
+    page = shown(example("card"))
 
     assert "- execution.checkpointing.unaligned.enabled: false" in page
     assert "+ execution.checkpointing.aligned-checkpoint-timeout: 200 ms" in page
@@ -31,11 +31,11 @@ def test_a_new_card_shows_the_diff_the_prediction_and_what_can_be_done():
     assert "202 ms to 441 ms" in page
     assert "advice-dismiss" in page
     assert "advice-apply" not in page, "Flink's settings are changed by a restart, which is the operator's"
-    assert routes.checkpoint(examples.CARD.job_id, examples.CARD.run_id, 412) in page
+    assert routes.checkpoint(example("card").job_id, example("card").run_id, 412) in page
 
 
 def test_where_settings_change_while_the_job_runs_it_can_be_applied():
-    assert "advice-apply" in shown(examples.CARD.model_copy(update={"can_apply": True}))
+    assert "advice-apply" in shown(example("card").model_copy(update={"can_apply": True}))
 
 
 def test_once_applied_the_measured_values_stand_beside_the_predicted_ones():
@@ -47,7 +47,7 @@ def test_once_applied_the_measured_values_stand_beside_the_predicted_ones():
         for value, inside in ((231, True), (900, False))
     ]
     update = {"state": AdviceState.VERIFIED, "measured": tuple(rows), "measured_ids": (413,)}
-    page = shown(examples.CARD.model_copy(update=update))
+    page = shown(example("card").model_copy(update=update))
 
     assert "231 ms" in page
     assert "inside the interval" in page
@@ -56,7 +56,7 @@ def test_once_applied_the_measured_values_stand_beside_the_predicted_ones():
 
 
 def test_silence_says_why_and_which_rule():
-    found: JobAdviceOut = examples.JOB_ADVICE
+    found: JobAdviceOut = example("job_advice")
     parts = repr(advice_cards.all_of(found, UTC))
 
     assert "persist no in-flight data" in parts
@@ -64,7 +64,7 @@ def test_silence_says_why_and_which_rule():
 
 
 def test_the_fleet_says_how_many_wait():
-    row = fleet.row(examples.JOB.model_copy(update={"open_advice_count": 2}))
+    row = fleet.row(example("job").model_copy(update={"open_advice_count": 2}))
 
     assert row["advice"] == 2
     assert row["advice_chip"]["word"] == "2 open"

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import plotly.graph_objects as go
 import pytest
 
-from backend.api import examples
 from backend.contracts import api
 from backend.contracts.backpressure import BackpressureOut, PressurePointOut
 from backend.domain.checkpoint import CheckpointStatus
@@ -16,6 +15,7 @@ from backend.domain.verdict import Basis, Phase
 from dashboard.figures import acks, front, gantt, pressure, timeline, trend
 from dashboard.figures.front import senders, times, vertices
 from dashboard.palette import DARK, LIGHT, PHASE_COLORS
+from tests.support.api_examples import example
 from tests.support.fake_api import HOSTILE, FakeApi
 
 _NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -383,7 +383,7 @@ def test_events_that_were_seen_at_once_are_one_rule_with_all_of_their_words():
 
 def test_a_change_of_durations_is_a_step_between_its_medians_with_their_words(fake):
     chart = _timeline(fake, "jE")
-    change = examples.CHANGE_POINT.model_copy(update={"at": _NOW, "is_after_at_least": True})
+    change = example("change_point").model_copy(update={"at": _NOW, "is_after_at_least": True})
 
     changed = _timeline(fake, "jE", changes=[change])
 

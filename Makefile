@@ -38,14 +38,14 @@ up: install-spark
 
 ifdef SEEDS
 sim: install-dev
-	@exec $(BIN)/python -m tests.support.storms --seeds $(SEEDS) $(ARGS)
+	@exec $(BIN)/python -m tests.simulators.storms --seeds $(SEEDS) $(ARGS)
 else
 sim: install
 	@exec $(BIN)/barrierscope simulate $(JOB) $(ARGS)
 endif
 
 experiments: install-dev
-	@exec $(BIN)/python -m tests.support.paper_experiments --seeds $(or $(SEEDS),20) $(ARGS)
+	@exec $(BIN)/python -m tests.simulators.experiments --seeds $(or $(SEEDS),20) $(ARGS)
 
 rescale-matrix: install-dev
 	RESCALE_SEEDS=$(or $(SEEDS),1) $(BIN)/python -m pytest -ra -n 2 tests/simulation/test_rescaling.py \
@@ -54,7 +54,7 @@ rescale-matrix: install-dev
 RECORDS ?= 1000000
 
 soak: install-dev
-	@exec $(BIN)/python -m tests.support.soak --records $(RECORDS) $(ARGS)
+	@exec $(BIN)/python -m tests.simulators.soak --records $(RECORDS) $(ARGS)
 
 check: install-dev
 	$(BIN)/ruff format --check .
@@ -75,7 +75,7 @@ FLINK_JARS := build/flink
 SEQUENCES ?= 100000
 
 test-flink: install-dev
-	$(BIN)/python -m tests.support.flink_code $(FLINK_JARS)
+	$(BIN)/python -m tests.simulators.flink_code $(FLINK_JARS)
 	BARRIERSCOPE_FLINK_JARS=$(FLINK_JARS) BARRIERSCOPE_FLINK_SEQUENCES=$(SEQUENCES) \
 		$(BIN)/python -m pytest -ra -m flink tests/conformance $(ARGS)
 
@@ -86,7 +86,7 @@ fidelity: install-dev
 	@exec $(BIN)/python benchmarks/fidelity_bench.py $(if $(RECORDINGS),--recordings $(RECORDINGS)) $(ARGS)
 
 model-check: install-dev
-	@exec $(BIN)/python -m tests.support.model_check $(ARGS)
+	@exec $(BIN)/python -m tests.simulators.model_check $(ARGS)
 
 wheel: install-dev
 	@rm -rf $(WHEEL_DIR)

@@ -22,7 +22,7 @@ from backend.domain.advice import Topic
 from backend.runtime.demo import demo_path
 from backend.runtime.engine.jobfile import JobSpec, load_job
 from backend.runtime.job import config as settings
-from tests.support.calibration import MEASURED, Compared, compared
+from tests.simulators.calibration import MEASURED, Compared, compared
 from tests.support.drawn_jobs import CAUSES
 
 _ALIGNED = {"execution.checkpointing.unaligned.enabled": "false"}

@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.support import fidelity_recordings
-from tests.support.fidelity import MEASURES, Medians, Run, Scenario, middle, recorded, simulated
-from tests.support.fidelity_formulas import from_parameters, from_queues
+from tests.simulators import fidelity_recordings
+from tests.simulators.fidelity import MEASURES, Medians, Run, Scenario, middle, recorded, simulated
+from tests.simulators.fidelity_formulas import from_parameters, from_queues
 
 _TITLES = {
     "end_to_end_ms": "End to end, ms",

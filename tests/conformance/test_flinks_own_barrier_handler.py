@@ -11,8 +11,8 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.protocols.at_least_once import TRACKED_MAX
+from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink
 from tests.support.barrier_sequences import comparable, drawn, drawn_at_least_once, events_of, ours_of
-from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink
 
 _DRAWN = {"barrier_handler": (drawn, 300), "barrier_tracker": (drawn_at_least_once, 120)}
 _ACTIONS = {

@@ -15,7 +15,7 @@ from backend.runtime.coordinator.failure_policy import FLINK_REASONS, MESSAGES, 
 from backend.runtime.coordinator.requests import Request, RequestQueue, Slots, Start, TooEarly
 from backend.runtime.core.elements import SnapshotType
 from backend.runtime.measure.requested import Savepoint, SavepointFormat
-from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
+from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
 _FLINK = FlinksCode("CoordinatorHarness", "coordinator")
 _RECORDED_COUNT = 160

@@ -11,7 +11,7 @@ import random
 
 from backend.runtime.core.hashing import default_max_parallelism, groups_of, owner_of_group
 from backend.runtime.engine.debloating import Estimator, Limits
-from tests.support.flink_code import SEQUENCES, VERSIONS, FlinksCode, asks_flink, differing
+from tests.simulators.flink_code import SEQUENCES, VERSIONS, FlinksCode, asks_flink, differing
 
 _FLINK = FlinksCode("FormulasHarness", "formulas")
 _RECORDED_COUNT = 120

@@ -12,8 +12,8 @@ from collections import deque
 
 from backend.runtime.core.scheduler import Scheduler
 from backend.runtime.network.buffers import OutputPool, Subpartition
-from tests.support.fidelity import flinks_hash
-from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
+from tests.simulators.fidelity import flinks_hash
+from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
 _FLINK = FlinksCode("PoolHarness", "pool")
 _RECORDED_COUNT = 150

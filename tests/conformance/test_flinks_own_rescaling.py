@@ -13,7 +13,7 @@ from backend.runtime.job.graph import Partitioner
 from backend.runtime.network.rescaling import MAPPERS, EdgeRescale, StateMapper, mapped
 from backend.runtime.operators.redistribution import redistribute
 from backend.runtime.operators.state import StateMode
-from tests.support.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
+from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
 
 _FLINK = FlinksCode("RescaleHarness", "rescale")
 _RECORDED_COUNT = 150

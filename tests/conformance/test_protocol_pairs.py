@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from itertools import product
 
+from tests.simulators.flink_code import FlinksCode, asks_flink
 from tests.support.barrier_sequences import comparable, events_of, ours_of
-from tests.support.flink_code import FlinksCode, asks_flink
 
 _FLINK = FlinksCode("BarrierHandlerHarness", "barrier_pairs")
 _OLD = "t 600"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import fidelity_recordings
-from tests.support.fidelity import MEASURES, RECORDED, Medians, Run, Scenario, middle, recorded, simulated
-from tests.support.fidelity_formulas import from_parameters, from_queues
+from tests.simulators import fidelity_recordings
+from tests.simulators.fidelity import MEASURES, RECORDED, Medians, Run, Scenario, middle, recorded, simulated
+from tests.simulators.fidelity_formulas import from_parameters, from_queues
 
 _SCENARIOS = {scenario.name: (scenario, runs) for scenario, runs in recorded()}
 _QUICK = ("hot-key", "hot-key-unaligned", "straggler-middle-unaligned")

@@ -17,9 +17,9 @@ from backend.services.jobs.evidence import EvidenceReader
 from backend.services.targets.targets import TargetRules
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.advised_jobs import EXACTLY_ONCE, persisting, readings, slow_run
+from tests.support.handwritten_jobs import START, chain, quick
 from tests.support.observations import job as observed_job
 from tests.support.observations import observation
-from tests.support.paper_jobs import START, chain, quick
 from tests.support.serving import api_over, asking
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -89,12 +88,6 @@ def test_no_module_is_a_drawer_for_everything():
     drawers = {"utils", "util", "helpers", "common", "misc"}
 
     assert [str(p) for p, _, _ in _modules() if drawers & {p.stem, p.parent.name}] == []
-
-
-def test_every_test_module_has_a_name_of_its_own():
-    names = Counter(p.name for p, _, _ in _modules() if p.parts[0] == "tests" and p.name.startswith("test_"))
-
-    assert {name: count for name, count in names.items() if count > 1} == {}
 
 
 def test_no_folder_of_tests_is_a_package_that_shadows_the_real_one():

@@ -13,7 +13,7 @@ from backend.domain.advice import Metric
 from backend.domain.observation import Engine
 from tests.property.test_analysis_verdict_properties import evidences
 from tests.support.advised_jobs import EXACTLY_ONCE, readings, slow_run
-from tests.support.paper_jobs import CHAIN, detail, failed, held_back, job
+from tests.support.handwritten_jobs import CHAIN, detail, failed, held_back, job
 
 DELAYS = st.lists(st.integers(0, 30_000), min_size=4, max_size=4)
 

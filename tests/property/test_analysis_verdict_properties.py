@@ -22,7 +22,7 @@ from backend.domain.checkpoint import (
 from backend.domain.failure import FailureReason
 from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Confidence, VerdictKind
-from tests.support.paper_jobs import (
+from tests.support.handwritten_jobs import (
     ALIGNED,
     CHAIN,
     LAST,

@@ -17,7 +17,7 @@ from backend.runtime.demo import demo_path
 from backend.runtime.engine.jobfile import load_job
 from backend.runtime.engine.simulate import simulate
 from backend.runtime.job import config as settings
-from tests.support.calibration import advice_of, compared
+from tests.simulators.calibration import advice_of, compared
 from tests.support.drawn_jobs import CAUSES
 
 ALIGNED = {"execution.checkpointing.unaligned.enabled": "false"}

@@ -1,7 +1,7 @@
 """Goal: under faults of every kind no invariant is broken, and the job goes on once they stop (T-1, T-2).
 
-Method: the first seeds of ``make sim SEEDS=...`` (``tests/support/storms.py``), and those that once failed. To run one
-again: ``make sim SEEDS=1 ARGS='--replay unaligned/storm/17'``.
+Method: the first seeds of ``make sim SEEDS=...`` (``tests/simulators/storms.py``), and those that once failed. To run
+one again: ``make sim SEEDS=1 ARGS='--replay unaligned/storm/17'``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from backend.runtime.job.faults import POINTS
-from tests.support.fault_plans import CONCURRENT, EFFECTS, FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, OPTIONS, Case
+from tests.simulators.fault_plans import CONCURRENT, EFFECTS, FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, OPTIONS, Case
+from tests.simulators.storms import case_of, main, outcome_of
 from tests.support.runtime_jobs import points_of
-from tests.support.storms import case_of, main, outcome_of
 
 # What each of them found: a checkpoint that a cancelled one superseded was kept for ever; a deletion that a crash had
 # interrupted was left undone; an older barrier that a newer one had overtaken moved the newer one's cut.

@@ -1,7 +1,7 @@
 """Goal: what a run keeps in memory does not grow with its length (T-23).
 
-Method: the soak's job (``tests/support/soak.py``), with its crashes; what lives is counted, not what is allocated, so
-that the machine does not matter. A million records and a thousand checkpoints: ``make soak``.
+Method: the soak's job (``tests/simulators/soak.py``), with its crashes; what lives is counted, not what is allocated,
+so that the machine does not matter. A million records and a thousand checkpoints: ``make soak``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import gc
 
 import pytest
 
-from tests.support.soak import soak_job
+from tests.simulators.soak import soak_job
 
 
 @pytest.mark.slow

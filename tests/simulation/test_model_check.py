@@ -1,7 +1,7 @@
 """Goal: no interleaving of a small job breaks INV-1 to INV-3, at least once INV-6, or leaves anything behind (T-8).
 
-Method: the state space of ``tests/support/model_job.py``, whole, over the real input handlers; here the smallest ones,
-and broken handlers that must be found. The larger ones: ``make model-check``.
+Method: the state space of ``tests/simulators/model_job.py``, whole, over the real input handlers; here the smallest
+ones, and broken handlers that must be found. The larger ones: ``make model-check``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import Close, Persist, Resume, Snapshot
 from backend.runtime.protocols.capped import Capped
 from backend.runtime.protocols.unaligned import Unaligned
-from tests.support.model_check import TooManyStatesError, explore
-from tests.support.model_handlers import ModelError
-from tests.support.model_job import TIMEOUT_US, World
+from tests.simulators.model_check import TooManyStatesError, explore
+from tests.simulators.model_handlers import ModelError
+from tests.simulators.model_job import TIMEOUT_US, World
 
 
 def test_two_aligned_checkpoints_hold_in_every_interleaving() -> None:

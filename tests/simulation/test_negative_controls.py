@@ -1,6 +1,6 @@
 """Goal: the invariants catch a broken protocol: each broken variant is found within a few seeds (T-9).
 
-Method: the runtime is patched, one thing at a time (``tests/support/broken_protocols.py``), and small jobs run under
+Method: the runtime is patched, one thing at a time (``tests/simulators/broken_protocols.py``), and small jobs run under
 all invariants until one is broken; the table there says which one finds it. The same jobs unpatched break none. What
 Chandy-Lamport and finished tasks would get wrong is not here, for this runtime does not do it.
 """
@@ -13,9 +13,9 @@ import pytest
 
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import Engine
-from tests.support import broken_protocols, broken_restarts
-from tests.support.broken_protocols import Variant
-from tests.support.fault_plans import OF_AT_LEAST_ONCE
+from tests.simulators import broken_protocols, broken_restarts
+from tests.simulators.broken_protocols import Variant
+from tests.simulators.fault_plans import OF_AT_LEAST_ONCE
 from tests.support.invariants import InvariantError, Watch
 from tests.support.rescaled_jobs import rescaled_job
 from tests.support.runtime_jobs import late_triggers, small_job

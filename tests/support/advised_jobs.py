@@ -12,7 +12,7 @@ from backend.domain.advice import Topic
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.observation import Engine
 from backend.domain.pressure import VertexPressure
-from tests.support.paper_jobs import ALIGNED, LAST, MIDDLE, SOURCE, detail, failed, held_back, job, reading
+from tests.support.handwritten_jobs import ALIGNED, LAST, MIDDLE, SOURCE, detail, failed, held_back, job, reading
 
 FOUR = (0, 1, 2, 3)
 EXACTLY_ONCE = replace(ALIGNED, mode="exactly_once", max_concurrent=1)

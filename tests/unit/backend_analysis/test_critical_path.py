@@ -8,7 +8,7 @@ from backend.analysis.critical_path import critical_path, with_persistence
 from backend.domain.checkpoint import LateBarrier
 from backend.domain.topology import Edge, Topology, Vertex
 from backend.domain.verdict import Phase
-from tests.support.paper_jobs import (
+from tests.support.handwritten_jobs import (
     ALIGNED,
     LAST,
     MIDDLE,

@@ -10,7 +10,7 @@ from backend.analysis.health import report
 from backend.domain.checkpoint import CheckpointConfig, CheckpointKind
 from backend.domain.failure import FailureReason
 from backend.domain.verdict import Health
-from tests.support.paper_jobs import ALIGNED, LAST, completed, detail, failed, in_progress
+from tests.support.handwritten_jobs import ALIGNED, LAST, completed, detail, failed, in_progress
 
 
 def taking(*durations_ms):

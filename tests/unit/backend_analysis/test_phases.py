@@ -11,7 +11,7 @@ from backend.analysis.phases import SubtaskPhases, subtask_phases
 from backend.contracts.api import SubtaskPhasesOut
 from backend.domain.checkpoint import CheckpointKind, LateBarrier
 from backend.domain.verdict import Basis
-from tests.support.paper_jobs import LAST, MIDDLE, START, completed, detail, failed
+from tests.support.handwritten_jobs import LAST, MIDDLE, START, completed, detail, failed
 
 ROW = detail(LAST, first=[1_000], alignment=600, sync=5, async_=200)
 HEADER = completed(1, ROW).header

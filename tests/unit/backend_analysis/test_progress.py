@@ -6,7 +6,7 @@ import pytest
 
 from backend.analysis.progress import AckCurve, Judged, OpenCheckpoint, ack_curve, elapsed_of_last_ack_ms, judge
 from backend.domain.checkpoint import CheckpointStatus
-from tests.support.paper_jobs import LAST, MIDDLE, completed, detail, failed, in_progress
+from tests.support.handwritten_jobs import LAST, MIDDLE, completed, detail, failed, in_progress
 
 PAST = [AckCurve((100, 200, 1_000, 4_000)), AckCurve((120, 220, 1_200, 4_400))]
 

@@ -85,7 +85,7 @@ def test_the_pages_of_alerts_have_addresses_both_ways(path, page):
 
 @pytest.mark.parametrize("rule", [r.value for r in RuleName])
 def test_a_runbooks_links_lead_to_pages_that_are_there(rule):
-    written = (Path(__file__).parents[3] / "docs" / "runbooks" / f"{rule}.md").read_text()
+    written = (Path(__file__).parents[4] / "docs" / "runbooks" / f"{rule}.md").read_text()
 
     shown = alert._runbook(written).to_plotly_json()["props"]["children"]
 

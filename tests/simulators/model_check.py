@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from backend.runtime.core.elements import Alignment
-from tests.support.model_handlers import ModelError
-from tests.support.model_invariants import check_end
-from tests.support.model_job import TIMEOUT_US, World
+from tests.simulators.model_handlers import ModelError
+from tests.simulators.model_invariants import check_end
+from tests.simulators.model_job import TIMEOUT_US, World
 
 
 class TooManyStatesError(Exception):

@@ -2,7 +2,7 @@
 
 Decides nothing: a scenario is what the job and the cluster were given; the twin is built from that and from what Flink
 puts around a payload, and nothing is fitted to what was measured. ``recorded.json`` holds the medians of
-every run; ``tests/support/fidelity_recordings.py`` makes them from recordings.
+every run; ``tests/simulators/fidelity_recordings.py`` makes them from recordings.
 """
 
 from __future__ import annotations

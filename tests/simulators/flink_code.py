@@ -3,7 +3,7 @@
 A test asks what is recorded, ``make test-flink`` asks the code itself, of each version; a test module that is run with
 a version's jars (``python -m tests.conformance... JARS``) records anew.
 
-``python -m tests.support.flink_code FOLDER VERSION...`` fetches the jars (some hundred megabytes each) into FOLDER.
+``python -m tests.simulators.flink_code FOLDER VERSION...`` fetches the jars (some hundred megabytes each) into FOLDER.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from tests.support.advised_jobs import (
     readings,
     slow_run,
 )
-from tests.support.paper_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, in_progress, job, quick
-from tests.support.paper_runs import CALM, declined, snapshotting
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, chain, completed, detail, in_progress, job, quick
+from tests.support.handwritten_runs import CALM, declined, snapshotting
 
 UNALIGNED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=0)
 

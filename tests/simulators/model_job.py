@@ -17,8 +17,8 @@ from backend.runtime.protocols import base as commands
 from backend.runtime.protocols.base import Keeper
 from backend.runtime.protocols.capped import InFlight
 from backend.runtime.protocols.choice import keeper_of
-from tests.support.model_handlers import Meter, ModelError, asked_of, copied, key_of
-from tests.support.model_invariants import CHANNELS, INPUTS, OUTPUTS, TASKS, check_cut
+from tests.simulators.model_handlers import Meter, ModelError, asked_of, copied, key_of
+from tests.simulators.model_invariants import CHANNELS, INPUTS, OUTPUTS, TASKS, check_cut
 
 TIMEOUT_US = 10
 _OLD_US = 11

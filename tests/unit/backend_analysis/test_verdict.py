@@ -11,7 +11,7 @@ from backend.domain.checkpoint import CheckpointConfig, LateBarrier
 from backend.domain.failure import FailureReason
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
-from tests.support.paper_jobs import (
+from tests.support.handwritten_jobs import (
     ALIGNED,
     LAST,
     MIDDLE,
@@ -28,7 +28,7 @@ from tests.support.paper_jobs import (
     job,
     reading,
 )
-from tests.support.paper_runs import (
+from tests.support.handwritten_runs import (
     CALM,
     FOUR,
     FULL_LAST,

@@ -1,6 +1,6 @@
 """Goal: the test plan of FLIP-76 comes out as its authors expected (T-3 to T-6).
 
-Method: ``make experiments`` runs ``tests/support/paper_experiments.py`` over twenty seeds and tells medians, intervals
+Method: ``make experiments`` runs ``tests/simulators/experiments.py`` over twenty seeds and tells medians, intervals
 and every row; here are one seed of it, and what must hold of any.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paper_experiments import (
+from tests.simulators.experiments import (
     CHECKPOINTING,
     INTERVALS,
     MTBF,
@@ -84,8 +84,8 @@ def test_checkpoints_cost_throughput_that_grows_with_their_number() -> None:
 
 
 def test_every_row_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tests.support.paper_experiments.EXPERIMENTS", {"progress": _one_row})
-    monkeypatch.setattr("tests.support.paper_experiments.get_context", _InThisProcess)
+    monkeypatch.setattr("tests.simulators.experiments.EXPERIMENTS", {"progress": _one_row})
+    monkeypatch.setattr("tests.simulators.experiments.get_context", _InThisProcess)
     kept = tmp_path / "rows" / "all.jsonl"
     assert main(["--seeds", "2", "--rows", str(kept)]) == 0
     rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backend.runtime.core.elements import Alignment
-from tests.support.model_handlers import ModelError
+from tests.simulators.model_handlers import ModelError
 
 if TYPE_CHECKING:
-    from tests.support.model_job import World
+    from tests.simulators.model_job import World
 
 _JOIN, _SINK = 2, 3
 # Channel: (sender, receiver, place among the receiver's inputs).

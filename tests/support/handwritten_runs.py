@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from backend.domain.failure import FailureReason
-from tests.support.paper_jobs import LAST, MIDDLE, SOURCE, completed, detail, failed, held_back, quick, reading
+from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, completed, detail, failed, held_back, quick, reading
 
 FOUR = [1.0] * 4
 HEALTHY_RUN = [quick(n) for n in range(1, 9)]

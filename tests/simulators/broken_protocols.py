@@ -33,7 +33,7 @@ from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.snapshot import metadata
 from backend.runtime.task.snapshots import Snapshots
 from backend.runtime.task.task import Task
-from tests.support.fault_plans import AT_LEAST_ONCE
+from tests.simulators.fault_plans import AT_LEAST_ONCE
 
 _CRASH = (FaultSpec("coordinator.between-notifies", hit=8),)
 _EXPIRING = {"execution.checkpointing.timeout": "60 ms"}

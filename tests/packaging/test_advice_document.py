@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from backend.advisor import thresholds
+from tests.packaging.wheel_environment import ROOT
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "advice.md").read_text()
+DOCUMENT = (ROOT / "docs" / "advice.md").read_text()
 CONSTANTS = {name: getattr(thresholds, name) for name in thresholds.__annotations__}
 ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", DOCUMENT, re.M))
 RULES = {"R-UC-1", "R-UC-2", *(f"R-AT-{n}" for n in range(1, 7)), "R-CAP-1"}

@@ -1,7 +1,7 @@
-"""Many runs under induced faults: ``make sim SEEDS=10000`` (``python -m tests.support.storms --help``).
+"""Many runs under induced faults: ``make sim SEEDS=10000`` (``python -m tests.simulators.storms --help``).
 
 Seed n is one run: its protocol and kind of faults in turn, half of them with the job rescaled meanwhile, the rest
-drawn, also options that are off by default (``tests/support/fault_plans.py``). Each runs under all invariants of
+drawn, also options that are off by default (``tests/simulators/fault_plans.py``). Each runs under all invariants of
 ``tests/support/invariants.py``. Whatever fails prints the one line that runs it again.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from os import cpu_count
 
-from tests.support.fault_plans import (
+from tests.simulators.fault_plans import (
     AT_LEAST_ONCE,
     EFFECTS,
     FROM_CHECKPOINT,

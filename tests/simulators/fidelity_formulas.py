@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.graph import StoreSpec
-from tests.support.fidelity import Medians, Scenario
+from tests.simulators.fidelity import Medians, Scenario
 
 _STORE = StoreSpec()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from backend.analysis import thresholds
 from backend.domain.verdict import Health, VerdictKind
+from tests.packaging.wheel_environment import ROOT
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "diagnosis.md").read_text()
+DOCUMENT = (ROOT / "docs" / "diagnosis.md").read_text()
 CONSTANTS = {name: getattr(thresholds, name) for name in thresholds.__annotations__}
 ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([\d.]+) \|", DOCUMENT, re.M))
 

@@ -29,8 +29,8 @@ from backend.runtime.snapshot.metadata import read_checkpoint
 from backend.runtime.task.checkpointing import TaskCheckpointing
 from backend.runtime.task.recovery import Recovery
 from backend.runtime.task.restarts import Restart
-from tests.support.broken_protocols import Variant, pass_by_the_end_of_recovery, read_new_input_first
-from tests.support.fault_plans import AT_LEAST_ONCE
+from tests.simulators.broken_protocols import Variant, pass_by_the_end_of_recovery, read_new_input_first
+from tests.simulators.fault_plans import AT_LEAST_ONCE
 
 _UP = (RescaleSpec(200_000, {"map": 3, "keyed": 3}),)
 _DOWN = (RescaleSpec(200_000, {"map": 1, "keyed": 1}),)

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.support.fidelity import RECORDED, WARM_UP_SHARE, Medians, Run, Scenario
+from tests.simulators.fidelity import RECORDED, WARM_UP_SHARE, Medians, Run, Scenario
 
 _DETAILS = re.compile(r"/jobs/\w+/checkpoints/details/(\d+)(?:/subtasks/(\w+))?$")
 _METRICS = re.compile(r"/jobs/\w+/vertices/(\w+)/subtasks/metrics\?")

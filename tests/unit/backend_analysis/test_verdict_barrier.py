@@ -13,7 +13,7 @@ from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.failure import FailureReason
 from backend.domain.topology import Placement
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
-from tests.support.paper_jobs import (
+from tests.support.handwritten_jobs import (
     ALIGNED,
     LAST,
     MIDDLE,
@@ -30,7 +30,7 @@ from tests.support.paper_jobs import (
     quick,
     reading,
 )
-from tests.support.paper_runs import (
+from tests.support.handwritten_runs import (
     CALM,
     FOUR,
     FULL_LAST,

@@ -99,7 +99,7 @@ def test_a_micro_batch_of_spark_has_no_such_answer():
 
 
 def test_the_documents_table_is_the_matrix():
-    text = (Path(__file__).parents[3] / "docs" / "restoring.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "restoring.md").read_text()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
     assert rows[0][1:] == [kind.value for kind in SnapshotKind]
     assert {row[0]: row[1:] for row in rows[1:]} == {

@@ -1,19 +1,22 @@
 """Ports of the collectors: what reads a target, what carries its bytes, and where readings go.
 
-They decide nothing. Invariant: a collector that raised has handed on nothing of that poll and forgotten nothing it
-read before, so the next poll reads the rest; what it handed on it does not read again, unless it is told to forget.
+``CollectorKind`` describes the collector for one kind of target; an entry point of ``barrierscope.collectors`` offers
+it. Invariant of every ``Collector``: if a poll raises, nothing of it is handed on and nothing read before is
+forgotten, so the next poll reads the rest; what was handed on is not read again until ``forget`` is called.
+``tests/contract/collector_contract.py`` tests these promises for every collector.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from backend.domain.ids import TargetId
-from backend.domain.observation import Observation
+from backend.domain.ids import EngineRunId, TargetId
+from backend.domain.observation import Engine, Observation
 
 
 class Collector(Protocol):
@@ -83,6 +86,9 @@ class TargetRow(Protocol):
     def id(self) -> TargetId: ...
 
     @property
+    def kind(self) -> str: ...
+
+    @property
     def url(self) -> str: ...
 
     @property
@@ -106,6 +112,72 @@ class TargetSource(Protocol):
     async def release(self, target_id: TargetId, *, holder: str) -> None:
         """Give the right back."""
         ...
+
+
+KnownRuns: TypeAlias = Mapping[tuple[EngineRunId, datetime], str]
+"""Runs that had not ended when the target was last read: (engine's run id, start time) and the name of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The answer of a target that was asked once: its engine and version, and the names of the jobs that run there."""
+
+    engine: Engine
+    version: str | None
+    running_jobs: tuple[str, ...]
+
+
+class OpenTarget(Protocol):
+    """Opens a target for polling; its connections are closed when the context ends."""
+
+    def __call__(self, target: TargetRow, known: KnownRuns) -> AbstractAsyncContextManager[Collector]:
+        """A collector of ``target``. It reports a run of ``known`` that the target no longer has as ended.
+
+        Raises:
+            InvalidInputError: the target's address is not valid for this kind.
+            TargetUnavailableError, TargetProtocolError: as ``Collector.collect``.
+
+        """
+        ...
+
+
+class ProbeTarget(Protocol):
+    """Asks the target at ``url`` once and stores nothing; each request takes at most ``timeout_s`` seconds."""
+
+    async def __call__(self, url: str, timeout_s: float) -> Probed:
+        """Raise ``InvalidInputError``, ``TargetUnavailableError`` or ``TargetProtocolError``, as ``OpenTarget``."""
+        ...
+
+
+class ChangeTargetSettings(Protocol):
+    """Changes settings of a running job: all of them, or none."""
+
+    async def __call__(
+        self, url: str, engine_run_id: str, settings: Mapping[str, str], timeout_s: float, token: str | None
+    ) -> None:
+        """Change ``settings`` of the job that runs as ``engine_run_id``; ``token`` goes to ``url`` only.
+
+        Raises:
+            ConflictError: the engine at ``url`` cannot change settings of a running job.
+            InvalidInputError: the target refuses the values, or ``url`` is not a valid address.
+            TargetUnavailableError, TargetProtocolError: as ``Collector.collect``.
+
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorKind:
+    """How targets of one kind are read; ``kind`` is the value of ``targets.kind`` and the name of the entry point.
+
+    ``open`` is None if the jobs of such a target push. ``probe`` and ``change_settings`` are None if the kind does not
+    support them.
+    """
+
+    kind: str
+    open: OpenTarget | None = None
+    probe: ProbeTarget | None = None
+    change_settings: ChangeTargetSettings | None = None
 
 
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]

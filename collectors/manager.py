@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 import structlog
 
 from backend.domain.clock import Clock
-from backend.domain.errors import InvalidInputError, StoreUnavailableError
+from backend.domain.errors import (
+    InvalidInputError,
+    StoreUnavailableError,
+    TargetProtocolError,
+    TargetUnavailableError,
+)
 from backend.domain.ids import TargetId
 from collectors.base import Collector, ObservationSink, Pause, TargetRow, TargetSource
 from collectors.loop import LoopOptions, TargetLoop
@@ -127,9 +132,15 @@ class CollectorManager:
                 _log.warning("target not opened yet", target=row.id, reason=str(error))
                 await self._pause(self._options.reload_s, stop)
             except InvalidInputError as error:
-                # Such an address cannot get better; a changed one is another row.
-                await self._report(row, str(error))
+                # The address stays invalid until somebody changes it, and then it is another row.
+                await self._report(row, "malformed", str(error))
                 await stop.wait()
+            except TargetUnavailableError as error:
+                await self._report(row, "unreachable", str(error))
+                await self._pause(self._options.restart_pause_s, stop)
+            except TargetProtocolError as error:
+                await self._report(row, "malformed", str(error))
+                await self._pause(self._options.restart_pause_s, stop)
             except Exception:  # noqa: BLE001 -- the top of a task: one target never stops the others
                 self.broken_count += 1
                 _log.exception("loop of a target broke", target=row.id, broken_count=self.broken_count)
@@ -148,12 +159,12 @@ class CollectorManager:
             )
             await loop.run(stop)
 
-    async def _report(self, row: TargetRow, reason: str) -> None:
+    async def _report(self, row: TargetRow, kind: str, reason: str) -> None:
         try:
-            await self._sink.report_failure(row.id, kind="malformed", reason=reason, at=self._clock.now())
+            await self._sink.report_failure(row.id, kind=kind, reason=reason, at=self._clock.now())
         except StoreUnavailableError as error:
             _log.warning("failure not stored", target=row.id, reason=str(error))
 
 
 def _is_same(one: TargetRow, other: TargetRow) -> bool:
-    return one.url == other.url and dict(one.labels) == dict(other.labels)
+    return one.kind == other.kind and one.url == other.url and dict(one.labels) == dict(other.labels)

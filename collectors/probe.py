@@ -1,46 +1,25 @@
-"""Asks a target once who it is and what runs there: the answer of a test connection. Stores nothing.
+"""The role ``probe``: asks a target once, with the collector of its kind. Stores nothing.
 
-Found by the ``api`` role through the entry point ``barrierscope.roles: probe``; the bounds are those of the collector's
-own transport, so what passes here is read the same way afterwards.
+Found by the ``api`` role through the entry point ``barrierscope.roles: probe``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from backend.contracts import flink
 from backend.domain.errors import TargetUnavailableError
-from backend.domain.observation import Engine, JobState
-from collectors.flink import document, parse
-from collectors.flink.client import open_transport
-
-_JOBS_MAX = 50
+from collectors.base import Probed
+from collectors.kinds import find_kind
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """Who answered, and the names of the jobs that run there (the first of them, where there are many)."""
-
-    engine: Engine
-    version: str | None
-    running_jobs: tuple[str, ...]
-
-
-async def probe(url: str, timeout_s: float) -> Probed:
-    """Ask the target at ``url``.
+async def probe(url: str, timeout_s: float, *, kind: str) -> Probed:
+    """Ask the target of ``kind`` at ``url``; each request takes at most ``timeout_s`` seconds.
 
     Raises:
-        InvalidInputError: ``url`` is no http(s) address.
-        TargetUnavailableError: it did not answer, or not within ``timeout_s`` for each of the two questions.
-        TargetProtocolError: it answered, but not as a Flink does.
+        InvalidInputError: ``url`` is not a valid address for this kind.
+        TargetUnavailableError: it did not answer in time, or no collector that can test this kind is installed.
+        TargetProtocolError: it answered, but not as its kind does.
 
     """
-    try:
-        async with open_transport(url, timeout_s=timeout_s) as transport:
-            info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
-            answer = document.read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url)
-            entries = parse.jobs_overview(answer)
-    except OSError as error:
-        raise TargetUnavailableError(url=url, reason=type(error).__name__) from None
-    running = [e.name for e in entries if e.state is not JobState.ENDED]
-    return Probed(info.engine, info.version, tuple(sorted(running)[:_JOBS_MAX]))
+    ask = find_kind(kind, url=url).probe
+    if ask is None:
+        raise TargetUnavailableError(url=url, reason=f"targets of kind {kind!r} cannot be tested")
+    return await ask(url, timeout_s)

@@ -1,6 +1,7 @@
-"""The role ``collect``: composes store, Flink collectors and the manager, and runs them until told to stop.
+"""The role ``collect``: composes store, collectors and the manager, and runs them until ``stop`` is set.
 
-It decides only what is wired to what. Found by the console command through the entry point ``barrierscope.roles``.
+A target's kind decides which collector reads it (``collectors.kinds``). The console command finds this role through
+the entry point ``barrierscope.roles``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.domain.errors import TargetUnavailableError
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import list_unended
 from backend.store.postgres.connections import create_store_engine, reading
@@ -23,27 +25,29 @@ from backend.store.schema.partitions import Retention
 from backend.store.targets.targets import TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors.base import Collector, TargetRow, pause
-from collectors.flink.client import open_transport
-from collectors.flink.collector import FlinkCollector
+from collectors.kinds import find_kind
 from collectors.loop import LoopOptions
 from collectors.manager import CollectorManager, ManagerOptions
 
-_REQUEST_TIMEOUT_S = 10.0
-
 
 @asynccontextmanager
-async def open_flink(row: TargetRow, *, engine: AsyncEngine) -> AsyncIterator[Collector]:
-    """A collector of a Flink-shaped target, with connections of its own; it knows the runs left unended in the store.
+async def open_target(row: TargetRow, *, engine: AsyncEngine) -> AsyncIterator[Collector]:
+    """A collector of the target's kind; it gets the runs that have not ended according to the store.
 
     Raises:
-        InvalidInputError: the target's address is none.
+        InvalidInputError: the target's address is not valid for its kind.
+        TargetUnavailableError: no collector for its kind is installed, or targets of its kind are not polled.
         StoreUnavailableError: the store is away; try again.
 
     """
-    async with open_transport(row.url, timeout_s=_REQUEST_TIMEOUT_S) as transport:
-        async with reading(engine) as connection:
-            known = await list_unended(connection, row.id)
-        yield FlinkCollector(transport, target_id=row.id, known=known)
+    kind = find_kind(row.kind, url=row.url)
+    if kind.open is None:
+        reason = f"jobs of a target of kind {row.kind!r} push what they have to report: there is no address to poll"
+        raise TargetUnavailableError(url=row.url, reason=reason)
+    async with reading(engine) as connection:
+        known = await list_unended(connection, row.id)
+    async with kind.open(row, known) as collector:
+        yield collector
 
 
 async def run(
@@ -61,7 +65,7 @@ async def run(
     manager = CollectorManager(
         TargetRepository(engine),
         IngestWriter(engine, retention=Retention(timedelta(days=retention_max_age_days))),
-        partial(open_flink, engine=engine),
+        partial(open_target, engine=engine),
         # Two collectors on one machine are two holders.
         holder=f"{socket.gethostname()}:{os.getpid()}",
         clock=WallClock(),

@@ -1,53 +1,30 @@
-"""Changes settings of a job while it runs, on the one kind of target that can: the reference runtime.
+"""The role ``change-settings``: changes settings of a running job, with the collector of its target's kind.
 
-Found by the ``api`` role through the entry point ``barrierscope.roles: change-settings``. It goes out over the
-collector's own transport, with its bounds: no redirects, no proxies, nothing but the target's root and this one path.
+Found by the ``api`` role through the entry point ``barrierscope.roles: change-settings``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-import orjson
-
-from backend.contracts import flink
-from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TargetProtocolError
-from backend.domain.observation import Engine
-from collectors.flink import document, parse
-from collectors.flink.client import open_transport
-
-_RUN = re.compile(r"[0-9a-f]{32}")
-_REFUSED = (400, 409, 422)
+from backend.domain.errors import ConflictError
+from collectors.kinds import find_kind
 
 
 async def change_settings(
-    url: str, engine_run_id: str, settings: Mapping[str, str], timeout_s: float, token: str | None
+    url: str, engine_run_id: str, settings: Mapping[str, str], timeout_s: float, token: str | None, *, kind: str
 ) -> None:
-    """Change ``settings`` of the job that runs as ``engine_run_id`` at ``url``: all of them, or none.
-
-    ``token`` goes to that address with the change, and with nothing else; None where it is not to have one.
+    """Change ``settings`` of the job that runs as ``engine_run_id`` on the target of ``kind`` at ``url``.
 
     Raises:
-        ConflictError: what answers there is no engine whose settings change while a job runs.
-        InvalidInputError: the target refuses the values, or ``url`` is no address.
-        TargetUnavailableError: it did not answer, or not within ``timeout_s``.
-        TargetProtocolError: it answered, but not as it should.
+        ConflictError: the engine cannot change settings of a running job.
+        InvalidInputError: the target refuses the values, or ``url`` is not a valid address.
+        TargetUnavailableError: it did not answer in time, or no collector for this kind is installed.
+        TargetProtocolError: it answered, but not as its kind does.
 
     """
-    if not _RUN.fullmatch(engine_run_id):
-        raise ConflictError(
-            f"{engine_run_id!r} is no run of an engine that changes while it runs", kind="restart-needed"
-        )
-    async with open_transport(url, timeout_s=timeout_s) as transport:
-        info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
-        if info.engine is not Engine.RUNTIME:
-            text = f"{info.engine.value} takes these settings when the job starts: change them and restart it"
-            raise ConflictError(text, kind="restart-needed")
-        try:
-            await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(settings)), token=token)
-        except TargetProtocolError as error:
-            if error.status not in _REFUSED:
-                raise
-            problem = FieldProblem("settings", error.reason, "what the target takes while the job runs")
-            raise InvalidInputError([problem], what="change") from None
+    change = find_kind(kind, url=url).change_settings
+    if change is None:
+        text = f"jobs of a target of kind {kind!r} take settings when they start: change them and restart the job"
+        raise ConflictError(text, kind="restart-needed")
+    await change(url, engine_run_id, settings, timeout_s, token)

@@ -30,6 +30,10 @@ Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager, for example http://my-flink:8081")
 ]
+Kind = Annotated[
+    str,
+    typer.Option(metavar="KIND", help="Which collector reads it: an entry point of the group barrierscope.collectors."),
+]
 
 app = typer.Typer(
     help="What is watched: add, list, test, remove (through the running API).",
@@ -49,13 +53,14 @@ def add(
     url: Url,
     name: Annotated[str | None, typer.Option(help="How it is called on the pages.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; may be repeated.")] = None,
+    kind: Kind = "flink",
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
     """Watch a target from now on."""
     from backend.contracts.api import TargetIn, TargetOut
 
-    body = TargetIn.model_construct(url=url, name=name, labels=pairs(label or [], option="--label"))
+    body = TargetIn.model_construct(url=url, name=name, labels=pairs(label or [], option="--label"), kind=kind)
     with Client(api) as client:
         added = client.post("/api/v1/targets", body, TargetOut)
     if output_format is OutputFormat.JSON:
@@ -79,12 +84,13 @@ def list_targets(api: Api = None, output_format: Format = OutputFormat.TEXT) -> 
 
 
 @app.command(name="test", epilog="Example: barrierscope targets test http://my-flink:8081")
-def try_target(url: Url, api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
+def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
     """Ask a target once, from where the API runs; nothing is stored. Exit code 1 if it does not answer well."""
     from backend.contracts.api import TargetIn, TargetTestOut
 
     with Client(api) as client:
-        answer = client.post("/api/v1/targets/test", TargetIn.model_construct(url=url, labels={}), TargetTestOut)
+        body = TargetIn.model_construct(url=url, labels={}, kind=kind)
+        answer = client.post("/api/v1/targets/test", body, TargetTestOut)
     if output_format is OutputFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))
     elif answer.is_ok:

@@ -141,6 +141,8 @@ class TargetIn(Model):
     url: Annotated[str, Field(max_length=2000, examples=["http://my-flink:8081"])]
     name: Annotated[str | None, Field(max_length=200)] = None
     labels: Labels = {}
+    kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] = "flink"
+    """Which collector reads it: the name of an entry point of the group ``barrierscope.collectors``."""
 
 
 class TargetPatch(Model):
@@ -177,6 +179,8 @@ class TargetOut(Model):
     id: str
     name: str
     url: str
+    kind: str = "flink"
+    """Which collector reads it."""
     engine: Engine | None
     engine_version: str | None = None
     labels: dict[str, str]

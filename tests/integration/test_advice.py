@@ -34,7 +34,7 @@ class Target:
         self.engine = Engine.RUNTIME
         self.sent = []
 
-    async def change(self, url, run, settings, timeout_s, token):
+    async def change(self, url, run, settings, timeout_s, token, *, kind):
         self.sent.append((url, run, dict(settings)))
 
     async def report(self, config, checkpoints=(), pressure=(), at=None):
@@ -216,7 +216,7 @@ async def test_a_target_that_is_no_longer_allowed_is_not_asked_and_one_that_refu
         assert "not allowed here" in problem.errors[0].detail
         assert target.sent == []
 
-    async def refuse(url, run, settings, timeout_s, token):
+    async def refuse(url, run, settings, timeout_s, token, *, kind):
         raise InvalidInputError([], what="change")
 
     async with asking(api_over(engine, clock, change_settings=refuse)) as client:

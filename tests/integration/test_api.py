@@ -285,6 +285,15 @@ async def test_targets_are_added_once_changed_paused_and_removed(client):
     assert (await client.get(path)).status_code == 404
 
 
+async def test_a_target_keeps_the_kind_it_was_added_with_and_any_kind_may_be_named(client):
+    default = await client.post("/api/v1/targets", json={"url": "http://my-flink:8081"})
+    other = await client.post("/api/v1/targets", json={"url": "http://my-toy:1", "kind": "toy"})
+    malformed = await client.post("/api/v1/targets", json={"url": "http://my-toy:2", "kind": "No kind!"})
+
+    assert [default.json()["kind"], other.json()["kind"]] == ["flink", "toy"]
+    assert (malformed.status_code, malformed.json()["errors"][0]["pointer"]) == (422, "#/kind")
+
+
 async def test_a_connection_is_tried_and_nothing_is_stored(client):
     well = await client.post("/api/v1/targets/test", json={"url": "http://my-flink:8081"})
     dead = await client.post("/api/v1/targets/test", json={"url": "http://dead:8081"})

@@ -206,5 +206,5 @@ async def test_a_redirect_does_not_carry_the_token_away(runtime):
         config = (await client.get(f"{root}/config")).content
     listener.heard.clear()
     with _serving(elsewhere, free_port()) as other, pytest.raises(TargetProtocolError, match="redirect"):
-        await change_settings(other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN)
+        await change_settings(other, "a" * 32, {"execution.checkpointing.interval": "1 s"}, 5.0, TOKEN, kind="flink")
     assert listener.heard == []

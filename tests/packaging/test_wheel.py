@@ -62,19 +62,26 @@ def test_the_installed_command_tells_its_version(installed, tmp_path):
     assert (answer.returncode, json.loads(answer.stdout)) == (0, {"version": "0.1.0"})
 
 
-def test_the_installed_command_finds_every_role(installed, tmp_path):
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("barrierscope.roles", {"collect", "diagnose", "dashboard"}),
+        ("barrierscope.collectors", {"flink", "spark"}),
+    ],
+)
+def test_the_installed_command_finds_every_entry_point(group, expected, installed, tmp_path):
     script = (
         "from importlib.metadata import entry_points\n"
-        "for point in entry_points(group='barrierscope.roles'): print(point.name, point.load().__module__)"
+        f"for point in entry_points(group={group!r}): point.load(); print(point.name)"
     )
 
     answer = _run(installed.python, "-P", "-c", script, cwd=tmp_path)
 
     assert answer.stderr == ""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    roles = project["entry-points"]["barrierscope.roles"]
-    assert {"collect", "diagnose", "dashboard"} <= roles.keys()
-    assert {line.split()[0] for line in answer.stdout.splitlines()} == roles.keys()
+    declared = project["entry-points"][group]
+    assert expected <= declared.keys()
+    assert set(answer.stdout.split()) == declared.keys()
 
 
 def test_the_installed_command_simulates_a_packaged_demo(installed, tmp_path):

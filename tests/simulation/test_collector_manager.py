@@ -14,7 +14,13 @@ from datetime import datetime
 
 import pytest
 
-from backend.domain.errors import FieldProblem, InvalidInputError, StoreUnavailableError, TargetUnavailableError
+from backend.domain.errors import (
+    FieldProblem,
+    InvalidInputError,
+    StoreUnavailableError,
+    TargetProtocolError,
+    TargetUnavailableError,
+)
 from backend.domain.ids import TargetId
 from backend.domain.observation import Engine, Observation, PollCost
 from collectors.base import Collector, TargetRow
@@ -28,6 +34,7 @@ pytestmark = pytest.mark.anyio
 @dataclass(frozen=True)
 class Row:
     id: TargetId
+    kind: str = "flink"
     url: str = "http://flink"
     name: str = "flink"
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -208,6 +215,27 @@ async def test_an_address_that_is_none_is_reported_once_and_left_alone() -> None
     assert len(world.sink.failures) == 1
     assert "has no host" in world.sink.failures[0][1]
     assert world.sink.written.count(TargetId("good")) >= 55
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TargetUnavailableError(url="http://toy", reason="no collector for targets of kind 'toy' is installed"),
+        TargetProtocolError(url="http://toy", reason="not a toy"),
+    ],
+)
+async def test_a_target_that_cannot_be_opened_is_reported_and_tried_again(error: Exception) -> None:
+    world = World("bad", "good")
+    world.open_faults[TargetId("bad")] = error
+    manager = world.manager()
+    async with running(world, manager):
+        await world.time.run_for(35)
+        assert [str(error)] * 4 == [reason for _, reason in world.sink.failures]
+        world.open_faults.clear()
+        await world.time.run_for(15)
+    assert TargetId("bad") in world.sink.written
+    assert world.sink.written.count(TargetId("good")) >= 20
+    assert manager.broken_count == 0
 
 
 async def test_two_collectors_share_the_targets_and_one_takes_over_from_one_that_vanished() -> None:

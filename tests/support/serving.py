@@ -28,14 +28,16 @@ class Probed:
     running_jobs: tuple[str, ...] = ("orders",)
 
 
-async def probe(url: str, timeout_s: float) -> ProbeAnswer:
+async def probe(url: str, timeout_s: float, *, kind: str) -> ProbeAnswer:
     """Every target answers but those called ``dead``."""
     if "dead" in url:
         raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
     return Probed()
 
 
-async def change_nothing(url: str, run: str, settings: Mapping[str, str], timeout_s: float, token: str | None) -> None:
+async def change_nothing(
+    url: str, run: str, settings: Mapping[str, str], timeout_s: float, token: str | None, *, kind: str
+) -> None:
     """No target takes settings."""
     raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
 

@@ -6,9 +6,9 @@ older than the verdict beside it, and a job nobody looks at is followed all the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -47,11 +47,22 @@ _PATCH_TIMEOUT_S = 8.0
 # What a page shows beside the open ones: what came of the last change.
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
 
-ChangeSettings = Callable[[str, str, Mapping[str, str], float, str | None], Awaitable[None]]
-"""Changes settings of a running job: address of the target, the engine's run id, settings, seconds it may take, token.
 
-Raises ``UpstreamError`` where the target does not do it, ``ConflictError`` where it is no engine that can.
-"""
+class ChangeSettings(Protocol):
+    """Changes settings of the job that runs as ``engine_run_id`` on the target of ``kind`` at ``url``."""
+
+    async def __call__(
+        self,
+        url: str,
+        engine_run_id: str,
+        settings: Mapping[str, str],
+        timeout_s: float,
+        token: str | None,
+        *,
+        kind: str,
+    ) -> None:
+        """Raise ``UpstreamError`` if the target does not do it, ``ConflictError`` if its engine cannot."""
+        ...
 
 
 class AdviceService:
@@ -171,7 +182,9 @@ class AdviceService:
             raise ConflictError("this process changes no settings of targets", kind="apply-unavailable")
         # The configuration names that one; any other address may be anybody's.
         token = self._token if target.origin == "built-in" else None
-        await self._change(target.url, record.run.engine_run_id, advice.how_to.patch, _PATCH_TIMEOUT_S, token)
+        await self._change(
+            target.url, record.run.engine_run_id, advice.how_to.patch, _PATCH_TIMEOUT_S, token, kind=target.kind
+        )
         return await self._decide(
             job_id, card_id, AdviceState.ACCEPTED, "sent to the target; waiting for it to report the new settings"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, cast
@@ -49,8 +49,12 @@ class ProbeAnswer(Protocol):
         ...
 
 
-Probe = Callable[[str, float], Awaitable[ProbeAnswer]]
-"""Asks the target at a URL once, within so many seconds; raises ``UpstreamError`` where it does not answer well."""
+class Probe(Protocol):
+    """Asks the target at ``url`` once, with the collector for its ``kind``."""
+
+    async def __call__(self, url: str, timeout_s: float, *, kind: str) -> ProbeAnswer:
+        """Raise ``UpstreamError`` if it does not answer as its kind does, or if nothing here reads that kind."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,9 @@ class TargetService:
 
         """
         url, host = self._allowed(wanted.url)
-        new = NewTarget(url=url, name=wanted.name or _name(url, host), origin="api", labels=wanted.labels)
+        new = NewTarget(
+            url=url, name=wanted.name or _name(url, host), origin="api", kind=wanted.kind, labels=wanted.labels
+        )
         return target_out(await self._targets.add(new, at=self._clock.now()))
 
     async def change(self, target_id: str, patch: api.TargetPatch) -> api.TargetOut:
@@ -190,7 +196,7 @@ class TargetService:
         url, _ = self._allowed(wanted.url)
         began_s = time.perf_counter()
         try:
-            answer = await self._probe(url, _PROBE_TIMEOUT_S)
+            answer = await self._probe(url, _PROBE_TIMEOUT_S, kind=wanted.kind)
         except UpstreamError as error:
             return api.TargetTestOut(is_ok=False, problem=str(error), duration_ms=_since_ms(began_s))
         return api.TargetTestOut(
@@ -233,6 +239,7 @@ def target_out(record: TargetRecord) -> api.TargetOut:
         id=record.id,
         name=record.name,
         url=record.url,
+        kind=record.kind,
         engine=record.engine,
         engine_version=record.engine_version,
         labels=dict(record.labels),

@@ -48,7 +48,7 @@ targets = Table(
     Column("id", Text, primary_key=True),
     Column("url", Text, nullable=False, unique=True),
     Column("name", Text, nullable=False),
-    # The wire language a collector speaks with it; the live runtime speaks Flink's.
+    # Which collector reads it: the name of an entry point. The live runtime speaks Flink's REST and is of kind flink.
     Column("kind", Text, nullable=False, server_default="flink"),
     Column("labels", JSONB, nullable=False, server_default="{}"),
     Column("origin", Text, nullable=False),
@@ -56,7 +56,6 @@ targets = Table(
     Column("added_at", Instant, nullable=False),
     # History hangs on a removed target until retention drops it; adding its URL again revives it.
     Column("removed_at", Instant),
-    CheckConstraint("kind IN ('flink', 'spark')", name="kind_known"),
     # ``push``: nobody reads it, a job sends what it has to tell.
     CheckConstraint("origin IN ('api', 'configuration', 'built-in', 'push')", name="origin_known"),
 )

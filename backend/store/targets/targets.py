@@ -28,7 +28,7 @@ HealthState = Literal["ok", "pending", "unreachable", "malformed", "silent", "pa
 
 @dataclass(frozen=True, slots=True)
 class WatchedTarget:
-    """An enabled target, as a collector needs it. ``kind`` is the wire language: ``flink`` or ``spark``."""
+    """An enabled target, as a collector needs it. ``kind`` chooses the collector: an entry point, such as ``flink``."""
 
     id: TargetId
     url: str

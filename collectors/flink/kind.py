@@ -1,0 +1,30 @@
+"""The collector for targets of kind ``flink``: a Flink JobManager, or the live runtime, which speaks the same REST."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from collectors.base import Collector, CollectorKind, KnownRuns, TargetRow
+from collectors.flink.client import open_transport
+from collectors.flink.collector import FlinkCollector
+from collectors.flink.probe import probe
+from collectors.flink.settings import change_settings
+
+_REQUEST_TIMEOUT_S = 10.0
+
+
+@asynccontextmanager
+async def open_target(target: TargetRow, known: KnownRuns) -> AsyncIterator[Collector]:
+    """A collector with connections of its own.
+
+    Raises:
+        InvalidInputError: the target's address is not an http(s) address.
+
+    """
+    async with open_transport(target.url, timeout_s=_REQUEST_TIMEOUT_S) as transport:
+        yield FlinkCollector(transport, target_id=target.id, known=known)
+
+
+FLINK: Final = CollectorKind(kind="flink", open=open_target, probe=probe, change_settings=change_settings)

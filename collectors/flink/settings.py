@@ -1,0 +1,53 @@
+"""Changes settings of a running job on the reference runtime. Flink itself reads settings only when a job starts.
+
+It uses the collector's own transport with the same bounds: no redirects, no proxies, and only this one path below the
+target's root.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import orjson
+
+from backend.contracts import flink
+from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TargetProtocolError
+from backend.domain.observation import Engine
+from collectors.flink import document, parse
+from collectors.flink.client import open_transport
+
+_RUN = re.compile(r"[0-9a-f]{32}")
+_REFUSED = (400, 409, 422)
+
+
+async def change_settings(
+    url: str, engine_run_id: str, settings: Mapping[str, str], timeout_s: float, token: str | None
+) -> None:
+    """Change ``settings`` of the job that runs as ``engine_run_id`` at ``url``: all of them, or none.
+
+    ``token`` is sent to ``url`` with the change only; None sends no token.
+
+    Raises:
+        ConflictError: the engine at ``url`` cannot change settings of a running job.
+        InvalidInputError: the target refuses the values, or ``url`` is not an http(s) address.
+        TargetUnavailableError: it did not answer within ``timeout_s`` seconds.
+        TargetProtocolError: it answered, but not as the runtime does.
+
+    """
+    if not _RUN.fullmatch(engine_run_id):
+        raise ConflictError(
+            f"{engine_run_id!r} is no run of an engine that changes while it runs", kind="restart-needed"
+        )
+    async with open_transport(url, timeout_s=timeout_s) as transport:
+        info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
+        if info.engine is not Engine.RUNTIME:
+            text = f"{info.engine.value} takes these settings when the job starts: change them and restart it"
+            raise ConflictError(text, kind="restart-needed")
+        try:
+            await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(settings)), token=token)
+        except TargetProtocolError as error:
+            if error.status not in _REFUSED:
+                raise
+            problem = FieldProblem("settings", error.reason, "what the target takes while the job runs")
+            raise InvalidInputError([problem], what="change") from None

@@ -1,0 +1,78 @@
+"""``python -m tests.prose``: the prose of the documents and of the strings that users read, by proselint and our rules.
+
+python -m tests.prose                     the documents; ends with 1 if a rule finds something
+python -m tests.prose --docstrings FILE   the docstrings of modules, for who edits them
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+from proselint.checks import __register__ as builtin
+from proselint.config import DEFAULT, Config
+from proselint.registry import CheckRegistry
+from proselint.tools import LintFile
+
+from tests.prose.style import RULES
+from tests.prose.text import Passage, docstring_passages, markdown_passages, string_passages
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG: Config = {
+    "max_errors": 1000,
+    "checks": DEFAULT["checks"] | {"barrierscope": True, "typography": False, "lexical_illusions": False},
+}
+"""Straight quotes and three dots are written on purpose. Text without its code repeats words."""
+
+_DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/**/*.md", "helm/**/README.md", "migrations/README.md")
+# Quoted from sources, and cited by id: their words stay.
+_NOT_OURS = ("docs/dev/spec/",)
+
+
+def documents() -> list[Path]:
+    """The documents whose prose is checked."""
+    found = {path for pattern in _DOCUMENTS for path in ROOT.glob(pattern)}
+    return sorted(p for p in found if not p.relative_to(ROOT).as_posix().startswith(_NOT_OURS))
+
+
+def findings(passages: Iterable[Passage]) -> Iterator[str]:
+    """One line per finding: file, line, rule and message."""
+    registry = CheckRegistry()
+    if not registry.checks:
+        registry.register_many((*builtin, *RULES))
+    for path, of_file in groupby(passages, key=attrgetter("path")):
+        text, lines = "", list[int]()
+        for passage in of_file:
+            text += passage.text + "\n\n"
+            # A string on one line of source may have several of its own.
+            lines += [passage.line + n for n in range(passage.text.count("\n") + 2)]
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        for found in LintFile(str(path), text).lint(CONFIG) if text else ():
+            # The linter's text begins with an empty line of its own.
+            line = lines[text[: max(0, found.check_result.span[0] - 1)].count("\n")]
+            yield f"{name}:{line}: {found.check_result.check_path}: {found.check_result.message}"
+
+
+def main(arguments: list[str]) -> int:
+    """Print every finding; 1 if there is one."""
+    parser = argparse.ArgumentParser(prog="python -m tests.prose")
+    parser.add_argument("--strings", nargs="+", type=Path, default=[], metavar="FILE", help="strings of modules")
+    parser.add_argument("--docstrings", nargs="+", type=Path, default=[], metavar="FILE", help="docstrings of modules")
+    options = parser.parse_args(arguments)
+    read: list[tuple[Callable[[Path], Iterator[Passage]], list[Path]]] = [
+        (string_passages, options.strings),
+        (docstring_passages, options.docstrings),
+    ]
+    if not any(paths for _, paths in read):
+        read = [(markdown_passages, documents())]
+    lines = list(findings(p for passages, paths in read for path in paths for p in passages(path.resolve())))
+    print("\n".join(lines) or "prose: nothing found")
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

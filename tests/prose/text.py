@@ -1,0 +1,89 @@
+"""Prose with the line it stands on: from Markdown, and from the strings of Python modules."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+_CODE = "Code"
+"""Stands for inline code, an address or a placeholder: a word that no rule knows."""
+_NOT_PROSE = re.compile(r"^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|LOCK|SET|COPY)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One paragraph, heading, table cell or string."""
+
+    path: Path
+    line: int
+    text: str
+
+
+def markdown_passages(path: Path) -> Iterator[Passage]:
+    """Every paragraph, heading, list item and table cell of a document; code is left out."""
+    line = 1
+    for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8")):
+        if token.map:
+            line = token.map[0] + 1
+        text = "".join(map(_plain, token.children or ())) if token.type == "inline" else ""
+        if text.strip():
+            yield Passage(path, line, text)
+
+
+def _plain(token: Token) -> str:
+    match token.type:
+        case "text" | "image":
+            return token.content
+        case "softbreak" | "hardbreak":
+            return "\n"
+        case "code_inline":
+            return _CODE
+    return ""
+
+
+def string_passages(path: Path) -> Iterator[Passage]:
+    """The strings of a Python module that read as a sentence: three words or more, and no SQL."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documentation = {id(node) for node in _docstrings(tree)}
+    parts = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    for node in ast.walk(tree):
+        if id(node) in documentation or id(node) in parts:
+            continue
+        text = _string(node)
+        if text is not None and _is_prose(text):
+            yield Passage(path, node.lineno, text)  # type: ignore[attr-defined]
+
+
+def docstring_passages(path: Path) -> Iterator[Passage]:
+    """The docstrings of a Python module, paragraph by paragraph."""
+    for node in _docstrings(ast.parse(path.read_text(encoding="utf-8"))):
+        line = node.lineno
+        for paragraph in re.split(r"(\n\s*\n)", str(node.value)):
+            if paragraph.strip():
+                yield Passage(path, line, re.sub(r"``[^`]+``", _CODE, re.sub(r"[ \t]+", " ", paragraph.strip())))
+            line += paragraph.count("\n")
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """A string that is a statement of its own documents what stands before it or around it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value
+
+
+def _string(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else _CODE for v in node.values)
+    return None
+
+
+def _is_prose(text: str) -> bool:
+    return len(re.findall(r"[A-Za-z][a-z]+ ", text)) >= 2 and not _NOT_PROSE.match(text)

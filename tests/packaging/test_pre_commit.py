@@ -1,0 +1,33 @@
+"""The hooks of pre-commit are the lines of ``make check``: whoever passes one passes the other."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from tests.packaging.wheel_environment import ROOT
+
+_CONFIG = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+
+
+def _hooks() -> list[dict[str, object]]:
+    return [hook for repository in _CONFIG["repos"] for hook in repository["hooks"]]
+
+
+def _check_lines() -> list[str]:
+    rule = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
+    assert rule is not None
+    return [line.strip().replace("$(BIN)", ".venv/bin") for line in rule[1].splitlines()]
+
+
+def test_every_repository_of_hooks_is_local():
+    assert [repository["repo"] for repository in _CONFIG["repos"]] == ["local"]
+    assert {hook["language"] for hook in _hooks()} == {"system"}
+
+
+def test_the_hooks_are_the_lines_of_make_check():
+    # Hooks that take the changed files have them in place of the folder.
+    lines = [line.removesuffix(" .") for line in _check_lines()]
+
+    assert [hook["entry"] for hook in _hooks()] == lines

@@ -19,7 +19,7 @@ from backend.analysis.phases import SubtaskPhases, checkpoint_phases
 from backend.analysis.pressure import Suspect, VertexLoad
 from backend.analysis.statistics import median
 from backend.analysis.thresholds import CHECKPOINT_WINDOW_S, CONFIDENT_COUNT, SLOW_IN_A_ROW_COUNT
-from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
@@ -110,6 +110,13 @@ class Case:
         alignment = median(p.phase_ms(Phase.ALIGNMENT) for p in paths)
         return Phase.ALIGNMENT if (alignment or 0) > (delay or 0) else Phase.START_DELAY
 
+    def subtask_count(self, vertex_id: VertexId) -> int:
+        """The number of subtasks of the vertex: from the job graph, else the largest number seen."""
+        vertex = self.evidence.topology.vertex(vertex_id)
+        if vertex is not None:
+            return vertex.parallelism
+        return max((len(p) for p in self.subtasks_of(vertex_id)), default=0)
+
     def subtasks_of(self, vertex_id: VertexId) -> list[tuple[SubtaskPhases, ...]]:
         """The vertex's phases, one tuple a checkpoint."""
         return [w.phases[vertex_id] for w in self.walked if vertex_id in w.phases]
@@ -129,7 +136,7 @@ def of_job(evidence: JobEvidence) -> Case:
     return Case(
         evidence=evidence,
         report=report,
-        lead=_job_lead(report, evidence),
+        lead=_job_lead(report),
         is_suffering=_is_job_suffering(report, judged, evidence),
         walked=walked,
         loads=loads,
@@ -214,54 +221,47 @@ def _is_job_suffering(report: HealthReport, judged: Sequence[Checkpoint], eviden
     )
 
 
-def _job_lead(report: HealthReport, evidence: JobEvidence) -> str:
-    middle = report.duration_median_ms
-    config = evidence.config
+def _job_lead(report: HealthReport) -> str:
+    """The effect, which the sentence begins with. What is usual, or still open, follows in brackets."""
+    middle, late = report.duration_median_ms, report.overdue
     if report.health is Health.FAILING:
-        reasons = {c.header.failure_reason for c in report.failed}
-        verb = "expired" if reasons == {FailureReason.EXPIRED} else "failed"
-        after = median(c.header.end_to_end_duration_ms for c in report.failed)
-        at = f" at {say.duration(after)}" if verb == "expired" and after is not None else ""
-        if len(report.failed) == report.judged_count:
-            return f"{say.all_of_the_last(report.judged_count)} {verb}{at}"
-        return f"{say.of_the_last(len(report.failed), report.judged_count)} {verb}{at}"
-    late = report.overdue
-    still = ""
+        return _failing_lead(report)
+    opened = ""
     if late is not None:
-        still = f"checkpoint {late.checkpoint.header.checkpoint_id} is open for {say.duration(late.open_ms)}"
+        opened = f"checkpoint {late.checkpoint.header.checkpoint_id} has been open for {say.duration(late.open_ms)}"
+    aside = f" ({opened})" if opened else ""
     if middle is None:
-        lead = "No checkpoint has completed yet"
         if report.failed:
-            lead = f"{say.checkpoints(len(report.failed))} failed and none completed so far"
-        return f"{lead}, and {still}" if still else lead
-    many = "the only one" if len(report.completed) == 1 else f"median of {len(report.completed)}"
+            return f"{say.checkpoints(len(report.failed))} failed and none has completed{aside}"
+        return f"No checkpoint has completed yet{aside}"
+    took = say.duration(middle)
     if report.health is Health.TOO_FEW:
-        lead = f"Only {say.checkpoints(report.judged_count)} so far, {say.duration(middle)} ({many}{_settings(config)})"
-        return f"{lead}, and {still}" if still else lead
+        if report.failed:
+            return f"{len(report.failed)} of the {report.judged_count} checkpoints so far failed{aside}"
+        so_far = "The only checkpoint" if report.judged_count == 1 else f"The {report.judged_count} checkpoints"
+        return f"{so_far} so far took {took}{aside}"
     if report.health is Health.HEALTHY:
-        return f"Checkpoints are healthy at {say.duration(middle)} ({many}{_settings(config)})"
-    if report.is_recent:
-        return _recent_lead(report, config, still)
-    return f"Checkpoints take {say.duration(middle)} ({many}{_settings(config, has_timeout=True)})"
-
-
-def _recent_lead(report: HealthReport, config: CheckpointConfig | None, still: str) -> str:
+        return f"Checkpoints are healthy at {took}"
     newest = report.newest_slow
-    if report.overdue is not None and len(newest) < SLOW_IN_A_ROW_COUNT:
-        took = say.duration(report.duration_median_ms or 0.0)
-        return f"{still[0].upper()}{still[1:]}, while the last {len(report.completed)} took {took}"
-    now = say.duration(median(c.header.end_to_end_duration_ms for c in newest) or 0.0)
-    before = median(c.header.end_to_end_duration_ms for c in report.completed if c not in newest)
-    than = "" if before is None else f", those before {say.duration(before)}"
-    lead = f"The newest {len(newest)} checkpoints take {now}{than} (medians{_settings(config, has_timeout=True)})"
-    return f"{lead}, and {still}" if still else lead
+    if len(newest) >= SLOW_IN_A_ROW_COUNT and report.is_recent:
+        now = say.duration(median(c.header.end_to_end_duration_ms for c in newest) or 0.0)
+        before = median(c.header.end_to_end_duration_ms for c in report.completed if c not in newest)
+        return f"The newest {len(newest)} checkpoints took {now}" + (
+            "" if before is None else f" (before: {say.duration(before)})"
+        )
+    if report.is_recent:
+        return f"{opened[0].upper()}{opened[1:]} (usually {took})"
+    return f"Checkpoints take {took}"
 
 
-def _settings(config: CheckpointConfig | None, *, has_timeout: bool = False) -> str:
-    if config is None:
-        return ""
-    interval = f", interval {say.duration(config.interval_ms)}" if config.interval_ms else ""
-    return interval + (f", timeout {say.duration(config.timeout_ms)}" if has_timeout and config.timeout_ms else "")
+def _failing_lead(report: HealthReport) -> str:
+    reasons = {c.header.failure_reason for c in report.failed}
+    verb = "expired" if reasons == {FailureReason.EXPIRED} else "failed"
+    after = median(c.header.end_to_end_duration_ms for c in report.failed)
+    at = f" after {say.duration(after)}" if verb == "expired" and after is not None else ""
+    if len(report.failed) == report.judged_count:
+        return f"{say.all_of_the_last(report.judged_count)} {verb}{at}"
+    return f"{say.of_the_last(len(report.failed), report.judged_count)} {verb}{at}"
 
 
 def _checkpoint_lead(walked: Walked) -> str:
@@ -271,5 +271,5 @@ def _checkpoint_lead(walked: Walked) -> str:
         done = f"{header.acknowledged_count} of {header.subtask_count} subtasks acknowledged"
         return f"Open for {took} with {done}"
     if walked.is_expired:
-        return f"Expired at {took}"
-    return f"Failed after {took}" if walked.is_failed else f"Completed in {took}"
+        return f"Expired after {took}"
+    return f"Failed after {took}" if walked.is_failed else f"Completed after {took}"

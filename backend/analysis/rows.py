@@ -1,38 +1,52 @@
-"""Rows of evidence: each a statement a person can check at the engine, with its number and where that comes from."""
+"""Rows of evidence: statements that a person can check at the engine, with numbers and where these come from."""
 
 from __future__ import annotations
 
 from backend.analysis import sentences as say
-from backend.analysis.case import Case
+from backend.analysis.case import Case, Walked
 from backend.analysis.pressure import Suspect, VertexLoad, backpressured_max
 from backend.analysis.statistics import highest, known, median, ratio
 from backend.analysis.thresholds import CHECKPOINTS_MAX
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import VertexId
-from backend.domain.verdict import Basis, Evidence
+from backend.domain.verdict import Basis, Evidence, VerdictKind
 
 _LATE_MAX = 6
+_LATE_NAMED_MAX = 4
 
 
 def fare(case: Case) -> list[Evidence]:
-    """How the judged checkpoints fared: duration, failures, settings."""
-    report, config = case.report, case.evidence.config
+    """How the judged checkpoints fared: durations and failures."""
+    report = case.report
     rows: list[Evidence] = []
+    if report.overdue is not None:
+        text = f"time since the trigger of checkpoint {report.overdue.checkpoint.header.checkpoint_id}, in progress"
+        rows.append(_row(text, "trigger_timestamp", report.overdue.open_ms, "ms"))
+    if report.failed:
+        reasons = {c.header.failure_reason.value for c in report.failed if c.header.failure_reason is not None}
+        many = report.judged_count
+        of = f"checkpoints that failed, of the last {many}" if many > 1 else "the only checkpoint so far failed"
+        text = f"{of} ({', '.join(sorted(reasons)) or 'no reason'})"
+        rows.append(_row(text, "failed", len(report.failed), "count"))
+    newest = report.newest_slow if report.is_recent else ()
+    before = [c for c in report.completed if c not in newest]
+    if len(newest) > 1 and before:
+        for text, these in ((f"the newest {len(newest)} checkpoints", newest), (f"the {len(before)} before", before)):
+            took = median(c.header.end_to_end_duration_ms for c in these)
+            rows += [] if took is None else [_row(f"median duration of {text}", "end_to_end_duration", took, "ms")]
     if report.duration_median_ms is not None:
         many = len(report.completed)
         text = f"median duration of {many} completed checkpoints"
         if many == 1:
-            text = "duration of the only completed checkpoint looked at"
+            text = "duration of the only completed checkpoint"
         rows.append(_row(text, "end_to_end_duration", report.duration_median_ms, "ms"))
-    if report.failed:
-        reasons = {c.header.failure_reason.value for c in report.failed if c.header.failure_reason is not None}
-        many = report.judged_count
-        of = f"failed of the last {many} checkpoints" if many > 1 else "the only checkpoint looked at failed"
-        text = f"{of} ({', '.join(sorted(reasons)) or 'no reason'})"
-        rows.append(_row(text, "failed", len(report.failed), "count"))
-    if report.overdue is not None:
-        text = f"checkpoint {report.overdue.checkpoint.header.checkpoint_id} is in progress, open for"
-        rows.append(_row(text, "trigger_timestamp", report.overdue.open_ms, "ms"))
+    return rows
+
+
+def settings(case: Case) -> list[Evidence]:
+    """The checkpoint interval and timeout."""
+    config = case.evidence.config
+    rows: list[Evidence] = []
     if config is not None and config.interval_ms is not None:
         rows.append(_row("checkpoint interval", "interval", config.interval_ms, "ms"))
     if config is not None and config.timeout_ms is not None:
@@ -41,45 +55,99 @@ def fare(case: Case) -> list[Evidence]:
 
 
 def load(case: Case, suspect: Suspect) -> list[Evidence]:
-    """The sign itself: full, not held back, fed by something held back; and what tells one subtask from all."""
+    """Why the suspect is one: full, below a back-pressured vertex. The row that decides its kind comes first."""
+    compared = _compared(case, suspect)
+    is_one = suspect.kind in (VerdictKind.SKEW, VerdictKind.STRAGGLER)
+    rows = [*(compared if is_one else []), *_full(case, suspect), *_siblings(case, suspect)]
+    return rows if is_one else [*rows, *compared]
+
+
+def _full(case: Case, suspect: Suspect) -> list[Evidence]:
     vertex, feeder = case.name(suspect.vertex_id), case.name(suspect.feeder_id)
-    total = len(case.loads[suspect.vertex_id].busy)
-    who = say.subtasks(suspect.full, total)
+    who = say.subtasks(suspect.full, len(case.loads[suspect.vertex_id].busy))
     readings = case.loads[suspect.vertex_id].reading_count
-    rows = [
-        _row(
-            f"{vertex}: {who} busy, {'one reading' if readings == 1 else f'mean of {readings} readings'}",
-            "busyRatio",
-            suspect.busy,
-            "ratio",
-        ),
-        _row(
-            f"{feeder}, which feeds it: its most back-pressured subtask",
-            "backpressureRatio",
-            suspect.feeder_backpressured,
-            "ratio",
-        ),
-    ]
+    over = "one reading" if readings == 1 else f"mean of {readings} readings"
+    rows = [_row(f"{vertex}: {who} busy, {over}", "busyRatio", suspect.busy, "ratio")]
     if suspect.queue_ms is not None:
-        text = f"{vertex}: the barrier in the queue before {who}, the longest, mean"
+        text = f"{vertex}: longest time of the barrier in the queue before {who}, mean"
         rows.append(_row(text, "start_delay", suspect.queue_ms, "ms", Basis.RECONSTRUCTED))
+    text = f"{feeder}, which feeds it: its most back-pressured subtask"
+    return [*rows, _row(text, "backpressureRatio", suspect.feeder_backpressured, "ratio")]
+
+
+def _siblings(case: Case, suspect: Suspect) -> list[Evidence]:
+    vertex = case.name(suspect.vertex_id)
+    rows: list[Evidence] = []
     if suspect.siblings_busy is not None:
         rows.append(_row(f"{vertex}: the other subtasks busy, mean", "busyRatio", suspect.siblings_busy, "ratio"))
     if suspect.siblings_backpressured is not None:
         text = f"{vertex}: the other subtasks back-pressured, mean"
         rows.append(_row(text, "backpressureRatio", suspect.siblings_backpressured, "ratio"))
-    if suspect.share_ratio is not None and suspect.share_ratio != float("inf"):
-        since = "since it started" if case.loads[suspect.vertex_id].is_total else "over the readings"
+    return rows
+
+
+def _compared(case: Case, suspect: Suspect) -> list[Evidence]:
+    """The full subtasks compared with their siblings: records, and time for a record."""
+    vertex = case.name(suspect.vertex_id)
+    who = say.subtasks(suspect.full, len(case.loads[suspect.vertex_id].busy))
+    rows: list[Evidence] = []
+    since = "since it started" if case.loads[suspect.vertex_id].is_total else "over the readings"
+    if suspect.share_ratio == float("inf"):
+        rows.append(_row(f"{vertex}: {who} got all the records, {since}", "numRecordsIn", None, None))
+    elif suspect.share_ratio is not None:
         text = f"{vertex}: records of {who} over those of another subtask, {since}"
         rows.append(_row(text, "numRecordsIn", suspect.share_ratio, "ratio"))
     if suspect.cost_ratio is not None:
         text = f"{vertex}: busy time per record of {who} over that of another subtask"
-        rows.append(_row(text, "busyRatio / numRecordsIn", suspect.cost_ratio, "ratio", Basis.RECONSTRUCTED))
+        cost = _row(text, "busyRatio / numRecordsIn", suspect.cost_ratio, "ratio", Basis.RECONSTRUCTED)
+        rows = [cost, *rows] if suspect.kind is VerdictKind.STRAGGLER else [*rows, cost]
     return rows
 
 
+def arrival(case: Case, vertex_id: VertexId) -> list[Evidence]:
+    """When the barrier reached the vertex, or which of its subtasks did not acknowledge; if checkpoints suffer."""
+    if not case.is_suffering:
+        return []
+    seen = next((row for w in reversed(case.walked) if (row := _late_arrival(case, vertex_id, w)) is not None), None)
+    if seen is not None:
+        return [seen]
+    vertex, total, found = case.name(vertex_id), case.subtask_count(vertex_id), case.subtasks_of(vertex_id)
+    pending = [sum(not p.is_acknowledged for p in phases) for phases in found]
+    waiting = median(n for n in pending if n)
+    if waiting is not None and sum(n > 0 for n in pending) * 2 >= len(pending):
+        if len(pending) > 1:
+            text = f"{vertex}: subtasks of {total} that had not acknowledged, median of {len(pending)} checkpoints"
+            return [_row(text, "pending", waiting, "count")]
+        silent = [p.subtask for p in found[0] if not p.is_acknowledged]
+        return [note(f"no acknowledgement came from {say.where(vertex, silent, total)}")]
+    reached = [highest(p.travel_ms for p in phases) for phases in found]
+    middle, many = median(reached), len(known(reached))
+    if middle is None:
+        return []
+    text = f"time until the barrier had reached every subtask of {vertex}{_median_of(many)}"
+    return [_row(text, "start_delay + alignment", middle, "ms", Basis.RECONSTRUCTED)]
+
+
+def _late_arrival(case: Case, vertex_id: VertexId, walked: Walked) -> Evidence | None:
+    """When the barrier reached subtasks that had not acknowledged this checkpoint; None if no gauge showed it."""
+    phases = walked.phases.get(vertex_id, ())
+    late = [(p.first_barrier_ms, p.subtask) for p in phases if not p.is_acknowledged and p.first_barrier_ms is not None]
+    if not late:
+        return None
+    named = sorted(late)[-_LATE_NAMED_MAX:]
+    others = sum(not p.is_acknowledged for p in phases) - len(named)
+    more = f"; {others} more had not acknowledged" if others else ""
+    times = say.listed([say.beside(ms, walked.duration_ms) for ms, _ in named])
+    verb = "open for" if walked.is_open else "expired after" if walked.is_expired else "failed after"
+    who = f"{case.name(vertex_id)} {say.subtasks([i for _, i in named])}"
+    return note(
+        f"checkpoint {walked.checkpoint.header.checkpoint_id}, {verb} {say.duration(walked.duration_ms)}: "
+        f"the barrier reached {who} after {times}{more}"
+    )
+
+
 def travel(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """When the barrier came to the vertex, how long it aligned, and what its snapshot took: the largest, typically."""
+    """Start delay, alignment, sync part and async part of the vertex: the median of the largest of each checkpoint."""
     vertex, phases = case.name(vertex_id), case.subtasks_of(vertex_id)
     rows: list[Evidence] = []
     for text, metric, values in (
@@ -90,13 +158,13 @@ def travel(case: Case, vertex_id: VertexId) -> list[Evidence]:
     ):
         middle = median(values)
         if middle is not None:
-            many = f", median of {say.checkpoints(len(known(values)))}" if len(values) > 1 else ""
+            many = _median_of(len(known(values)))
             rows.append(_row(f"{vertex}: {text}{many}", metric, middle, "ms"))
     return rows
 
 
 def late(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """First barriers of subtasks that had not acknowledged, of the newest checkpoint where a gauge told any."""
+    """First barriers of subtasks that had not acknowledged, in the newest checkpoint for which a gauge showed any."""
     for walked in reversed(case.walked):
         rows = [p for p in walked.phases.get(vertex_id, ()) if not p.is_acknowledged and p.first_barrier_ms is not None]
         if rows:
@@ -115,7 +183,7 @@ def late(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 
 def persistence(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """How often the same subtask was last, and what the newest completed checkpoint had been without it."""
+    """How often the same subtask was last, and how long the newest completed checkpoint would take without it."""
     done = [w for w in case.walked if w.path is not None and w.is_completed]
     if not done or done[-1].path is None:
         return []
@@ -123,20 +191,19 @@ def persistence(case: Case, vertex_id: VertexId) -> list[Evidence]:
     lasts = [(w.path.last_vertex_id, w.path.last_subtask) for w in case.walked if w.path is not None and not w.is_open]
     count = lasts.count((path.last_vertex_id, path.last_subtask))
     where = f"{say.vertex(path.last_vertex)} subtask {path.last_subtask}"
-    was = "acknowledged last" if all(w.is_completed for w in case.walked) else "was the last, or still awaited,"
+    was = "acknowledged last" if all(w.is_completed for w in case.walked) else "was last or had not acknowledged"
     rows = [_row(f"{where} {was} in {count} of {len(lasts)} checkpoints", "latest_ack_timestamp", None, None)]
     if case.is_suffering and path.without_last_ms is not None and path.last_vertex_id == vertex_id:
         took, without = say.duration(newest.duration_ms), say.duration(path.without_last_ms)
-        text = (
-            f"checkpoint {newest.checkpoint.header.checkpoint_id}: without its last subtask {took} would be {without}"
-        )
+        number_ = newest.checkpoint.header.checkpoint_id
+        text = f"duration of checkpoint {number_} without its last subtask, instead of {took}"
         if took != without:
             rows.append(_row(text, "end_to_end_duration", path.without_last_ms, "ms", Basis.RECONSTRUCTED))
     return rows
 
 
 def broadcast(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """A broadcast input, where unaligned barriers do not overtake (flink-baseline.md, 12)."""
+    """Broadcast inputs: unaligned barriers do not overtake there (flink-baseline.md, 12)."""
     config = case.evidence.config
     if config is None or not config.is_unaligned_enabled:
         return []
@@ -151,22 +218,22 @@ def broadcast(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 
 def calm(case: Case) -> list[Evidence]:
-    """The largest back-pressure and the busiest subtask anywhere, where there are readings."""
+    """The largest back-pressure and the busiest subtask in the job; empty without readings."""
     most = backpressured_max(case.loads)
     if most is None:
         return []
     rows = [
-        _row(f"most back-pressured subtask anywhere (of {case.name(most[0])})", "backpressureRatio", most[1], "ratio")
+        _row(f"most back-pressured subtask of the job (of {case.name(most[0])})", "backpressureRatio", most[1], "ratio")
     ]
     busiest = max(case.loads.values(), key=_busiest)
     rows.append(
-        _row(f"busiest subtask anywhere (of {case.name(busiest.vertex_id)})", "busyRatio", _busiest(busiest), "ratio")
+        _row(f"busiest subtask of the job (of {case.name(busiest.vertex_id)})", "busyRatio", _busiest(busiest), "ratio")
     )
     return rows
 
 
 def lateness(case: Case, vertex_id: VertexId) -> list[Evidence]:
-    """How much later the slowest subtask is than its siblings, which an even load shows too (flink-baseline.md, 6)."""
+    """How much later the slowest subtask is than its siblings; an even load shows this too (flink-baseline.md, 6)."""
     ratios: list[float | None] = []
     for phases in case.subtasks_of(vertex_id):
         delays = sorted(known(p.start_delay_ms for p in phases if p.is_acknowledged))
@@ -176,35 +243,35 @@ def lateness(case: Case, vertex_id: VertexId) -> list[Evidence]:
         return []
     text = (
         f"{case.name(vertex_id)}: start delay of the slowest subtask over its siblings' median; "
-        "1.7 to 2.2 is seen under an even load, so it proves nothing alone"
+        "an even load shows 1.7 to 2.2, so this alone proves nothing"
     )
     return [_row(text, "start_delay", middle, "ratio")]
 
 
 def hiding(case: Case) -> list[Evidence]:
-    """What unaligned checkpoints persist to get past the queues, where they do."""
+    """In-flight data that unaligned checkpoints persist to overtake the queues; if checkpoints do not suffer."""
     persisted = median(
         w.checkpoint.header.persisted_bytes for w in case.walked if w.checkpoint.header.persisted_bytes is not None
     )
     if case.is_suffering or not persisted:
         return []
-    text = "in-flight data persisted by a checkpoint, median: unaligned barriers pass the queues, throughput stays"
+    text = "in-flight data that a checkpoint persists, median: unaligned barriers overtake these queues"
     return [_row(text, "persisted", persisted, "bytes")]
 
 
 def restarts(case: Case) -> list[Evidence]:
-    """Restarts of the job, and the newest exception it threw."""
+    """The newest exception of the job, and how often it restarted."""
     found: list[Evidence] = []
-    if case.evidence.restart_count:
-        found.append(number("restarts of the job", "numRestarts", case.evidence.restart_count, "count"))
     if case.evidence.exceptions:
         lines = case.evidence.exceptions[-1][1].splitlines() or [""]
         found.append(note(f"newest exception: {lines[0][:200]}"))
+    if case.evidence.restart_count:
+        found.append(number("restarts of the job", "numRestarts", case.evidence.restart_count, "count"))
     return found
 
 
 def unlisted(case: Case) -> list[Evidence]:
-    """Failures that the engine counts and keeps no record of, where its history still goes back to the first."""
+    """Failures that the engine counted without a record, if its history reaches back to the first checkpoint."""
     counts, seen = case.evidence.counts, case.evidence.checkpoints
     if counts is None or len(seen) >= CHECKPOINTS_MAX:
         return []
@@ -214,18 +281,22 @@ def unlisted(case: Case) -> list[Evidence]:
 
 
 def reconstructed(text: str, metric: str, value: float, unit: str) -> Evidence:
-    """A statement with a number worked out from measured ones."""
+    """A statement with a number computed from measured ones."""
     return _row(text, metric, value, unit, Basis.RECONSTRUCTED)
 
 
 def note(text: str) -> Evidence:
-    """A statement that is no number."""
+    """A statement without a number."""
     return Evidence(text, "note")
 
 
 def number(text: str, metric: str, value: float, unit: str, basis: Basis = Basis.MEASURED) -> Evidence:
     """A statement with its number."""
     return _row(text, metric, value, unit, basis)
+
+
+def _median_of(count: int) -> str:
+    return f", median of {say.checkpoints(count)}" if count > 1 else ""
 
 
 def _busiest(load_: VertexLoad) -> float:

@@ -1,4 +1,4 @@
-"""Numbers and subtasks in words: what every sentence and row of evidence is built from. Decides nothing."""
+"""Numbers, subtasks and vertices in words, for sentences and rows of evidence."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _NAME_MAX = 80
 
 
 def rounded(value: float) -> float:
-    """What evidence keeps of a number; words are made of the same, so that the two agree."""
+    """A number as evidence keeps it. Words are made from the rounded number, so that both agree."""
     return round(float(value), 4)
 
 
 def beside(ms: float, other_ms: float) -> str:
-    """``duration`` of the one, to the hundredth where it would read the same as the other's: ``3.98 s``."""
+    """``duration`` of ``ms``, with hundredths (``3.98 s``) if it would otherwise read the same as ``other_ms``."""
     plain = duration(ms)
     return f"{ms / 1000:.2f} s" if ms != other_ms and plain == duration(other_ms) and 995 <= ms < 59_950 else plain
 
 
 def duration(ms: float) -> str:
-    """Milliseconds for a person: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
+    """Milliseconds in words: ``52 ms``, ``4.9 s``, ``2 min 5 s``."""
     if ms < 995:
         return f"{ms:.0f} ms"
     if ms < 59_950:
@@ -30,7 +30,7 @@ def duration(ms: float) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """Bytes for a person, decimal units."""
+    """Bytes in words, in decimal units: ``3.3 MB``."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"
@@ -38,14 +38,12 @@ def size(size_bytes: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """A share of 0..1 in per cent."""
+    """A share of 0..1: ``98 %``."""
     return f"{rounded(ratio) * 100:.0f} %"
 
 
 def times(ratio: float) -> str:
     """A factor: ``2.4 times``, ``12 times``."""
-    if ratio == float("inf"):
-        return "all"
     value = rounded(ratio)
     return f"{value:.1f} times" if value < 10 else f"{value:.0f} times"
 
@@ -58,9 +56,9 @@ def listed(items: Sequence[str]) -> str:
 
 
 def subtasks(indices: Sequence[int], total: int | None = None) -> str:
-    """``subtask 2``, ``subtasks 1, 3 and 0``, ``all 4 subtasks``; long lists are cut and say so."""
+    """``subtask 2``, ``subtasks 1, 3 and 0``, ``both subtasks``, ``all 4 subtasks``, ``subtasks 0, ... and 3 more``."""
     if total is not None and total > 1 and len(set(indices)) == total:
-        return f"all {total} subtasks"
+        return "both subtasks" if total == 2 else f"all {total} subtasks"
     if len(indices) == 1:
         return f"subtask {indices[0]}"
     if len(indices) > _NAMED_MAX:
@@ -70,16 +68,11 @@ def subtasks(indices: Sequence[int], total: int | None = None) -> str:
 
 
 def where(vertex_name: str, indices: Sequence[int], total: int) -> str:
-    """``map subtask 2``, ``all 4 subtasks of map``; of a vertex with one subtask, its name alone."""
+    """``map subtask 2``, ``all 4 subtasks of map``; only the name for a vertex with one subtask."""
     if total == 1:
         return vertex_name
     who = subtasks(indices, total)
-    return f"{who} of {vertex_name}" if who.startswith("all ") else f"{vertex_name} {who}"
-
-
-def siblings(count: int) -> str:
-    """``sibling``, ``3 siblings``."""
-    return "sibling" if count == 1 else f"{count} siblings"
+    return f"{who} of {vertex_name}" if len(set(indices)) == total else f"{vertex_name} {who}"
 
 
 def checkpoints(count: int) -> str:
@@ -98,6 +91,6 @@ def of_the_last(part: int, count: int) -> str:
 
 
 def vertex(name: str) -> str:
-    """A vertex's name on one line and short enough for a sentence; engines chain hundreds of characters."""
+    """A vertex's name on one line, cut at 80 characters: chained operators make names of hundreds."""
     flat = " ".join(name.replace("<br/>", " ").split())
     return flat if len(flat) <= _NAME_MAX else flat[: _NAME_MAX - 1] + "…"

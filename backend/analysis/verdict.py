@@ -1,17 +1,17 @@
-"""Who holds the barrier, in which phase and why. *Late is not guilty* (views.md, "Verdict first").
+"""What holds the barrier, in which phase and why. *Late is not guilty*: the last subtask is seldom the cause.
 
-The rules are asked in turn and the first that can tell answers:
+The first rule that finds an answer gives it:
 
-1. a subtask that every declined checkpoint waited for;
-2. a snapshot that is itself long: its sync part, or the store behind its async part;
-3. a source that lets its barrier in late;
-4. a full subtask below something held back: capacity, skew or straggler, even where unaligned checkpoints hide it;
-5. someone who does not answer, to an expiry or for too long, while nothing is held back: the store;
-6. for want of readings, where the barrier's way was long.
+1. a subtask that did not acknowledge any of the declined checkpoints;
+2. a snapshot that itself takes long: its sync part, or the store behind its async part;
+3. a source that emits its barrier late;
+4. a full subtask below a back-pressured one: capacity, skew or straggler, even if unaligned checkpoints hide it;
+5. a subtask that does not acknowledge although nothing is back-pressured: the store;
+6. without readings of back-pressure, the queues in which the barrier waited long.
 
-Where none can tell, the verdict says so and names what would decide. A Spark query has no barriers: its micro-batches
-are judged in ``verdict_micro_batch``. The verdict does not depend on the order of subtasks.
-``docs/diagnosis.md`` says the same at length, with the thresholds.
+If no rule finds an answer, the verdict is undecided and names the readings that would decide. A Spark query has no
+barriers: ``verdict_micro_batch`` judges its micro-batches. The verdict does not depend on the order of subtasks.
+``docs/diagnosis.md`` describes the rules and their thresholds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from backend.analysis.thresholds import BACKPRESSURED_MIN_RATIO, PERSISTED_MIN_B
 from backend.analysis.verdict_draft import are, draft, weaker
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.ids import VertexId
-from backend.domain.verdict import Confidence, Diagnosis, Health, Verdict, VerdictKind
+from backend.domain.verdict import Confidence, Diagnosis, Evidence, Health, Verdict, VerdictKind
 
 _RULES = (
     verdict_snapshot.long_part,
@@ -37,6 +37,7 @@ _RULES = (
     verdict_barrier.by_travel,
     lambda case: _hidden(case),
 )
+_NO_READINGS = "back-pressure of each vertex, read while the job runs"
 
 
 def diagnose(evidence: JobEvidence) -> Diagnosis:
@@ -48,14 +49,14 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
 
 
 def considered_count(evidence: JobEvidence) -> int:
-    """How many checkpoints ``diagnose`` judges: the newest terminal ones, aborts from outside left out."""
+    """How many checkpoints ``diagnose`` judges: the newest terminal ones, without those aborted from outside."""
     if evidence.is_micro_batched:
         return verdict_micro_batch.count_of(evidence)
     return cases.of_job(evidence).report.judged_count
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
-    """Who held this one checkpoint; the job's other failures and its readings count as evidence."""
+    """What held this one checkpoint. The job's other failures and its readings count as evidence."""
     if evidence.is_micro_batched:
         return verdict_micro_batch.checkpoint_verdict(checkpoint, evidence)
     case = cases.of_checkpoint(checkpoint, evidence)
@@ -76,16 +77,23 @@ def _verdict(case: Case, checkpoints: tuple[Checkpoint, ...]) -> Verdict:
 
 def _undecided(case: Case) -> Verdict:
     last = case.walked[-1].path if case.walked else None
-    where = ""
+    seen: list[Evidence] = []
     if last is not None:
-        name = say.vertex(last.last_vertex)
-        where = f"; {name} subtask {last.last_subtask} was the last, which alone proves nothing"
+        who = f"{say.vertex(last.last_vertex)} subtask {last.last_subtask}"
+        seen = [rows.note(f"{who} was last in the newest checkpoint, which alone proves nothing")]
     return draft(
         case,
         VerdictKind.UNDECIDED,
-        f"what was read does not tell why{where}" if case.walked else "there is nothing yet to judge by",
+        "the cause is not known" if case.walked else "there is nothing to judge",
         phase=last.dominant_phase if last is not None else None,
-        evidence=[*rows.fare(case), *rows.unlisted(case), *rows.restarts(case), *rows.calm(case)],
+        evidence=[
+            *rows.restarts(case),
+            *rows.fare(case),
+            *rows.unlisted(case),
+            *seen,
+            *rows.calm(case),
+            *rows.settings(case),
+        ],
         confidence=Confidence.LOW,
         would_decide=_would_decide(case),
     )
@@ -96,7 +104,7 @@ def _would_decide(case: Case) -> tuple[str, ...]:
     if not case.walked:
         missing.append("a checkpoint that has ended: none has yet, or checkpointing is off")
     if not case.loads:
-        missing.append("back-pressure of each vertex, read while the job runs")
+        missing.append(_NO_READINGS)
     if case.walked and not case.long_ones:
         missing.append("the subtasks of these checkpoints, which the engine no longer holds")
     if case.waiting and not any(rows.late(case, v.id) for v in case.evidence.topology.vertices):
@@ -105,7 +113,7 @@ def _would_decide(case: Case) -> tuple[str, ...]:
 
 
 def _hidden(case: Case) -> Verdict | None:
-    """Without readings: queues that unaligned barriers persist tell that somebody is held back, but not by whom."""
+    """Without readings: unaligned barriers that persist queues show back-pressure, but not its cause."""
     if case.loads or case.is_suffering:
         return None
     headers = [w.checkpoint.header for w in case.walked]
@@ -116,9 +124,13 @@ def _hidden(case: Case) -> Verdict | None:
     return draft(
         case,
         VerdictKind.UNDECIDED,
-        f"unaligned checkpoints persist {say.size(persisted)} of queued data each, so something is back-pressured, but "
-        "back-pressure could not be read to tell by whom",
-        evidence=[*rows.hiding(case), *rows.fare(case)],
+        f"each persists {say.size(persisted)} of queued data, so something is back-pressured",
+        evidence=[
+            *rows.hiding(case),
+            rows.note("back-pressure could not be read, so its cause is not known"),
+            *rows.fare(case),
+            *rows.settings(case),
+        ],
         confidence=Confidence.LOW,
         would_decide=_would_decide(case),
     )
@@ -127,28 +139,28 @@ def _hidden(case: Case) -> Verdict | None:
 def _nothing(case: Case) -> Verdict:
     most = backpressured_max(case.loads)
     is_calm = most is not None and most[1] < BACKPRESSURED_MIN_RATIO
-    busy = _busy_for_nobody(case)
+    busy = _full_without_effect(case)
+    unexplained = [] if most is None or is_calm else [rows.note(f"no subtask below {case.name(most[0])} is full")]
     return draft(
         case,
         VerdictKind.NONE,
-        f"nothing holds the barrier, {_calm_text(case, most, is_calm=is_calm)}{busy}{_most_of_it(case)}",
-        evidence=[*rows.fare(case), *rows.calm(case)],
+        f"nothing holds the barrier{_calm_text(case, most, is_calm=is_calm)}",
+        evidence=[*rows.fare(case), *busy, *unexplained, *_longest_part(case), *rows.calm(case), *rows.settings(case)],
         confidence=weaker(case.confidence, _how_sure(case, is_calm=is_calm and not busy)),
-        would_decide=() if case.loads else ("back-pressure of each vertex, read while the job runs",),
+        would_decide=() if case.loads else (_NO_READINGS,),
     )
 
 
 def _calm_text(case: Case, most: tuple[VertexId, float] | None, *, is_calm: bool) -> str:
     if most is None:
-        return "back-pressure could not be read"
+        return ", but back-pressure could not be read"
     if is_calm:
-        text = "no vertex is back-pressured"
-        return f"{text} more than {say.percent(most[1])} of the time" if most[1] >= 0.005 else text
-    return f"{case.name(most[0])} is back-pressured {say.percent(most[1])}, but nothing below it is full"
+        return " and no vertex is back-pressured"
+    return f", but {case.name(most[0])} is back-pressured {say.percent(most[1])} of the time"
 
 
-def _busy_for_nobody(case: Case) -> str:
-    """A full vertex or subtask that nothing waits for: a clause that says what it may come to."""
+def _full_without_effect(case: Case) -> list[Evidence]:
+    """The first vertex with full subtasks, although nothing waits for them: no reserve if the load grows."""
     for vertex in case.evidence.topology.vertices:
         load = case.loads.get(vertex.id)
         if load is None or not case.evidence.topology.upstream(vertex.id):
@@ -156,18 +168,18 @@ def _busy_for_nobody(case: Case) -> str:
         full = tuple(i for i in load.known_subtasks if load.is_full(i))
         if full:
             where = say.where(case.name(vertex.id), full, vertex.parallelism)
-            busy = say.percent(mean(load.busy[i] for i in full) or 0.0)
-            return f"; {where} {are(full)} busy {busy}, so it has nothing left should the load grow"
-    return ""
+            text = f"{where} {are(full)} nearly always busy: no reserve if the load grows"
+            return [rows.number(text, "busyRatio", mean(load.busy[i] for i in full) or 0.0, "ratio")]
+    return []
 
 
-def _most_of_it(case: Case) -> str:
-    """The part that takes most of checkpoints that may take as long: a clause."""
+def _longest_part(case: Case) -> list[Evidence]:
+    """The snapshot part that takes most of checkpoints that are long but within what the settings allow."""
     part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
     if part is None:
-        return ""
-    took, where = say.duration(part.part_ms), case.name(part.vertex_id)
-    return f"; {took} is the {part.phase.value} part of {where}, which the settings leave time for"
+        return []
+    text = f"{case.name(part.vertex_id)}: {part.phase.value} part, for which the settings leave enough time"
+    return [rows.number(text, part.phase.value, part.part_ms, "ms")]
 
 
 def _how_sure(case: Case, *, is_calm: bool) -> Confidence:

@@ -1,4 +1,4 @@
-"""Rules about the barrier's way: a source that is late, a vertex or subtask that is full, and the way itself."""
+"""Rules about the barrier on its way: a late source, a full vertex or subtask, a long time in the queues."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from backend.analysis import rows, travel
 from backend.analysis import sentences as say
 from backend.analysis.case import Case
 from backend.analysis.pressure import Suspect
-from backend.analysis.statistics import highest, median
+from backend.analysis.statistics import highest
 from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO
-from backend.analysis.verdict_draft import are, draft, parallelism, weaker
-from backend.domain.ids import VertexId
-from backend.domain.verdict import Confidence, Phase, Verdict, VerdictKind
-
-_LATE_NAMED_MAX = 4
+from backend.analysis.verdict_draft import are, draft, weaker
+from backend.domain.verdict import Confidence, Evidence, Phase, Verdict, VerdictKind
 
 
 def late_source(case: Case) -> Verdict | None:
-    """A source whose own barrier enters late, without being held back itself."""
+    """A source that emits its barrier late although nothing holds it back."""
     if not case.is_suffering:
         return None
     late = travel.late_source(case.evidence.topology, case.long_ones)
@@ -25,31 +22,33 @@ def late_source(case: Case) -> Verdict | None:
     load = case.loads.get(late.vertex_id)
     held = highest(load.backpressured) if load is not None else None
     if held is not None and held >= BACKPRESSURED_HIGH_RATIO:
-        # A source held back hard cannot take the trigger either: whoever holds it back is the one to name.
+        # A source that is held back this much cannot take the trigger either: the cause is below it.
         return None
     vertex = case.name(late.vertex_id)
-    where = say.where(vertex, late.subtasks, parallelism(case, late.vertex_id))
-    below = say.listed([case.name(v) for v in case.evidence.topology.downstream(late.vertex_id)])
-    waits = f", and {below} waits for it" if below else ""
+    where = say.where(vertex, late.subtasks, case.subtask_count(late.vertex_id))
+    below = [case.name(v) for v in case.evidence.topology.downstream(late.vertex_id)]
+    waits = f"{say.listed(below)} {'waits' if len(below) == 1 else 'wait'} for its barrier"
     return draft(
         case,
         VerdictKind.LATE_INPUT,
-        f"{where} let{'s' if len(late.subtasks) == 1 else ''} the barrier into the job only "
-        f"{say.duration(late.start_delay_ms)} after the trigger{waits}: the input is late, not what is below it",
+        f"{where} emit{'s' if len(late.subtasks) == 1 else ''} the barrier only "
+        f"{say.duration(late.start_delay_ms)} after the trigger: the delay is in the source, not below it",
         vertex_id=late.vertex_id,
         subtasks=late.subtasks,
         phase=Phase.START_DELAY,
         evidence=[
             rows.number(f"{vertex}: largest start delay, mean", "start_delay", late.start_delay_ms, "ms"),
-            rows.number("checkpoints in which it entered late", "start_delay", late.checkpoint_count, "count"),
+            rows.number("checkpoints in which it emitted late", "start_delay", late.checkpoint_count, "count"),
+            *([rows.note(waits)] if below else []),
             *rows.fare(case),
             *rows.calm(case),
+            *rows.settings(case),
         ],
     )
 
 
 def by_pressure(case: Case) -> Verdict | None:
-    """A full subtask below something held back, whether or not the checkpoints suffer from it."""
+    """A full subtask below a back-pressured one, whether or not the checkpoints suffer from it."""
     suspect = case.suspect
     if suspect is None:
         return None
@@ -58,20 +57,23 @@ def by_pressure(case: Case) -> Verdict | None:
     return draft(
         case,
         suspect.kind,
-        _arrival_and_guilt(case, suspect),
+        _reason(case, suspect),
         vertex_id=suspect.vertex_id,
-        subtasks=tuple(range(parallelism(case, suspect.vertex_id))) if is_whole else suspect.full,
+        subtasks=tuple(range(case.subtask_count(suspect.vertex_id))) if is_whole else suspect.full,
         phase=case.travel_phase,
         evidence=[
             *rows.load(case, suspect),
+            *rows.arrival(case, suspect.vertex_id),
+            *rows.hiding(case),
+            *_meaning(case, suspect),
+            *rows.fare(case),
             *rows.travel(case, suspect.vertex_id),
             *rows.lateness(case, suspect.vertex_id),
             *rows.late(case, suspect.vertex_id),
-            *rows.fare(case),
             *rows.persistence(case, suspect.vertex_id),
-            *rows.hiding(case),
             *rows.broadcast(case, suspect.vertex_id),
             *([] if case.apart is None else [rows.note(case.apart)]),
+            *rows.settings(case),
         ],
         confidence=_confidence(case, suspect),
         would_decide=("records read by each subtask, from readings a minute apart",)
@@ -81,7 +83,7 @@ def by_pressure(case: Case) -> Verdict | None:
 
 
 def by_travel(case: Case) -> Verdict | None:
-    """For want of readings: the lowest vertex before which the barrier met a queue."""
+    """Without readings of back-pressure: the lowest vertex with a queue that the barrier waits in."""
     if case.loads or not case.is_suffering:
         return None
     hop = travel.lowest_long_hop(travel.hops(case.evidence.topology, case.long_ones))
@@ -89,107 +91,71 @@ def by_travel(case: Case) -> Verdict | None:
         return None
     vertex, total, waiting = case.name(hop.vertex_id), len(hop.hop_ms), hop.long_subtasks
     is_most = len(waiting) * 2 > total
-    queue = (
-        f"the barrier spends up to {say.duration(hop.longest_ms)} in the queues before {vertex} "
-        f"{say.subtasks(waiting, total)}"
-    )
-    answer = (
-        "and not below it, so most likely the vertex is at capacity, but no back-pressure could be read"
-        if is_most
-        else "but without back-pressure readings it is open whether the vertex or one subtask is the cause"
-    )
+    longest = say.duration(hop.longest_ms)
+    text = f"the barrier waits up to {longest} in the queues before {say.where(vertex, waiting, total)}"
+    if is_most:
+        text = f"{vertex} is at capacity: the barrier waits up to {longest} in the queues before it"
     return draft(
         case,
         VerdictKind.CAPACITY if is_most else VerdictKind.UNDECIDED,
-        f"{queue}, {answer}",
+        text,
         vertex_id=hop.vertex_id,
         subtasks=tuple(range(total)) if is_most else waiting,
         phase=case.travel_phase,
         evidence=[
             rows.reconstructed(f"{vertex}: longest hop of the barrier, mean", "start_delay", hop.longest_ms, "ms"),
             rows.reconstructed(f"{vertex}: subtasks with a long hop, of {total}", "start_delay", len(waiting), "count"),
+            rows.note("back-pressure could not be read: one slow subtask and a slow vertex look alike"),
+            *rows.fare(case),
             *rows.travel(case, hop.vertex_id),
             *rows.late(case, hop.vertex_id),
-            *rows.fare(case),
+            *rows.settings(case),
         ],
         confidence=Confidence.LOW,
         would_decide=("back-pressure of each vertex, read while the job runs", "records read by each subtask"),
     )
 
 
-def _arrival_and_guilt(case: Case, suspect: Suspect) -> str:
-    arrival = _arrival(case, suspect.vertex_id) if case.is_suffering else None
-    if arrival is None:
-        return _guilt(case, suspect, case.name(suspect.vertex_id))
-    return f"{arrival}; {_guilt(case, suspect, 'the vertex')}"
-
-
-def _guilt(case: Case, suspect: Suspect, vertex: str) -> str:
-    who = say.subtasks(suspect.full, parallelism(case, suspect.vertex_id))
-    busy = say.percent(suspect.busy)
-    feeder = case.name(suspect.feeder_id)
-    behind = f"while {feeder} before it is back-pressured {say.percent(suspect.feeder_backpressured)}"
-    if suspect.queue_ms is not None:
-        behind = f"while the barrier spends {say.duration(suspect.queue_ms)} in the queue before it"
-    if suspect.kind is VerdictKind.CAPACITY:
-        if parallelism(case, suspect.vertex_id) == 1:
-            return f"{vertex} is at capacity: its only subtask is busy {busy}, {behind}"
-        if suspect.siblings_busy is not None:
-            busy = f"{busy} and the others {say.percent(suspect.siblings_busy)}"
-        return f"{vertex} is at capacity, not one subtask: {who} {are(suspect.full)} busy {busy}, {behind}"
-    whose = f"its {who}" if vertex == "the vertex" else f"{vertex} {who}"
+def _reason(case: Case, suspect: Suspect) -> str:
+    """The culprit and the cause."""
+    vertex, total = case.name(suspect.vertex_id), case.subtask_count(suspect.vertex_id)
+    who, where = say.subtasks(suspect.full, total), say.where(vertex, suspect.full, total)
+    busy, verb = say.percent(suspect.busy), are(suspect.full)
     others = say.percent(suspect.siblings_busy or 0.0)
-    return f"{whose} {are(suspect.full)} busy {busy}, the others only {others}, {behind}: {_one_subtask(case, suspect)}"
-
-
-def _one_subtask(case: Case, suspect: Suspect) -> str:
     share, cost = suspect.share_ratio, suspect.cost_ratio
+    if suspect.kind is VerdictKind.CAPACITY:
+        if total == 1:
+            return f"{vertex} is at capacity: its only subtask is busy {busy} of the time"
+        rest = "" if suspect.siblings_busy is None else f" and the others {others}"
+        return f"{vertex} is at capacity: {who} {verb} busy {busy}{rest} of the time"
     if suspect.kind is VerdictKind.SKEW:
+        gets = "gets" if len(suspect.full) == 1 else "get"
         if share is None or share == float("inf"):
-            return "key skew, it gets all the records"
-        return f"key skew, it gets {say.times(share)} the records of a sibling"
-    if suspect.kind is VerdictKind.STRAGGLER and share is not None and cost is not None:
+            return f"{where} {gets} all the records (key skew)"
+        return f"{where} {gets} {say.times(share)} the records of a sibling (key skew)"
+    if suspect.kind is VerdictKind.STRAGGLER and cost is not None:
         hosts = case.evidence.hosts(suspect.vertex_id, suspect.full)
         at = f" on {say.listed(hosts)}" if hosts else ""
-        return (
-            f"a straggler, each record takes it {say.times(cost)} as long as a sibling at {say.times(share)} the "
-            f"records, so it is a slow host or slow code{at} and not the keys"
-        )
-    return "whether it gets more records (skew) or is slower (straggler) is not told by what was read"
+        slow = f"{where}{at} {verb} slow"
+        return f"{slow}: each record takes {say.times(cost)} as long as at a sibling (straggler)"
+    return f"{where} {verb} busy {busy} of the time and the others {others}: key skew or a straggler"
 
 
-def _arrival(case: Case, vertex_id: VertexId) -> str | None:
-    """When the barrier came to the vertex, as a clause; None where it is not known."""
-    vertex, total = case.name(vertex_id), parallelism(case, vertex_id)
-    for walked in reversed(case.walked):
-        late = [
-            (p.first_barrier_ms, p.subtask)
-            for p in walked.phases.get(vertex_id, ())
-            if not p.is_acknowledged and p.first_barrier_ms is not None
-        ]
-        if late:
-            named = sorted(late)[-_LATE_NAMED_MAX:]
-            times = say.listed([say.beside(ms, walked.duration_ms) for ms, _ in named])
-            others = sum(not p.is_acknowledged for p in walked.phases[vertex_id]) - len(named)
-            more = f" ({others} more had not acknowledged either)" if others else ""
-            which = f"in checkpoint {walked.checkpoint.header.checkpoint_id} " if len(case.walked) > 1 else ""
-            who = say.subtasks([i for _, i in named])
-            return f"{which}the barrier reached {vertex} {who} only at {times}{more}"
-    pending = [sum(not p.is_acknowledged for p in found) for found in case.subtasks_of(vertex_id)]
-    waiting = median(n for n in pending if n)
-    if waiting is not None and sum(n > 0 for n in pending) * 2 >= len(pending):
-        if len(pending) > 1:
-            return f"typically {waiting:.0f} of the {total} subtasks of {vertex} had not acknowledged"
-        silent = [p.subtask for p in case.subtasks_of(vertex_id)[0] if not p.is_acknowledged]
-        return f"no acknowledgement came from {say.where(vertex, silent, total)}"
-    reached = median(highest(p.travel_ms for p in found) for found in case.subtasks_of(vertex_id))
-    return None if reached is None else f"the barrier is through to {vertex} only after {say.duration(reached)}"
+def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
+    """What the kind means, in words."""
+    match suspect.kind:
+        case VerdictKind.STRAGGLER:
+            return [rows.note("a slow host or slow code, not key skew: its share of the records is too small for that")]
+        case VerdictKind.UNDECIDED:
+            return [rows.note("what was read does not show whether it gets more records or needs longer for each")]
+        case _:
+            return []
 
 
 def _confidence(case: Case, suspect: Suspect) -> Confidence:
     if suspect.kind is VerdictKind.UNDECIDED:
         return Confidence.LOW
-    # Where nothing suffers the readings alone tell, however few checkpoints there are.
+    # If no checkpoint suffers, the readings alone decide, however few checkpoints there are.
     few = Confidence.MEDIUM if case.loads[suspect.vertex_id].reading_count < 2 else Confidence.HIGH
     base = weaker(few, case.confidence) if case.is_suffering or case.apart is not None else few
     is_clear = suspect.feeder_backpressured >= BACKPRESSURED_HIGH_RATIO and not suspect.is_contradicted

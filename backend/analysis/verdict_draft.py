@@ -1,4 +1,4 @@
-"""How every rule puts its answer together: one sentence, the names behind ids, the hosts, the confidence."""
+"""What every rule shares: building the verdict from a case, and the confidence."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ def draft(
     confidence: Confidence | None = None,
     would_decide: tuple[str, ...] = (),
 ) -> Verdict:
-    """The verdict; ``reason`` follows the case's lead in the sentence and has no full stop."""
-    is_hidden = not case.is_suffering and kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED)
+    """Build the verdict. Its sentence is the effect (``case.lead``), then ``reason``: the culprit and the cause.
+
+    ``reason`` has no full stop. ``evidence`` is in the order of its weight, strongest first (``docs/diagnosis.md``).
+    """
+    sure = case.confidence if confidence is None else confidence
     return Verdict(
         kind=kind,
-        sentence=f"{case.lead}{', yet ' if is_hidden else ': '}{reason}.",
-        confidence=case.confidence if confidence is None else confidence,
+        sentence=f"{case.lead}{_link(case, kind, sure)}{reason}.",
+        confidence=sure,
         vertex_id=vertex_id,
         vertex=None if vertex_id is None else case.evidence.vertex_name(vertex_id),
         subtasks=subtasks,
@@ -38,26 +41,29 @@ def draft(
     )
 
 
+def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:
+    """The words between the effect and the reason."""
+    if kind is VerdictKind.NONE:
+        return ": "
+    if kind is VerdictKind.UNDECIDED:
+        return "; "
+    if not case.is_suffering:
+        return ", but "
+    return ", probably because " if confidence is Confidence.LOW else " because "
+
+
 def weaker(a: Confidence, b: Confidence) -> Confidence:
     """The weaker of two."""
     return min(a, b, key=_RANK.index)
 
 
 def by_count(count: int) -> Confidence:
-    """Confidence in what was seen ``count`` times."""
+    """Confidence in something that was seen ``count`` times."""
     if count < 2:
         return Confidence.LOW
     return Confidence.MEDIUM if count < _SURE_COUNT else Confidence.HIGH
 
 
-def parallelism(case: Case, vertex_id: VertexId) -> int:
-    """Subtasks of the vertex: as planned, else as many as were seen."""
-    vertex = case.evidence.topology.vertex(vertex_id)
-    if vertex is not None:
-        return vertex.parallelism
-    return max((len(p) for p in case.subtasks_of(vertex_id)), default=0)
-
-
 def are(subtasks: tuple[int, ...]) -> str:
-    """The verb for so many subtasks."""
+    """``is`` or ``are``, to follow the names of these subtasks."""
     return "is" if len(subtasks) == 1 else "are"

@@ -1,8 +1,8 @@
-"""Health and verdict of a Spark query: whether its micro-batches keep up, and which part of them holds them.
+"""Health and verdict of a Spark query: whether its micro-batches keep up, and which part takes most of their time.
 
-There is no barrier on Spark, so nobody holds one: what can be told is whether batches keep up with the input, by the
-signs of ``micro_batches``, and what most of a batch's time goes to. A query whose newest batch failed is failing: it
-has ended, and whoever starts it again begins with that same batch. So is one whose driver tells nothing any more.
+Spark has no barriers. The signs of ``micro_batches`` show whether batches keep up with the input, and the phases of a
+batch show what takes its time. A query whose newest batch failed is failing: it has ended, and a restart begins with
+the same batch. A query whose driver has stopped reporting is failing too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime
 from backend.analysis import micro_batches as batches
 from backend.analysis import sentences as say
 from backend.analysis.evidence import JobEvidence
-from backend.analysis.micro_batches import BatchPart, BatchReport
+from backend.analysis.micro_batches import BatchPart, BatchReport, Sign
 from backend.analysis.thresholds import CONFIDENT_COUNT, HEALTH_MIN_COUNT
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.micro_batch import PressureSign
@@ -32,19 +32,19 @@ _WORDS = {
     BatchPart.RUN: "running the query itself",
     BatchPart.STATE_COMMIT: "committing the state stores",
     BatchPart.LOG: "checkpoint log writing (offsets and commits files)",
-    BatchPart.SOURCE: "asking the sources what there is to read",
+    BatchPart.SOURCE: "asking the sources for new data",
     BatchPart.PLANNING: "planning",
 }
-_MEANINGS = {
-    BatchPart.RUN: "so the query has not the capacity for its input",
-    BatchPart.STATE_COMMIT: "so the store of its state holds it",
-    BatchPart.LOG: "so the checkpoint store holds it",
-    BatchPart.SOURCE: "so its sources hold it",
+_CULPRITS = {
+    BatchPart.RUN: "it lacks capacity for its input",
+    BatchPart.STATE_COMMIT: "its state store is slow",
+    BatchPart.LOG: "the checkpoint store is slow",
+    BatchPart.SOURCE: "its sources are slow",
 }
 
 
 def diagnose(evidence: JobEvidence) -> Diagnosis:
-    """How the micro-batches of a job fare, and what limits them."""
+    """The health of a job's micro-batches, and what limits them."""
     failed = _newest_failed(evidence.checkpoints)
     found = batches.report(evidence.checkpoints, evidence.config)
     if failed is not None:
@@ -52,28 +52,26 @@ def diagnose(evidence: JobEvidence) -> Diagnosis:
     if not found.judged:
         return Diagnosis(Health.TOO_FEW, _nothing_yet())
     if found.is_behind:
-        return Diagnosis(Health.SLOW, _behind(found, _behind_lead(found)))
+        return Diagnosis(Health.SLOW, _behind(found, "The query is behind"))
     health = Health.HEALTHY if len(found.judged) >= HEALTH_MIN_COUNT else Health.TOO_FEW
     return Diagnosis(health, _well(found, _well_lead(found, health)))
 
 
 def silent(told_at: datetime) -> Diagnosis:
-    """Of a query whose driver has told nothing since ``told_at``, its own clock: nothing is known, and that is bad."""
+    """The diagnosis of a query whose driver has sent nothing since ``told_at`` (the driver's clock): failing."""
     at = f"{told_at:%Y-%m-%d %H:%M:%S} UTC"
     verdict = Verdict(
         kind=VerdictKind.UNDECIDED,
-        sentence=f"The driver has told nothing since {at}: it was killed, hangs, or cannot reach Barrierscope.",
+        sentence=f"The driver has sent nothing since {at}: it was killed, hangs, or cannot reach Barrierscope.",
         confidence=Confidence.LOW,
-        evidence=(
-            Evidence(f"while a driver lives its listener says so every 10 s; the last word came at {at}", "age"),
-        ),
-        would_decide=("whether the driver's process lives, and what its log says last",),
+        evidence=(Evidence(f"a live driver's listener reports every 10 s; its last report came at {at}", "age"),),
+        would_decide=("whether the driver's process runs, and the end of its log",),
     )
     return Diagnosis(Health.FAILING, verdict)
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
-    """What this one micro-batch spent its time on, and whether the query kept up when it ran."""
+    """What took this one micro-batch's time, and whether the query kept up when it ran."""
     if checkpoint.header.status is CheckpointStatus.FAILED:
         return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config))
     number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
@@ -83,10 +81,10 @@ def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict
     upto = [c for c in evidence.checkpoints if c.header.checkpoint_id <= number]
     around = batches.report(upto, evidence.config)
     own = batches.report([checkpoint], evidence.config)
-    # Its own parts, beside the signs of the batches up to it: one batch alone has none.
+    # Its own parts, and the signs of the batches up to it: a single batch shows no sign.
     found = BatchReport(own.judged, around.interval, around.signs, own.shares)
     if around.is_behind:
-        return _behind(found, f"{lead} while the query was behind")
+        return _behind(found, f"{lead}; the query was behind")
     return _well(found, lead)
 
 
@@ -106,15 +104,15 @@ def _failure(failed: Checkpoint, found: BatchReport) -> Verdict:
     rows = [
         Evidence(f"Spark's error: {message}", "failure message"),
         Evidence(
-            f"batch {number} follows the last one that completed; Spark reports no number of a failed batch",
+            f"batch {number} follows the last completed one; Spark reports no number for a failed batch",
             "batch number",
             Basis.RECONSTRUCTED,
         ),
+        Evidence(f"a restart of the query begins with batch {number} again", "batch number", Basis.RECONSTRUCTED),
     ]
     return Verdict(
         kind=VerdictKind.UNDECIDED,
-        sentence=f"The query ended in batch {number} with {_short(message)}: it begins with that same batch when it is "
-        "started again.",
+        sentence=f"The query ended in batch {number} with {_short(message)}.",
         confidence=Confidence.MEDIUM,
         evidence=(*rows, *_rows(found)),
         would_decide=("the error in full, among the job's events and in the driver's log",),
@@ -124,101 +122,100 @@ def _failure(failed: Checkpoint, found: BatchReport) -> Verdict:
 def _nothing_yet() -> Verdict:
     return Verdict(
         kind=VerdictKind.UNDECIDED,
-        sentence="No micro-batch has ended yet: there is nothing yet to judge by.",
+        sentence="No micro-batch has ended yet; there is nothing to judge.",
         confidence=Confidence.LOW,
         would_decide=("a micro-batch that has ended",),
     )
 
 
 def _behind(found: BatchReport, lead: str) -> Verdict:
-    part, share = found.shares[0] if found.shares else (None, 0.0)
-    is_told = part is not None and share >= PART_MIN_SHARE and part in _KINDS
-    why = "no part of it takes half of the time"
-    if part is not None and share >= PART_MIN_SHARE:
-        why = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
-        why += f", {_MEANINGS[part]}" if part in _MEANINGS else ""
+    part, share = found.shares[0] if found.shares else (BatchPart.PLANNING, 0.0)
+    is_ruled = share >= PART_MIN_SHARE
+    why = "; no part of a batch takes half of its time"
+    if is_ruled and part in _CULPRITS:
+        why = f" because {_CULPRITS[part]}: {say.percent(share)} of the time goes to {_WORDS[part]}"
+    elif is_ruled:
+        why = f"; {say.percent(share)} of the time goes to {_WORDS[part]}"
     is_by_pauses_alone = all(s.sign is PressureSign.UTILISATION for s in found.raised)
     confidence = Confidence.HIGH if len(found.judged) >= CONFIDENT_COUNT else Confidence.MEDIUM
     return Verdict(
-        kind=_KINDS[part] if is_told and part is not None else VerdictKind.UNDECIDED,
-        sentence=f"{lead}; {why}.",
+        kind=_KINDS.get(part, VerdictKind.UNDECIDED) if is_ruled else VerdictKind.UNDECIDED,
+        sentence=f"{lead}{why}.",
         confidence=Confidence.MEDIUM if is_by_pauses_alone else confidence,
-        evidence=tuple(_rows(found)),
+        evidence=_rows(found),
         would_decide=_missing(found) if is_by_pauses_alone else (),
     )
 
 
 def _missing(found: BatchReport) -> tuple[str, ...]:
-    # A query that is told to go on at once never pauses either, and files do not tell how many wait.
+    # A query without a trigger interval never pauses either, and file sources do not report how many files wait.
     missing = ["how far behind the sources are, which these do not report"]
     if found.interval is None:
         missing.insert(
-            0, "the trigger's interval (trigger_interval_ms of the listener): with none, no pause is no fault"
+            0, "the trigger's interval (trigger_interval_ms of the listener): without one, no pause is normal"
         )
     return tuple(missing)
 
 
 def _well(found: BatchReport, lead: str) -> Verdict:
-    most = ""
-    if found.shares and found.shares[0][1] >= PART_MIN_SHARE:
-        part, share = found.shares[0]
-        most = f"; {say.percent(share)} of the time goes to {_WORDS[part]}"
-    raised = [s for s in found.raised if s.sign is PressureSign.UTILISATION]
-    pause = " and the next batch is taken at once" if raised else ""
+    is_busy = any(s.sign is PressureSign.UTILISATION for s in found.raised)
     many = len(found.judged)
-    confidence = Confidence.HIGH if many >= CONFIDENT_COUNT and not raised else Confidence.MEDIUM
+    confidence = Confidence.HIGH if many >= CONFIDENT_COUNT and not is_busy else Confidence.MEDIUM
     return Verdict(
         kind=VerdictKind.NONE,
-        sentence=f"{lead}: it keeps up{pause}{most}.",
+        sentence=f"{lead}: the query keeps up with its input.",
         confidence=confidence if many >= HEALTH_MIN_COUNT else Confidence.LOW,
-        evidence=tuple(_rows(found)),
+        evidence=_rows(found),
     )
 
 
-def _behind_lead(found: BatchReport) -> str:
-    signs = {s.sign: s for s in found.raised}
-    said = []
-    if (overrun := signs.get(PressureSign.OVERRUN)) is not None and found.interval is not None:
-        said.append(f"{say.times(overrun.value or 0)} the trigger's interval of {say.duration(found.interval.ms)}")
-    if (backlog := signs.get(PressureSign.BACKLOG_GROWTH)) is not None:
-        said.append(f"the backlog grows by {backlog.value:.0f} a batch")
-    if (rows := signs.get(PressureSign.ROWS_GROWTH)) is not None:
-        said.append(f"each reads {rows.value:.1f} times the rows of the one before or more")
-    if not said:
-        said.append("one follows the other without a pause")
-    took = say.duration(found.duration_median_ms or 0)
-    return f"The query is behind: a batch takes {took} (median of {len(found.judged)}), {say.listed(said)}"
-
-
 def _well_lead(found: BatchReport, health: Health) -> str:
-    took = say.duration(found.duration_median_ms or 0)
-    many = len(found.judged)
-    every = f", one each {say.duration(found.interval.ms)}" if found.interval is not None else ""
+    took, many = say.duration(found.duration_median_ms or 0), len(found.judged)
     if health is Health.TOO_FEW:
-        return f"Only {many} micro-batch{'' if many == 1 else 'es'} so far, {took} (median)"
-    return f"Micro-batches are healthy at {took} (median of {many}{every})"
+        return f"Only {many} micro-batch{'' if many == 1 else 'es'} so far, at {took}"
+    return f"Micro-batches are healthy at {took}"
 
 
-def _rows(found: BatchReport) -> list[Evidence]:
-    rows = [
-        Evidence(s.statement, s.sign.value, s.basis, None if s.value is None else say.rounded(s.value), "ratio")
-        if s.sign is not PressureSign.BACKLOG_GROWTH
-        else Evidence(s.statement, s.sign.value, s.basis, s.value, "count" if s.value is not None else None)
-        for s in found.signs
-    ]
+def _rows(found: BatchReport) -> tuple[Evidence, ...]:
+    """The signs that are raised, the parts, the duration, then the signs that are not raised or not known."""
+    raised = [_sign_row(s) for s in found.signs if s.is_raised]
+    others = [_sign_row(s) for s in found.signs if not s.is_raised]
+    return (*raised, *_part_rows(found), *_duration_rows(found), *others, *_state_rows(found))
+
+
+def _sign_row(sign: Sign) -> Evidence:
+    unit = "count" if sign.sign is PressureSign.BACKLOG_GROWTH else "ratio"
+    value = None if sign.value is None else say.rounded(sign.value)
+    return Evidence(sign.statement, sign.sign.value, sign.basis, value, None if value is None else unit)
+
+
+def _part_rows(found: BatchReport) -> list[Evidence]:
+    rows = []
     for part, share in found.shares:
         is_mean = part in (BatchPart.STATE_COMMIT, BatchPart.RUN) and found.share(BatchPart.STATE_COMMIT) is not None
         basis = Basis.RECONSTRUCTED if is_mean else Basis.MEASURED
         text = f"{say.percent(share)} of the time goes to {_WORDS[part]}"
         rows.append(Evidence(text, f"share of {part.value}", basis, say.rounded(share), "ratio"))
-    last = found.judged[-1].batch if found.judged else None
-    if last is not None and last.state is not None:
-        rows += _state_rows(last.state.row_count, last.state.snapshot_lag)
     return rows
 
 
-def _state_rows(row_count: int | None, snapshot_lag: int | None) -> list[Evidence]:
+def _duration_rows(found: BatchReport) -> list[Evidence]:
+    took, many = found.duration_median_ms, len(found.judged)
+    if took is None:
+        return []
+    text = "duration of the only batch" if many == 1 else f"median duration of {many} batches"
+    rows = [Evidence(text, "batchDuration", value=say.rounded(took), unit="ms")]
+    if found.interval is not None:
+        rows.append(Evidence("trigger interval", "interval", found.interval.basis, found.interval.ms, "ms"))
+    return rows
+
+
+def _state_rows(found: BatchReport) -> list[Evidence]:
+    last = found.judged[-1].batch if found.judged else None
+    if last is None or last.state is None:
+        return []
     rows = []
+    row_count, snapshot_lag = last.state.row_count, last.state.snapshot_lag
     if row_count is not None:
         rows.append(Evidence(f"the state holds {row_count} rows", "state rows", value=row_count, unit="count"))
     if snapshot_lag is not None:
@@ -228,5 +225,5 @@ def _state_rows(row_count: int | None, snapshot_lag: int | None) -> list[Evidenc
 
 
 def _short(message: str) -> str:
-    line = " ".join(message.split())
+    line = " ".join(message.split()).rstrip(".")
     return line if len(line) <= 160 else f"{line[:159]}…"

@@ -56,7 +56,7 @@ def test_capacity_says_that_it_is_not_one_subtask_and_names_the_phase_that_suffe
         answer, _ = diagnosed(capsys, name, at_s=58.0)
         verdict = json.loads(answer.out)["jobs"][0]["verdict"]
 
-        assert "not one subtask" in verdict["sentence"]
+        assert "is at capacity: all 4 subtasks are busy" in verdict["sentence"]
         assert verdict["phase"] == phase
         assert verdict["confidence"] != "low"
         assert verdict["hosts"] == ["localhost"]

@@ -170,7 +170,8 @@ async def test_the_quiet_queries_are_healthy_and_those_behind_are_slow_and_it_is
     assert found["d_behind_rate_micro_batch"].verdict.kind == "capacity"
     assert "trigger_interval_ms" in found["d_behind_rate_micro_batch"].verdict.would_decide[0]
     assert (found["a_stateless_rate"].interval_ms, found["b_windowed_hdfs"].interval_ms) == (1000, 2000)
-    assert "60 % of the time goes to checkpoint log writing" in found["a_stateless_rate"].verdict.sentence
+    said = [row.statement for row in found["a_stateless_rate"].verdict.evidence]
+    assert "60 % of the time goes to checkpoint log writing (offsets and commits files)" in said
 
 
 async def test_a_trigger_interval_told_by_the_job_makes_an_overrun_of_it(client):

@@ -174,7 +174,7 @@ _JUDGED = {
     ),
     SILENT: (
         Health.FAILING, JobState.UNKNOWN, "silent", "ACTIVE",
-        _verdict(VerdictKind.UNDECIDED, "The driver has told nothing since 2026-11-21 07:55:58 UTC: it was killed."),
+        _verdict(VerdictKind.UNDECIDED, "The driver has sent nothing since 2026-11-21 07:55:58 UTC: it was killed."),
     ),
 }  # fmt: skip
 

@@ -8,8 +8,10 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Began, Block, Command, Ended, GiveUp, Keeper, Persist, Resume, Snapshot
-from backend.runtime.protocols.choice import keeper_of
+from backend.runtime.protocols.mode import TaskView
+from backend.runtime.protocols.registry import keeper_of
 
 SUBSUMED, CANCELLED = FailureReason.DECLINED_SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION
 Step = Callable[[Keeper], list[Command]]
@@ -41,7 +43,7 @@ def aborted(checkpoint_id: int) -> Step:
 
 def begun(checkpoint_id: int) -> list[Command]:
     barrier = uc(checkpoint_id)
-    return [Began(barrier), Persist(), Snapshot(barrier, input_is_aligned=False)]
+    return [Began(barrier), Persist(), Snapshot(barrier)]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def begun(checkpoint_id: int) -> list[Command]:
         ([aborted(5)], on(0, uc(6)), begun(6)),
         # A savepoint beside what the coordinator's lost abort left here: aligned, and on its own.
         ([on(0, uc(5)), on(1, uc(5)), on(0, al(6))], on(1, al(6)), [
-            Block(1), Ended(6), Snapshot(al(6), input_is_aligned=True), Resume(0), Resume(1)]),
+            Block(1), Ended(6), Snapshot(al(6)), Resume(0), Resume(1)]),
         ([on(0, al(5))], on(1, uc(6)), [Ended(5), Resume(0), GiveUp(5, SUBSUMED), *begun(6)]),
         ([on(0, uc(5))], lambda keeper: keeper.timer(5, 9_000), []),
         ([on(0, uc(5))], lambda keeper: keeper.announcement(1, uc(5), 9_000), []),
@@ -87,14 +89,14 @@ def begun(checkpoint_id: int) -> list[Command]:
     ],
 )  # fmt: skip
 def test_each_checkpoint_in_work_hears_what_is_its_own(before: list[Step], step: Step, commands: list[Command]) -> None:
-    keeper = keeper_of(2, is_concurrent=True)
+    keeper = keeper_of(2, RuntimeConfig(is_unaligned_concurrent=True), TaskView())
     for each in before:
         each(keeper)
     assert step(keeper) == commands
 
 
 def test_the_newest_in_work_is_the_pending_one() -> None:
-    keeper = keeper_of(2, is_concurrent=True)
+    keeper = keeper_of(2, RuntimeConfig(is_unaligned_concurrent=True), TaskView())
     assert keeper.pending_id is None
     for barrier in (uc(5), uc(6)):
         keeper.barrier(0, barrier, 0)

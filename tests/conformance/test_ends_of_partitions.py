@@ -11,8 +11,10 @@ import pytest
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
 from backend.runtime.engine.kernel import Engine
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Command, Ended, GiveUp, Resume
-from backend.runtime.protocols.choice import keeper_of
+from backend.runtime.protocols.mode import TaskView
+from backend.runtime.protocols.registry import keeper_of
 from tests.support.runtime_jobs import small_job
 
 _ENDED = FailureReason.DECLINED_INPUT_END_OF_STREAM
@@ -35,7 +37,10 @@ def test_the_pending_checkpoint_is_given_up_and_the_next_one_counts_what_is_open
     barrier: Barrier, is_concurrent: bool, commands: list[Command]
 ) -> None:
     is_exactly_once = barrier.alignment is not Alignment.AT_LEAST_ONCE
-    keeper = keeper_of(3, is_exactly_once=is_exactly_once, is_concurrent=is_concurrent, counts_ended=False)
+    config = RuntimeConfig(
+        is_exactly_once=is_exactly_once, is_unaligned_concurrent=is_concurrent, counts_ended_channels=False
+    )
+    keeper = keeper_of(3, config, TaskView())
     assert keeper.end_of_partition(2, 0) == []
     keeper.barrier(0, barrier, 0)
     assert keeper.end_of_partition(1, 0) == commands
@@ -47,7 +52,7 @@ def test_the_pending_checkpoint_is_given_up_and_the_next_one_counts_what_is_open
 
 
 def test_several_that_are_counted_at_once_are_all_given_up() -> None:
-    keeper = keeper_of(2, is_exactly_once=False, counts_ended=False)
+    keeper = keeper_of(2, RuntimeConfig(is_exactly_once=False, counts_ended_channels=False), TaskView())
     for k in (5, 6):
         keeper.barrier(0, Barrier(k, 0, Alignment.AT_LEAST_ONCE), 0)
     keeper.cancel(5, 1)

@@ -22,7 +22,6 @@ from backend.runtime.protocols.base import (
     Command,
     Convert,
     Ended,
-    Gatekeeper,
     GiveUp,
     Persist,
     Reopen,
@@ -32,8 +31,10 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.capped import Capped, InFlight
-from backend.runtime.protocols.choice import protocol_of
+from backend.runtime.protocols.capped import Capped
+from backend.runtime.protocols.gatekeeper import Gatekeeper
+from backend.runtime.protocols.mode import InFlight, TaskView
+from backend.runtime.protocols.registry import protocol_of
 
 AL = Barrier(5, 1_000, Alignment.ALIGNED)
 AT = Barrier(5, 1_000, Alignment.ALIGNED, aligned_timeout_us=500)
@@ -44,7 +45,7 @@ EARLY, AT_TIMEOUT, LATE = 1_100, 1_500, 1_501
 
 
 def _make(barrier: Barrier, channels: frozenset[int]) -> CheckpointProtocol:
-    return protocol_of(barrier, channels, clock_us=lambda b: b.triggered_at_us, cap=None)
+    return protocol_of(barrier, channels, TaskView())
 
 
 Step = Callable[[Gatekeeper], list[Command]]
@@ -79,7 +80,7 @@ def newer(which: Barrier, checkpoint_id: int = 6) -> Barrier:
 
 
 SWITCHED_AT = AT.as_unaligned()
-U_SNAPSHOT: list[Command] = [Persist(), Snapshot(SWITCHED_AT, input_is_aligned=False)]
+U_SNAPSHOT: list[Command] = [Persist(), Snapshot(SWITCHED_AT)]
 ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
     # --- aligned ---
     ("AL wait, Bal not last", 2, [], barrier(0, AL), [Began(AL), Block(0)]),
@@ -88,14 +89,14 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
         1,
         [],
         barrier(0, AL),
-        [Began(AL), Block(0), Ended(), Snapshot(AL, input_is_aligned=True), Resume(0)],
+        [Began(AL), Block(0), Ended(), Snapshot(AL), Resume(0)],
     ),
     (
         "AL collecting, Bal last",
         2,
         [barrier(0, AL)],
         barrier(1, AL),
-        [Block(1), Ended(), Snapshot(AL, input_is_aligned=True), Resume(0), Resume(1)],
+        [Block(1), Ended(), Snapshot(AL), Resume(0), Resume(1)],
     ),
     ("AL collecting, Eop not last", 3, [barrier(0, AL)], end(1), []),
     (
@@ -103,17 +104,17 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
         2,
         [barrier(0, AL)],
         end(1),
-        [Ended(), Snapshot(AL, input_is_aligned=True), Resume(0)],
+        [Ended(), Snapshot(AL), Resume(0)],
     ),
     (
         "AL Eop after its own barrier",
         3,
         [barrier(0, AL), barrier(1, AL), end(0)],
         barrier(2, AL),
-        [Block(2), Ended(), Snapshot(AL, input_is_aligned=True), Resume(1), Resume(2)],
+        [Block(2), Ended(), Snapshot(AL), Resume(1), Resume(2)],
     ),
     ("AL Eop before any barrier", 2, [end(0)], barrier(1, AL), [
-        Began(AL), Block(1), Ended(), Snapshot(AL, input_is_aligned=True), Resume(1)]),
+        Began(AL), Block(1), Ended(), Snapshot(AL), Resume(1)]),
     (
         "AL collecting, new id",
         2,
@@ -138,7 +139,7 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
         2,
         [],
         barrier(0, UC),
-        [Began(UC), Persist(), Snapshot(UC, input_is_aligned=False)],
+        [Began(UC), Persist(), Snapshot(UC)],
     ),
     ("UC collect, Bun last", 2, [barrier(0, UC)], barrier(1, UC), [Ended()]),
     (
@@ -158,7 +159,7 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
         2,
         [barrier(0, UC)],
         barrier(0, newer(UC)),
-        [Ended(), GiveUp(5, SUBSUMED), Began(newer(UC)), Persist(), Snapshot(newer(UC), input_is_aligned=False)],
+        [Ended(), GiveUp(5, SUBSUMED), Began(newer(UC)), Persist(), Snapshot(newer(UC))],
     ),
     ("UC cancel", 2, [barrier(0, UC)], cancelled(), [Ended(), GiveUp(5, CANCELLED)]),
     ("UC timer", 2, [barrier(0, UC)], timer(), []),
@@ -186,7 +187,7 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
         2,
         [barrier(0, AT)],
         barrier(1, AT, LATE),
-        [Block(1), Ended(), Snapshot(AT, input_is_aligned=True), Resume(0), Resume(1)],
+        [Block(1), Ended(), Snapshot(AT), Resume(0), Resume(1)],
     ),
     (
         "AT collecting, Bal not last and old",
@@ -217,21 +218,21 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
         2,
         [announced(1)],
         barrier(0, UC),
-        [Switched(), Convert(1), Began(UC), Persist(), Snapshot(UC, input_is_aligned=False)],
+        [Switched(), Convert(1), Began(UC), Persist(), Snapshot(UC)],
     ),
     (
         "AT collecting, Bun switches",
         3,
         [barrier(0, AT)],
         barrier(1, UC),
-        [Switched(), Persist(), Snapshot(UC, input_is_aligned=False)],
+        [Switched(), Persist(), Snapshot(UC)],
     ),
     (
         "AT collecting, Bun last switches and ends",
         2,
         [barrier(0, AT)],
         barrier(1, UC),
-        [Switched(), Persist(), Snapshot(UC, input_is_aligned=False), Ended(), Resume(0)],
+        [Switched(), Persist(), Snapshot(UC), Ended(), Resume(0)],
     ),
     (
         "AT collecting_u, channels blocked before stay so to the end",
@@ -246,7 +247,7 @@ ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
         2,
         [barrier(0, AT)],
         end(1),
-        [Ended(), Snapshot(AT, input_is_aligned=True), Resume(0)],
+        [Ended(), Snapshot(AT), Resume(0)],
     ),
     ("AT collecting, Eop not last and old", 3, [barrier(0, AT)], end(1, LATE), [Switched(), *U_SNAPSHOT]),
     ("AT wait, Eop", 2, [announced(0)], end(0), []),
@@ -284,7 +285,7 @@ OWN_CLOCK_ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
     ("Bal too old", 2, [announced(0)], barrier(0, AT, 1_901), [Began(AT), Block(0), Switched(), *U_SNAPSHOT]),
     ("Tmr while collecting", 2, [barrier(0, AT)], timer(1_900), [Switched(), *U_SNAPSHOT]),
     ("Bun switches all the same", 2, [announced(1)], barrier(0, UC), [
-        Switched(), Convert(1), Began(UC), Persist(), Snapshot(UC, input_is_aligned=False)]),
+        Switched(), Convert(1), Began(UC), Persist(), Snapshot(UC)]),
 ]  # fmt: skip
 
 
@@ -329,7 +330,7 @@ def test_a_capped_checkpoint_that_fits_starts_with_the_last_barrier() -> None:
     keeper = _capped(_Room(60, 40))
     assert keeper.barrier(0, CAP, 0) == [Began(CAP), SetStallTimer(), Close(0)]
     assert keeper.recheck(0) == []
-    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    snapshot = [Persist(), Snapshot(CAP)]
     assert keeper.barrier(1, CAP, 0) == [Close(1), *snapshot, Reopen(0), Reopen(1), Ended()]
     assert keeper.pending_id is None
 
@@ -341,7 +342,7 @@ def test_a_capped_checkpoint_waits_until_it_fits() -> None:
     assert keeper.barrier(1, CAP, 0) == [Close(1)]
     assert keeper.recheck(0) == []
     room.now = InFlight(59, 41)
-    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    snapshot = [Persist(), Snapshot(CAP)]
     assert keeper.recheck(0) == [*snapshot, Reopen(0), Reopen(1), Ended()]
     assert keeper.recheck(0) == []
 
@@ -352,21 +353,21 @@ def test_a_capped_checkpoint_whose_input_is_drained_goes_on_aligned() -> None:
     keeper.barrier(0, CAP, 0)
     assert keeper.barrier(1, CAP, 0) == [Close(1)]
     room.now = InFlight(0, 500)
-    aligned = Snapshot(CAP.as_aligned(), input_is_aligned=True)
+    aligned = Snapshot(CAP.as_aligned())
     assert keeper.recheck(0) == [aligned, Reopen(0), Reopen(1), Ended()]
 
 
 def test_a_capped_checkpoint_keeps_a_channel_blocked_whose_barrier_did_not_overtake() -> None:
     keeper = _capped(_Room(0, 0))
     keeper.barrier(0, CAP.as_aligned(), 0)
-    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    snapshot = [Persist(), Snapshot(CAP)]
     assert keeper.barrier(1, CAP, 0) == [Close(1), *snapshot, Reopen(1), Ended(), Resume(0)]
 
 
 def test_the_end_of_the_last_missing_channel_starts_a_capped_checkpoint() -> None:
     keeper = _capped(_Room(60, 40))
     keeper.barrier(0, CAP, 0)
-    snapshot = [Persist(), Snapshot(CAP, input_is_aligned=False)]
+    snapshot = [Persist(), Snapshot(CAP)]
     assert keeper.end_of_partition(1, 0) == [*snapshot, Reopen(0), Ended()]
 
 

@@ -190,4 +190,4 @@ def test_fifty_checkpoints_are_tracked_and_the_oldest_falls_out() -> None:
         assert keeper.barrier(0, barrier(k), 0) == [Began(barrier(k))]
     assert keeper.barrier(0, barrier(51), 0) == [Began(barrier(51)), Forget(1)]
     assert keeper.barrier(1, barrier(1), 0) == []
-    assert keeper.barrier(1, barrier(2), 0) == [Ended(2), Snapshot(barrier(2), input_is_aligned=True)]
+    assert keeper.barrier(1, barrier(2), 0) == [Ended(2), Snapshot(barrier(2))]

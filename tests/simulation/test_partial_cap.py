@@ -10,7 +10,8 @@ from backend.runtime.engine.kernel import Engine
 from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.network.buffers import DataBuffer, OutputPool
 from backend.runtime.protocols.base import Began, Close, Ended, Persist, Reopen, SetStallTimer, Snapshot
-from backend.runtime.protocols.capped import Capped, InFlight
+from backend.runtime.protocols.capped import Capped
+from backend.runtime.protocols.mode import InFlight
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
 
@@ -68,7 +69,7 @@ def test_the_output_is_overtaken_as_far_as_the_input_leaves_room(
     if action is None:
         assert (commands, told) == (begun, [])
         return
-    snapshot = Snapshot(_UC.as_unaligned(), input_is_aligned=False, output_bytes_max=left_bytes)
+    snapshot = Snapshot(_UC.as_unaligned(), output_bytes_max=left_bytes)
     assert commands == [*begun, Persist(), snapshot, Reopen(0), Ended()]
     assert [decision.action for decision in told] == [action]
 

@@ -28,7 +28,8 @@ from backend.runtime.network.gate import InputGate
 from backend.runtime.network.remote_channel import RemoteChannel
 from backend.runtime.operators.sinks import TransactionalSink
 from backend.runtime.operators.sources import Source
-from backend.runtime.protocols.base import Ended, Gatekeeper, Persist, Resume, Snapshot
+from backend.runtime.protocols.base import Ended, Persist, Resume, Snapshot
+from backend.runtime.protocols.gatekeeper import Gatekeeper
 from backend.runtime.protocols.unaligned import Unaligned
 from backend.runtime.snapshot import metadata
 from backend.runtime.task.snapshots import Snapshots
@@ -133,7 +134,7 @@ def snapshot_at_the_last_barrier(patch: pytest.MonkeyPatch) -> None:
         if not self._is_snapshot_taken or self._arrived < self._open:
             return []
         self.is_done = True
-        return [Snapshot(self._late, input_is_aligned=False), Ended(), *(Resume(c) for c in sorted(self._blocked))]
+        return [Snapshot(self._late), Ended(), *(Resume(c) for c in sorted(self._blocked))]
 
     patch.setattr(Unaligned, "start", start)
     patch.setattr(Unaligned, "_complete", complete)

@@ -6,12 +6,13 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from backend.runtime.job.config import OnCap
 from backend.runtime.protocols.aligned import Aligned
 from backend.runtime.protocols.aligned_timeout import AlignedTimeout
 from backend.runtime.protocols.at_least_once import AtLeastOnce
-from backend.runtime.protocols.base import Gatekeeper
-from backend.runtime.protocols.capped import Capped, InFlight
-from backend.runtime.protocols.choice import Cap
+from backend.runtime.protocols.capped import Capped
+from backend.runtime.protocols.gatekeeper import Gatekeeper
+from backend.runtime.protocols.mode import Cap, InFlight
 from backend.runtime.protocols.unaligned import Unaligned
 
 
@@ -62,10 +63,4 @@ def key_of(value: Any) -> Any:
 
 def asked_of(meter: Meter, cap: int | None, on_cap: str) -> Cap:
     """What a capped handler asks its task."""
-    return Cap(
-        lambda: cap or 0,
-        lambda: meter.now,
-        lambda: on_cap == "decline",
-        lambda _: None,
-        lambda: on_cap == "partial",
-    )
+    return Cap(lambda: cap or 0, lambda: meter.now, lambda: OnCap(on_cap), lambda _: None)

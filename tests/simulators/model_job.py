@@ -13,10 +13,11 @@ from copy import copy
 from typing import Any
 
 from backend.runtime.core.elements import Alignment, Barrier, CancelMarker, blocks_upstream
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols import base as commands
 from backend.runtime.protocols.base import Keeper
-from backend.runtime.protocols.capped import InFlight
-from backend.runtime.protocols.choice import keeper_of
+from backend.runtime.protocols.mode import InFlight, TaskView
+from backend.runtime.protocols.registry import keeper_of
 from tests.simulators.model_handlers import Meter, ModelError, asked_of, copied, key_of
 from tests.simulators.model_invariants import CHANNELS, INPUTS, OUTPUTS, TASKS, check_cut
 
@@ -65,9 +66,8 @@ class World:
         self.closed = [False] * 3
         """Channels of which only what is in front of the cut is read (CAP-3)."""
         is_exact = self.alignment is not Alignment.AT_LEAST_ONCE
-        self.keepers = [
-            keeper_of(len(inputs), is_exactly_once=is_exact, cap=asked_of(self.meter, cap, on_cap)) for inputs in INPUTS
-        ]
+        view = TaskView(cap=asked_of(self.meter, cap, on_cap))
+        self.keepers = [keeper_of(len(inputs), RuntimeConfig(is_exactly_once=is_exact), view) for inputs in INPUTS]
         self.waits_for_room = frozenset[tuple[int, int]]()
         """(task, checkpoint): waits for the last barrier, and then for room."""
         self.is_recheck_due = False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import (
     Block,
     Command,
@@ -24,7 +25,8 @@ from backend.runtime.protocols.base import (
     SetTimer,
     Snapshot,
 )
-from backend.runtime.protocols.choice import keeper_of
+from backend.runtime.protocols.mode import TaskView
+from backend.runtime.protocols.registry import keeper_of
 
 _REASONS = {
     FailureReason.DECLINED_SUBSUMED: "CHECKPOINT_DECLINED_SUBSUMED",
@@ -54,7 +56,7 @@ class Ours:
 
     def __init__(self, channels: int, kind: str) -> None:
         self.now_ms = 0
-        self._keeper = keeper_of(channels, is_exactly_once=kind != "tracker")
+        self._keeper = keeper_of(channels, RuntimeConfig(is_exactly_once=kind != "tracker"), TaskView())
         self._timers: list[tuple[int, int]] = []
         self._persisting: set[int] = set()
 

@@ -26,7 +26,7 @@ from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import EventClass
 from backend.runtime.measure.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
 from backend.runtime.measure.requested import UserCheckpoint
-from backend.runtime.protocols.checkpoint_options import barrier_of
+from backend.runtime.protocols.registry import barrier_of
 from backend.runtime.snapshot.completed import Completed, cap_share_bytes
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage

@@ -17,6 +17,7 @@ from backend.runtime.coordinator.ticks import Ticks
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import Action, EventClass
 from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
+from backend.runtime.protocols.registry import mode_of
 from backend.runtime.task.environment import Environment
 from backend.runtime.task.messages import BacklogMessage
 
@@ -98,7 +99,7 @@ class Triggering:
 
     def _request(self, savepoint: Savepoint) -> Savepoint:
         keep(self.savepoint_requests, savepoint)
-        self._ask(Request(not self._env.config.is_unaligned, savepoint.number, savepoint))
+        self._ask(Request(not mode_of(self._env.config).has_channel_state, savepoint.number, savepoint))
         return savepoint
 
     def request_checkpoint(self) -> UserCheckpoint:
@@ -147,7 +148,7 @@ class Triggering:
             return None
         if (
             first.savepoint is None
-            and config.is_unaligned
+            and mode_of(config).has_channel_state
             and any(barrier.snapshot_type.is_savepoint for barrier in pending)
         ):
             # CC-3, the other way round: where several may run, a free slot is not enough.

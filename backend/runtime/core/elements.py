@@ -115,6 +115,11 @@ class Alignment(Enum):
     UNALIGNED = "unaligned"
     FORCED_ALIGNED = "forced-aligned"
 
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether the state holds no record from behind the barrier (INV-6)."""
+        return self is not Alignment.AT_LEAST_ONCE
+
 
 _NEEDS_ALIGNMENT = (Alignment.ALIGNED, Alignment.FORCED_ALIGNED)
 

@@ -24,7 +24,7 @@ from backend.runtime.engine.debloating import Debloating
 from backend.runtime.engine.jobfile import JobSpec, SavepointSpec
 from backend.runtime.engine.wiring import connect
 from backend.runtime.job import config as settings
-from backend.runtime.job.config import RuntimeConfig
+from backend.runtime.job.config import OnStopFailure, RuntimeConfig
 from backend.runtime.job.faults import Faults, InducedFailure
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
@@ -345,7 +345,7 @@ class Engine:
         stop = self.coordinator.triggering.stop
         self.coordinator.suspend()
         self.env.store.forget()
-        if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure == "fail":
+        if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure is OnStopFailure.FAIL:
             self._end("StopWithSavepointStoppingException", f"the job failed behind its savepoint {stop.checkpoint_id}")
             return
         self.status = "RESTARTING"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from itertools import permutations
 from typing import Any
 
@@ -16,6 +17,23 @@ from backend.runtime.job.settings_refused import not_taken
 
 UNLIMITED = -1
 """No cap, no limit of tolerable failures."""
+
+
+class OnCap(StrEnum):
+    """What a capped checkpoint does if it does not fit (CAP-3 to CAP-5)."""
+
+    WAIT = "wait"
+    DECLINE = "decline"
+    PARTIAL = "partial"
+
+
+class OnStopFailure(StrEnum):
+    """What happens if the job fails after its savepoint to stop is complete (FN-30)."""
+
+    RECOVER = "recover"
+    FAIL = "fail"
+
+
 DEFAULT_ORDER = "default"
 """Of the phases of a checkpoint at a subtask: as Flink has them, A-F-S and F-S-L."""
 _ALIGNED_ORDERS = ("A-F-S", "A-S-F")
@@ -48,12 +66,12 @@ class RuntimeConfig:
     aligns_after_first: bool = False
     phase_order: str = DEFAULT_ORDER
     drops_channel_state_of: int = -1
-    on_stop_failure: str = "recover"
+    on_stop_failure: OnStopFailure = OnStopFailure.RECOVER
     backlog_interval_us: int = -1
     """-1: as without a backlog; 0: no checkpoints meanwhile (SRC-5)."""
     cap_bytes: int = UNLIMITED
     cap_job_bytes: int = UNLIMITED
-    on_cap: str = "wait"
+    on_cap: OnCap = OnCap.WAIT
     segment_bytes: int = 32 << 10
     segment_bytes_min: int = 256
     exclusive_buffers: int = 2
@@ -219,7 +237,7 @@ KEYS: Mapping[str, _Key] = {
     "execution.state-recovery.from-local": _bool("recovers_locally"),
     f"{_CP}recover-without-channel-state.checkpoint-id": _count("drops_channel_state_of", -1, 2**62, is_live=True),
     "runtime.prioritize-missing": _bool("prioritizes_missing", is_live=True),
-    "runtime.on-stop-failure": _Key("on_stop_failure", _one_of("recover", "fail"), str, "recover or fail", True),
+    "runtime.on-stop-failure": _Key("on_stop_failure", OnStopFailure, str, "recover or fail", True),
     "runtime.overtake-unflushed": _time("overtake_unflushed_us", 0, is_live=True),
     "runtime.align-after-first-barrier": _bool("aligns_after_first", is_live=True),
     "runtime.phase-order": _Key(
@@ -227,9 +245,7 @@ KEYS: Mapping[str, _Key] = {
     ),
     "runtime.inflight-cap.bytes": _limit("cap_bytes", _cap, SIZE_WORDS, is_live=True),
     "runtime.inflight-cap.job-bytes": _limit("cap_job_bytes", _cap, SIZE_WORDS, is_live=True),
-    "runtime.inflight-cap.on-cap": _Key(
-        "on_cap", _one_of("wait", "decline", "partial"), str, "wait, decline or partial", True
-    ),
+    "runtime.inflight-cap.on-cap": _Key("on_cap", OnCap, str, "wait, decline or partial", True),
     "taskmanager.memory.segment-size": _Key(
         "segment_bytes",
         lambda text: _whole(256, 1 << 20)(str(size_bytes(text))),

@@ -206,7 +206,7 @@ class CheckpointRecord:
     def is_consistent_for_queries(self) -> bool:
         """Whether the states of its operators agree without what is in flight: fit for who reads them, not restores."""
         is_complete = self.state is CheckpointState.COMPLETED
-        return is_complete and self.barrier.alignment is not Alignment.AT_LEAST_ONCE and not self.persisted_bytes
+        return is_complete and self.barrier.alignment.is_exactly_once and not self.persisted_bytes
 
     @property
     def state_bytes(self) -> int:

@@ -6,8 +6,10 @@ each channel; there is no in-flight data to persist (AL-9).
 
 from __future__ import annotations
 
-from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Began, Block, Command, Ended, Resume, Snapshot
+from backend.runtime.protocols.mode import Mode
 
 
 class Aligned:
@@ -64,5 +66,19 @@ class Aligned:
         self.is_done = True
         held = sorted(self._blocked)
         self._blocked.clear()
-        snapshot = Snapshot(self._barrier.restored(), input_is_aligned=True)
+        snapshot = Snapshot(self._barrier.restored())
         return [Ended(), snapshot, *(Resume(c) for c in held)]
+
+
+def _barrier(_: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:
+    return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, snapshot_type=kind)
+
+
+MODE = Mode(
+    name="aligned",
+    is_chosen=lambda _: True,
+    has_channel_state=False,
+    barrier=_barrier,
+    handles=lambda _: True,
+    make=lambda _, open_channels, __: Aligned(open_channels),
+)

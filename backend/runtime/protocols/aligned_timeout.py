@@ -7,7 +7,8 @@ the first sign of the checkpoint (AT-14). Switching is strict: a barrier handled
 
 from __future__ import annotations
 
-from backend.runtime.core.elements import Barrier
+from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import (
     Began,
     Block,
@@ -19,6 +20,7 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
+from backend.runtime.protocols.mode import Mode
 from backend.runtime.protocols.unaligned import Unaligned
 
 
@@ -121,4 +123,20 @@ class AlignedTimeout:
         self._is_done = True
         held = sorted(self._arrived)
         self._arrived.clear()
-        return [Ended(), Snapshot(self._barrier, input_is_aligned=True), *(Resume(c) for c in held)]
+        return [Ended(), Snapshot(self._barrier), *(Resume(c) for c in held)]
+
+
+def _barrier(config: RuntimeConfig, checkpoint_id: int, now_us: int, _: SnapshotType) -> Barrier:
+    return Barrier(checkpoint_id, now_us, Alignment.ALIGNED, config.aligned_timeout_us)
+
+
+MODE = Mode(
+    name="aligned with timeout",
+    is_chosen=lambda config: config.is_unaligned,
+    has_channel_state=True,
+    barrier=_barrier,
+    handles=lambda barrier: barrier.is_timeoutable,
+    make=lambda barrier, open_channels, view: AlignedTimeout(
+        barrier, open_channels, counts_from_us=view.clock_us(barrier)
+    ),
+)

@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backend.domain.failure import FailureReason
-from backend.runtime.core.elements import Barrier
+from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Began, Command, Ended, Forget, GiveUp, Snapshot
+from backend.runtime.protocols.mode import KeeperMode, Mode
 
 TRACKED_MAX = 50
 _ABORTED_KEPT = 128
@@ -134,7 +136,7 @@ class AtLeastOnce:
         assert count.barrier is not None
         if count.is_aborted:
             return [_cancelled(count.id)]
-        return [Ended(count.id), Snapshot(count.barrier, input_is_aligned=True)]
+        return [Ended(count.id), Snapshot(count.barrier)]
 
     def _keep_few(self) -> list[Command]:
         if len(self._counts) <= TRACKED_MAX:
@@ -149,3 +151,21 @@ class AtLeastOnce:
 
 def _cancelled(checkpoint_id: int) -> GiveUp:
     return GiveUp(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)
+
+
+def _barrier(_: RuntimeConfig, checkpoint_id: int, now_us: int, kind: SnapshotType) -> Barrier:
+    return Barrier(checkpoint_id, now_us, Alignment.AT_LEAST_ONCE, snapshot_type=kind)
+
+
+MODE = Mode(
+    name="at least once",
+    is_chosen=lambda config: not config.is_exactly_once,
+    has_channel_state=False,
+    barrier=_barrier,
+    handles=lambda barrier: barrier.alignment is Alignment.AT_LEAST_ONCE,
+    make=None,
+)
+KEEPER = KeeperMode(
+    is_chosen=MODE.is_chosen,
+    make=lambda channels, _, counts_ended: AtLeastOnce(channels, counts_ended=counts_ended),
+)

@@ -11,10 +11,10 @@ sender that itself waits until its output is read would never send its barrier (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from backend.domain.failure import FailureReason
-from backend.runtime.core.elements import Barrier
+from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.job.config import OnCap, RuntimeConfig
 from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.protocols.base import (
     Began,
@@ -29,14 +29,7 @@ from backend.runtime.protocols.base import (
     SetStallTimer,
     Snapshot,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """What a checkpoint that starts now would persist at this task, in bytes."""
-
-    input_bytes: int
-    output_bytes: int
+from backend.runtime.protocols.mode import InFlight, Mode, TaskView
 
 
 class Capped:
@@ -119,14 +112,14 @@ class Capped:
         if in_flight_bytes <= self._cap_bytes:
             is_first = self._complete_since[1] <= self._cap_bytes
             self._tell(in_flight_bytes, now_us, CapAction.OVERTOOK if is_first else CapAction.WAITED)
-            snapshot: list[Command] = [Persist(), Snapshot(self._barrier.as_unaligned(), input_is_aligned=False)]
+            snapshot: list[Command] = [Persist(), Snapshot(self._barrier.as_unaligned())]
         elif self._is_partial and now.input_bytes <= self._cap_bytes:
             self._tell(in_flight_bytes, now_us, CapAction.PARTIAL)
             left_bytes = self._cap_bytes - now.input_bytes
-            snapshot = [Persist(), Snapshot(self._barrier.as_unaligned(), False, output_bytes_max=left_bytes)]
+            snapshot = [Persist(), Snapshot(self._barrier.as_unaligned(), output_bytes_max=left_bytes)]
         elif now.input_bytes == 0:
             self._tell(in_flight_bytes, now_us, CapAction.DRAINED)
-            snapshot = [Snapshot(self._barrier.as_aligned(), input_is_aligned=True)]
+            snapshot = [Snapshot(self._barrier.as_aligned())]
         else:
             return self._give_up(in_flight_bytes, now_us) if self._declines else []
         self.is_done = True
@@ -148,3 +141,51 @@ class Capped:
         self._tell(in_flight_bytes, now_us, CapAction.DECLINED)
         given_up = GiveUp(self._barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
         return [Ended(), *self._reopened(), given_up]
+
+
+def _barrier(_: RuntimeConfig, checkpoint_id: int, now_us: int, __: SnapshotType) -> Barrier:
+    return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED, is_capped=True)
+
+
+def _make(_: Barrier, open_channels: frozenset[int], view: TaskView) -> Capped:
+    cap = view.cap
+    assert cap is not None
+    on_cap = cap.on_cap()
+    return Capped(
+        open_channels,
+        cap_bytes=cap.cap_bytes(),
+        in_flight=cap.in_flight,
+        declines=on_cap is OnCap.DECLINE,
+        is_partial=on_cap is OnCap.PARTIAL,
+        decided=cap.decided,
+    )
+
+
+def _at_source(barrier: Barrier, view: TaskView) -> list[Command]:
+    """A source cannot process input until its output fits: it goes on aligned at once, or declines (CAP-3, CAP-4)."""
+    cap = view.cap
+    assert cap is not None
+    cap_bytes, output_bytes, on_cap = cap.cap_bytes(), cap.in_flight().output_bytes, cap.on_cap()
+    command: Command
+    if output_bytes <= cap_bytes:
+        action, command = CapAction.OVERTOOK, Snapshot(barrier)
+    elif on_cap is OnCap.DECLINE:
+        action = CapAction.DECLINED
+        command = GiveUp(barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
+    elif on_cap is OnCap.PARTIAL:
+        action, command = CapAction.PARTIAL, Snapshot(barrier, output_bytes_max=cap_bytes)
+    else:
+        action, command = CapAction.ALIGNED, Snapshot(barrier.as_aligned())
+    cap.decided(CapDecision(cap_bytes, output_bytes, output_bytes, 0, action))
+    return [command]
+
+
+MODE = Mode(
+    name="unaligned with a cap",
+    is_chosen=lambda config: config.is_unaligned and config.has_cap,
+    has_channel_state=True,
+    barrier=_barrier,
+    handles=lambda barrier: barrier.is_capped,
+    make=_make,
+    at_source=_at_source,
+)

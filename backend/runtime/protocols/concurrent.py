@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Barrier
 from backend.runtime.protocols.base import CheckpointProtocol, Command, Ended, GiveUp, Make, Resume
+from backend.runtime.protocols.mode import KeeperMode
 
 _CANCELLED_KEPT = 128
 
@@ -117,3 +118,9 @@ class Concurrent:
         if self._pending[checkpoint_id].protocol.is_done:
             del self._pending[checkpoint_id]
         return [replace(c, checkpoint_id=checkpoint_id) if isinstance(c, Ended) else c for c in commands]
+
+
+KEEPER = KeeperMode(
+    is_chosen=lambda config: config.is_unaligned_concurrent,
+    make=lambda channels, make, counts_ended: Concurrent(channels, make, counts_ended=counts_ended),
+)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from backend.runtime.core.elements import Barrier
+from backend.runtime.core.elements import Alignment, Barrier, SnapshotType
+from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Began, Block, Command, Convert, Ended, Persist, Resume, Snapshot
+from backend.runtime.protocols.mode import Mode
 
 
 class Unaligned:
@@ -57,7 +59,7 @@ class Unaligned:
     def start(self, barrier: Barrier) -> list[Command]:
         """Copy, forward, snapshot (F-S-L)."""
         self._is_snapshot_taken = True
-        return [Persist(), Snapshot(barrier.as_unaligned(), input_is_aligned=False)]
+        return [Persist(), Snapshot(barrier.as_unaligned())]
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
         """The channel counts as delivered."""
@@ -81,3 +83,18 @@ class Unaligned:
         held = sorted(self._blocked)
         self._blocked.clear()
         return [Ended(), *(Resume(c) for c in held)]
+
+
+def _barrier(_: RuntimeConfig, checkpoint_id: int, now_us: int, __: SnapshotType) -> Barrier:
+    return Barrier(checkpoint_id, now_us, Alignment.UNALIGNED)
+
+
+MODE = Mode(
+    name="unaligned",
+    # A timeout of 0 is unaligned from the start (AT-10).
+    is_chosen=lambda config: config.is_unaligned and config.aligned_timeout_us == 0,
+    has_channel_state=True,
+    barrier=_barrier,
+    handles=lambda barrier: barrier.alignment is Alignment.UNALIGNED,
+    make=lambda _, open_channels, __: Unaligned(open_channels),
+)

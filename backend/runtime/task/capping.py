@@ -1,17 +1,13 @@
-"""What one subtask knows for capped checkpoints: its cap, what it has in flight, and what was decided (2.10).
-
-The protocol decides what to do at the cap; of a source, which has no input to wait for, it is decided here.
-"""
+"""What capped checkpoints ask of one subtask: its cap, and what is in flight; and what they decided (2.10)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from backend.runtime.job.config import UNLIMITED
-from backend.runtime.measure.cap_decisions import CapAction, CapDecision
+from backend.runtime.measure.cap_decisions import CapDecision
 from backend.runtime.network.channel import InputChannel
-from backend.runtime.protocols.capped import InFlight
-from backend.runtime.protocols.choice import Cap
+from backend.runtime.protocols.mode import Cap, InFlight
 from backend.runtime.task.ports import TaskPort
 
 _NO_CAP_BYTES = 1 << 62
@@ -29,28 +25,12 @@ class Capping:
     @property
     def cap(self) -> Cap:
         """What the protocol asks of it; settings as they are when it asks."""
-        return Cap(
-            self.cap_bytes,
-            self._in_flight,
-            lambda: self._env.config.on_cap == "decline",
-            self._decided,
-            lambda: self._env.config.on_cap == "partial",
-        )
+        return Cap(self.cap_bytes, self._in_flight, lambda: self._env.config.on_cap, self._decided)
 
     def cap_bytes(self) -> int:
         """CAP-6: the cap of this subtask."""
         cap = self._env.coordinator.cap_bytes(self._task.key)
         return _NO_CAP_BYTES if cap == UNLIMITED else cap
-
-    def at_source(self) -> CapAction:
-        """A source has no front to drain: what does not fit goes on aligned at once, or is declined (CAP-3, CAP-4)."""
-        cap_bytes, output_bytes = self.cap_bytes(), self._in_flight().output_bytes
-        action = CapAction.OVERTOOK
-        if output_bytes > cap_bytes:
-            by_setting = {"decline": CapAction.DECLINED, "partial": CapAction.PARTIAL}
-            action = by_setting.get(self._env.config.on_cap, CapAction.ALIGNED)
-        self._decision = CapDecision(cap_bytes, output_bytes, output_bytes, 0, action)
-        return action
 
     def take_decision(self) -> CapDecision | None:
         """CAP-7: what was decided of the checkpoint that now snapshots or is given up; told once."""

@@ -14,9 +14,8 @@ from typing import Protocol
 
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.failure import FailureReason
-from backend.runtime.core.elements import Alignment, Barrier, CancelMarker, Element, Event, Record
+from backend.runtime.core.elements import Barrier, CancelMarker, Element, Event, Record
 from backend.runtime.core.scheduler import EventClass
-from backend.runtime.measure.cap_decisions import CapAction
 from backend.runtime.measure.measures import PhaseOrder, SubtaskCheckpoint
 from backend.runtime.network.buffers import Data
 from backend.runtime.network.channel import ChannelKey, InputChannel
@@ -38,7 +37,8 @@ from backend.runtime.protocols.base import (
     Snapshot,
     Switched,
 )
-from backend.runtime.protocols.choice import keeper_of
+from backend.runtime.protocols.mode import TaskView
+from backend.runtime.protocols.registry import commands_at_source, keeper_of
 from backend.runtime.task.capping import Capping, may_poll
 from backend.runtime.task.messages import DeclineMessage
 from backend.runtime.task.snapshots import Run, Snapshots, SnapshottingTask
@@ -75,8 +75,9 @@ class TaskCheckpointing:
         self._arriving = -1
         self._aborted: set[int] = set()
         self._first_sign = (-1, 0)
-        self._gatekeeper: Keeper | None = None
-        self._capping = Capping(task, lambda: 0 if self._gatekeeper is None else self._gatekeeper.current_id)
+        self._known_keeper: Keeper | None = None
+        self._capping = Capping(task, lambda: 0 if self._known_keeper is None else self._known_keeper.current_id)
+        self._view = TaskView(self._first_sign_us, self._capping.cap)
         self.is_watching = False
         task.gate.announced = self._announced
 
@@ -95,16 +96,8 @@ class TaskCheckpointing:
         run.measured.processed_bytes = 0
         run.measured.order = PhaseOrder.FORWARD_SNAPSHOT
         run.is_input_open = False
-        action = None
-        if barrier.is_capped:
-            action = self._capping.at_source()
-            if action is CapAction.DECLINED:
-                self._give_up(barrier.checkpoint_id, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
-                return
-            if action is CapAction.ALIGNED:
-                barrier = barrier.as_aligned()
         self._task.stopping.triggered(barrier)
-        self._take(barrier, self._capping.cap_bytes() if action is CapAction.PARTIAL else None)
+        self._execute(commands_at_source(barrier, self._view), barrier.checkpoint_id)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
         """A barrier was taken from a channel."""
@@ -194,7 +187,7 @@ class TaskCheckpointing:
     @property
     def alignment_gauge_us(self) -> int:
         """How long the pending checkpoint has been aligning here; 0 where none is (ME-2)."""
-        pending = self._gatekeeper.pending_id if self._gatekeeper is not None else None
+        pending = self._known_keeper.pending_id if self._known_keeper is not None else None
         run = self._snapshots.runs.get(pending) if pending is not None else None
         if run is None or run.measured.alignment_us is not None:
             return 0
@@ -203,18 +196,10 @@ class TaskCheckpointing:
     # --- the protocol's commands ----------------------------------------------------------------------------------
 
     def _keeper(self) -> Keeper:
-        if self._gatekeeper is None:
-            config = self._env.config
-            self._gatekeeper = keeper_of(
-                len(self._task.gate.channels),
-                is_exactly_once=config.is_exactly_once,
-                is_concurrent=config.is_unaligned_concurrent,
-                counts_ended=config.counts_ended_channels,
-                clock_us=self._first_sign_us,
-                cap=self._capping.cap,
-            )
-            self._gatekeeper.current_id = self.last_id
-        return self._gatekeeper
+        if self._known_keeper is None:
+            self._known_keeper = keeper_of(len(self._task.gate.channels), self._env.config, self._view)
+            self._known_keeper.current_id = self.last_id
+        return self._known_keeper
 
     def _first_sign_us(self, barrier: Barrier) -> int:
         self._first_sign = (barrier.checkpoint_id, self._env.now)
@@ -283,7 +268,7 @@ class TaskCheckpointing:
         run = Run(measured, polled, last_barrier_us=now, polled_by_last_bytes=polled)
         run.clock_us = self._clock_us(barrier)
         self._snapshots.runs[barrier.checkpoint_id] = run
-        run.is_counting = barrier.alignment is Alignment.AT_LEAST_ONCE
+        run.is_counting = not barrier.alignment.is_exactly_once
         self._watch()
         self._gauge(barrier)
         return run

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 from backend.runtime.core.hashing import key_group, owner_of_group
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.operators import Keyed
 from backend.runtime.operators.sources import Source
 
@@ -64,8 +64,8 @@ def _job(config: dict[str, object]) -> JobSpec:
     )
 
 
-def _runtime(spec: JobSpec) -> tuple[Engine, Counter[int]]:
-    engine = Engine(spec)
+def _runtime(spec: JobSpec) -> tuple[JobEngine, Counter[int]]:
+    engine = JobEngine(spec)
     keyed = [t for t in engine.tasks if t.spec.kind.is_keyed]
     while sum(t.records_in for t in keyed) < _RECORDS:
         engine.run_until(engine.now_us + 10_000)

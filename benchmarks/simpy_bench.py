@@ -36,7 +36,7 @@ import simpy
 
 from backend.runtime.core.hashing import key_group, owner_of_group
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.operators import Keyed
 from backend.runtime.operators.sources import Source
 
@@ -115,19 +115,19 @@ def _wide_job(config: dict[str, object]) -> JobSpec:
 # --- the runtime ------------------------------------------------------------------------------------------------------
 
 
-def _run(spec: JobSpec, *, is_size_only: bool) -> Engine:
+def _run(spec: JobSpec, *, is_size_only: bool) -> JobEngine:
     *_, engine = _turns(spec, is_size_only=is_size_only)
     return engine
 
 
-def _turns(spec: JobSpec, *, is_size_only: bool) -> Iterator[Engine]:
-    engine = Engine(spec, is_size_only=is_size_only)
+def _turns(spec: JobSpec, *, is_size_only: bool) -> Iterator[JobEngine]:
+    engine = JobEngine(spec, is_size_only=is_size_only)
     while sum(t.records_in for t in engine.tasks if t.spec.kind.is_keyed) < _RECORDS:
         engine.run_until(engine.now_us + _TURN_US)
         yield engine
 
 
-def _counts(engine: Engine) -> Counter[int]:
+def _counts(engine: JobEngine) -> Counter[int]:
     counts: Counter[int] = Counter()
     for task in engine.tasks:
         operator = task.operators[0]
@@ -347,7 +347,7 @@ def _measure_wide(rounds: int) -> dict[str, Any]:
     for name in ("aligned", "unaligned"):
         spec, ratios = _wide_job(_PROTOCOLS[name]), []
         for _ in range(rounds):
-            engine = Engine(spec, is_size_only=True)
+            engine = JobEngine(spec, is_size_only=True)
             engine.run_until(1_000_000)  # until the queues are full
             ratios.append(_WIDE_S / _cpu_s(lambda engine=engine: engine.run_until(1_000_000 + int(_WIDE_S * 1e6))))  # type: ignore[misc]
         found[name] = {"virtual_over_cpu_time": statistics.median(ratios), "events": engine.event_count}

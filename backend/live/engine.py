@@ -34,7 +34,7 @@ from backend.live.view import (
 from backend.live.wire import Json, Object
 from backend.runtime.engine.debloating import GateDebloater
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
 from backend.runtime.job.config import LIVE_CONFIG_KEYS, UNLIMITED
 from backend.runtime.job.graph import Partitioner
@@ -54,7 +54,7 @@ _STATES: Mapping[State, CheckpointState] = {
 
 def build_live_engine(spec: JobSpec, *, seed: int | None = None) -> RuntimeEngine:
     """An engine for one job, at virtual time 0."""
-    engine = Engine(spec, seed=seed)
+    engine = JobEngine(spec, seed=seed)
     # Deployed: a request may come before the driver's first slice, and every vertex has subtasks to show.
     engine.run_until(0)
     return RuntimeEngine(engine)
@@ -68,7 +68,7 @@ def job_run_id(name: str, origin_epoch_ms: int) -> str:
 class RuntimeEngine:
     """See ``driver.LiveEngine``."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
         spec = engine.spec
         self._vertex_ids = {

@@ -10,7 +10,7 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment, Barrier
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.protocols.base import Command, Ended, GiveUp, Resume
 from backend.runtime.protocols.mode import TaskView
@@ -62,6 +62,6 @@ def test_several_that_are_counted_at_once_are_all_given_up() -> None:
 def test_the_setting_has_the_name_that_flink_gives_it() -> None:
     name = "execution.checkpointing.checkpoints-after-tasks-finish"
     for counts in (True, False):
-        engine = Engine(small_job("aligned", config={name: counts}))
+        engine = JobEngine(small_job("aligned", config={name: counts}))
         engine.run_until(1_000)
         assert engine.tasks[-1].checkpointing._keeper()._counts_ended is counts

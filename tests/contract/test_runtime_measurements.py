@@ -11,7 +11,7 @@ from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
 from backend.live.rest import PREFIX, create_runtime_app
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.summaries import distribution, vertex_summary
 from backend.runtime.network.remote_channel import RemoteChannel
@@ -47,7 +47,7 @@ def test_quantiles_are_values_that_were_measured() -> None:
 
 
 def test_a_vertex_is_summed_up_over_its_own_subtasks() -> None:
-    engine = Engine(small_job("unaligned", records=None, parallelism=3))
+    engine = JobEngine(small_job("unaligned", records=None, parallelism=3))
     engine.run_until(1_000_000)
     record = engine.coordinator.all_completed[-1]
     summary = vertex_summary(record, 2)
@@ -133,7 +133,7 @@ async def test_restarts_are_told_newest_first_with_their_parts() -> None:
 
 
 def test_rates_are_the_growth_of_the_counters_over_the_window() -> None:
-    engine = Engine(small_job("aligned", records=None, task_managers=2))
+    engine = JobEngine(small_job("aligned", records=None, task_managers=2))
     # The window holds a minute; until then it reaches back to the start.
     engine.run_until(15_000_000)
     busy = 0
@@ -164,7 +164,7 @@ async def test_fired_timers_and_buffers_from_here_and_elsewhere_are_told_under_f
     path = f"/vertices/{keyed}/subtasks/metrics?agg=sum&get={','.join((*names, *per_s))}"
     (found,) = await _answers(spec, 6.0, path)
     value = {row["id"]: row["sum"] for row in found}
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     engine.run_until(6_000_000)
     timers = [t.operators[0] for t in engine.tasks if t.spec.id == "keyed"]
     assert value["numFiredTimers"] == sum(t.event_time.fired_count for t in engine.tasks) > 100

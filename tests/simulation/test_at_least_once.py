@@ -17,7 +17,7 @@ from backend.domain.errors import PlanError
 from backend.runtime.core.elements import Alignment, Barrier, Element, Event, Record
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from backend.runtime.network.channel import InputChannel
@@ -48,7 +48,7 @@ class _Oracle:
 
         monkeypatch.setattr(Task, "_take", taken)
 
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: JobEngine) -> None:
         """Hear of the engine's snapshots."""
 
         def on_event(checkpoint_id: int, event: BarrierEvent) -> None:
@@ -98,7 +98,7 @@ def test_no_record_is_lost_and_those_that_come_twice_are_those_predicted(monkeyp
     repeated_in_all = counted_checkpoints = 0
     for seed in range(_SEEDS):
         oracle = _Oracle(monkeypatch)
-        engine = Engine(_drawn(seed), keeps_rows=True)
+        engine = JobEngine(_drawn(seed), keeps_rows=True)
         oracle.attach(engine)
         Watch(engine, records=_RECORDS, is_exact=False).run_to_the_end()
         restored = {r.restored_id for r in engine.restarts if r.restored_id is not None}
@@ -122,7 +122,7 @@ def test_no_record_is_lost_and_those_that_come_twice_are_those_predicted(monkeyp
 
 
 def test_no_channel_is_ever_blocked_and_nothing_is_persisted_in_flight() -> None:
-    engine = Engine(small_job("aligned", parallelism=3, task_managers=2, config=_MODE, plan=tuple(late_triggers())))
+    engine = JobEngine(small_job("aligned", parallelism=3, task_managers=2, config=_MODE, plan=tuple(late_triggers())))
     seen: Counter[BarrierEventKind] = Counter()
     engine.env.log.listener = lambda _, event: seen.update([event.kind])
     engine.run_until(600_000)
@@ -135,7 +135,7 @@ def test_no_channel_is_ever_blocked_and_nothing_is_persisted_in_flight() -> None
 
 def test_the_alignment_is_measured_though_nothing_waits_for_it() -> None:
     late = tuple(late_triggers())
-    engine = Engine(small_job("aligned", parallelism=2, records=None, config=_MODE, plan=late))
+    engine = JobEngine(small_job("aligned", parallelism=2, records=None, config=_MODE, plan=late))
     engine.run_until(900_000)
     acks = [ack.measured for record in engine.coordinator.all_completed for ack in record.acks.values()]
     aligning = [m for m in acks if m.alignment_us]
@@ -147,7 +147,7 @@ def test_the_alignment_is_measured_though_nothing_waits_for_it() -> None:
 
 
 def test_a_savepoint_of_a_job_in_this_mode_is_at_least_once_too() -> None:
-    engine = Engine(two_subtasks_job(mode="AT_LEAST_ONCE"))
+    engine = JobEngine(two_subtasks_job(mode="AT_LEAST_ONCE"))
     engine.run_until(200_000)
     savepoint = engine.request_savepoint()
     engine.run_until(300_000)
@@ -173,7 +173,7 @@ def test_what_is_given_up_at_a_task_leaves_no_checkpoint_in_work_there() -> None
     lost = tuple(FaultSpec("rpc.trigger", hit=3, action="drop") for _ in range(12))
     config = _MODE | {f"{_CP}timeout": "150 ms", f"{_CP}max-concurrent-checkpoints": 2}
     spec = small_job("aligned", records=None, plan=(*drop, *lost), config=config, keyed={"cost_us": 150})
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     engine.run_until(3_000_000)
     assert engine.coordinator.failed_count > 5
     assert engine.coordinator.completed_count > 5

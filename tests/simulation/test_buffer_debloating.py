@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.task.task import Task
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, small_job
@@ -51,7 +51,7 @@ def _queued_bytes(task: Task) -> int:
 def test_what_is_queued_before_a_saturated_receiver_is_throughput_times_target(
     sources: int, target_ms: int, threshold: int
 ) -> None:
-    engine = Engine(_saturated(sources, target=f"{target_ms} ms", threshold_percentages=threshold))
+    engine = JobEngine(_saturated(sources, target=f"{target_ms} ms", threshold_percentages=threshold))
     engine.run_until(9_000_000)
     queued: list[int] = []
     for _ in range(30):
@@ -72,7 +72,7 @@ def test_an_aligned_checkpoint_gets_through_in_about_the_target_and_throughput_s
     durations: list[int] = []
     records: list[int] = []
     for enabled in (False, True):
-        engine = Engine(_saturated(2, enabled=enabled, target="100 ms"))
+        engine = JobEngine(_saturated(2, enabled=enabled, target="100 ms"))
         engine.run_until(10_000_000)
         assert engine.coordinator.latest_completed is not None
         durations.append(engine.coordinator.latest_completed.end_to_end_us or 0)
@@ -93,7 +93,7 @@ def test_idle_time_is_no_part_of_the_throughput() -> None:
             "edge": [{"from": "source", "to": "slow", "partitioner": "rebalance"}],
         }
     )
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     engine.run_until(5_000_000)
     (gate,) = engine.debloating.gates(engine.tasks[-1].key)
     assert gate.throughput_bytes_per_s == pytest.approx(_THROUGHPUT_BYTES_PER_S, rel=0.15)
@@ -118,7 +118,7 @@ def test_sizes_that_change_all_the_time_lose_and_double_nothing(protocol: str) -
 
 
 def test_it_is_switched_on_and_off_while_the_job_runs() -> None:
-    engine = Engine(_saturated(2, enabled=False, target="50 ms"))
+    engine = JobEngine(_saturated(2, enabled=False, target="50 ms"))
     engine.run_until(1_000_000)
     receiver = engine.tasks[-1]
     full = _queued_bytes(receiver)

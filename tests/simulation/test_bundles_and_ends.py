@@ -14,7 +14,7 @@ import pytest
 from backend.runtime.core.elements import WATERMARK_MAX, EndOfData, Record
 from backend.runtime.core.scheduler import Scheduler
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.network.buffers import DataBuffer, OutputPool, Subpartition
 from backend.runtime.network.emission import Emission, Output
@@ -49,7 +49,7 @@ def test_records_held_back_leave_before_the_barrier_and_none_is_lost_or_doubled(
 
 
 def test_a_barrier_waits_behind_the_last_records_where_these_find_no_buffer() -> None:
-    engine = Engine(_bundled("aligned", 0), keeps_rows=True)
+    engine = JobEngine(_bundled("aligned", 0), keeps_rows=True)
     waited = 0
     while engine.now_us < 1_500_000:
         before = {id(t): (t.checkpointing.last_id, t.emission.is_blocked) for t in engine.tasks}
@@ -97,7 +97,7 @@ def test_an_event_waits_behind_a_record_that_is_half_written() -> None:
 
 
 def test_a_map_passes_its_records_on_in_bundles() -> None:
-    engine = Engine(small_job("aligned", mapped={"bundle": 25}, config={"execution.checkpointing.interval": "1 h"}))
+    engine = JobEngine(small_job("aligned", mapped={"bundle": 25}, config={"execution.checkpointing.interval": "1 h"}))
     sizes: Counter[int] = Counter()
     out = 0
     while engine.now_us < 300_000:
@@ -134,7 +134,7 @@ def test_the_end_of_bounded_sources_reaches_everyone_behind_the_last_record(
     monkeypatch.setattr(Subpartition, "append", appended)
     monkeypatch.setattr(Subpartition, "add_event", added)
     plan = (FaultSpec("task.in-sync", at_us=900_000),)
-    engine = Engine(_bundled(protocol, 3, plan), keeps_rows=True)
+    engine = JobEngine(_bundled(protocol, 3, plan), keeps_rows=True)
     engine.run_until(200_000)
     assert not any(task.is_at_end_of_data for task in engine.tasks if task.spec.kind.has_sink)
     engine.run_until(3_000_000)
@@ -156,7 +156,7 @@ def test_the_end_of_bounded_sources_reaches_everyone_behind_the_last_record(
 
 def test_no_watermark_overtakes_what_is_held_back() -> None:
     timed: dict[str, object] = {"kind": "window+sink", "window": "20 ms", "cost_us": 100}
-    engine = Engine(small_job("aligned", mapped={"bundle": _BUNDLE}, keyed=timed))
+    engine = JobEngine(small_job("aligned", mapped={"bundle": _BUNDLE}, keyed=timed))
     engine.run_until(3_000_000)
     windows = [task.operators[0] for task in engine.tasks if task.spec.kind.is_window]
     assert [w.late_count for w in windows if isinstance(w, Window)] == [0, 0]
@@ -164,6 +164,6 @@ def test_no_watermark_overtakes_what_is_held_back() -> None:
 
 
 def test_an_unbounded_source_never_ends() -> None:
-    engine = Engine(small_job("unaligned", records=None))
+    engine = JobEngine(small_job("unaligned", records=None))
     engine.run_until(2_000_000)
     assert not any(task.is_at_end_of_data for task in engine.tasks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.core.elements import SnapshotType
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from tests.support.invariants import Watch
@@ -19,7 +19,7 @@ _CONCURRENT: dict[str, object] = {
 }
 
 
-def _engine(seed: int, *plan: FaultSpec, records: int | None = RECORDS) -> Engine:
+def _engine(seed: int, *plan: FaultSpec, records: int | None = RECORDS) -> JobEngine:
     size = (60, 120, 700, 1500)[seed % 4]
     spec = small_job(
         "unaligned",
@@ -32,10 +32,10 @@ def _engine(seed: int, *plan: FaultSpec, records: int | None = RECORDS) -> Engin
         plan=(*late_triggers(), *plan),
         config=_CONCURRENT,
     )
-    return Engine(spec, keeps_rows=True)
+    return JobEngine(spec, keeps_rows=True)
 
 
-def _side_by_side(engine: Engine) -> int:
+def _side_by_side(engine: JobEngine) -> int:
     """Most checkpoints that one subtask copies input for at this moment."""
     runs = (task.checkpointing._snapshots.runs.values() for task in engine.tasks if task.source is None)
     return max(sum(run.is_input_open for run in each) for each in runs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.buffer_books import check_books
 from tests.support.runtime_jobs import PROTOCOLS, late_triggers, small_job
@@ -33,13 +33,13 @@ def test_the_books_of_credits_and_buffers_balance_after_every_event(protocol: st
                 "taskmanager.network.memory.floating-buffers-per-gate": 8 if exclusive else 1 + seed,
             },
         )
-        engine = Engine(spec)
+        engine = JobEngine(spec)
         _after_every_event(engine, f"{protocol}, {exclusive} exclusive, seed {seed}", until_us=1_300_000)
         assert engine.restart_count == 1, f"seed {seed}"
         assert engine.coordinator.completed_count > 1, f"seed {seed}"
 
 
-def _after_every_event(engine: Engine, what: str, *, until_us: int) -> None:
+def _after_every_event(engine: JobEngine, what: str, *, until_us: int) -> None:
     heap = engine.scheduler._heap
     checked = 0
     while engine.now_us < until_us:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backend.live.engine import build_live_engine
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.engine.simulate import simulate
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run, small_job
 
@@ -33,7 +33,7 @@ def test_another_seed_gives_another_trace() -> None:
 
 
 def test_slicing_the_run_and_looking_at_it_change_nothing() -> None:
-    whole = Engine(small_job("aligned-timeout", seed=5))
+    whole = JobEngine(small_job("aligned-timeout", seed=5))
     whole.run_until(2_000_000)
     sliced = build_live_engine(small_job("aligned-timeout", seed=5))
     for at_us in range(0, 2_000_001, 7_919):
@@ -46,7 +46,7 @@ def test_slicing_the_run_and_looking_at_it_change_nothing() -> None:
 def test_checkpointing_changes_timing_and_no_result() -> None:
     rows = []
     for protocol, interval in (("aligned", "100 ms"), ("unaligned", "37 ms"), ("capped", "53 ms")):
-        engine = Engine(
+        engine = JobEngine(
             small_job(protocol, seed=9, config={"execution.checkpointing.interval": interval}), keeps_rows=True
         )
         engine.run_until(4_000_000)
@@ -56,7 +56,7 @@ def test_checkpointing_changes_timing_and_no_result() -> None:
 
 
 def test_a_change_of_settings_while_it_runs_is_part_of_the_trace() -> None:
-    engines = [Engine(small_job("unaligned", seed=5)) for _ in range(2)]
+    engines = [JobEngine(small_job("unaligned", seed=5)) for _ in range(2)]
     for engine in engines:
         engine.run_until(500_000)
     engines[0].set_config({"execution.checkpointing.interval": "50 ms"})

@@ -14,7 +14,7 @@ import pytest
 
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.faults import MESSAGE_POINTS
 from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import Watch
@@ -141,7 +141,7 @@ def _drawn_savepoints(seed: int) -> list[dict[str, str]]:
 def test_no_setting_loses_doubles_or_stops_anything(part: int) -> None:
     restores = savepoints = 0
     for seed in range(part, _SEEDS, 5):
-        engine = Engine(drawn_job(seed), keeps_rows=True)
+        engine = JobEngine(drawn_job(seed), keeps_rows=True)
         watch = Watch(engine, records=_RECORDS)
         watch.run_until(_RELAXED_FROM_US)
         engine.set_config(_RELAXED)

@@ -14,7 +14,7 @@ import pytest
 
 from backend.runtime.coordinator.coordinator import Completed
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.state import OperatorSnapshot
 from backend.runtime.operators.storage import Row
 from tests.support.runtime_jobs import PROTOCOLS
@@ -58,12 +58,12 @@ def _offsets(completed: Completed) -> list[OperatorSnapshot]:
 
 def _continued(spec: JobSpec) -> tuple[list[Row], Completed]:
     """(the final ledger, the checkpoint that the second run began from)"""
-    first = Engine(spec, keeps_rows=True)
+    first = JobEngine(spec, keeps_rows=True)
     while first.coordinator.newest is None:
         first.run_until(first.now_us + 1_000)
     newest = first.coordinator.newest
     # Nothing behind the cut is committed by the run that took it.
-    second = Engine(spec, keeps_rows=True, restore=newest.stored(newest.record.graph))
+    second = JobEngine(spec, keeps_rows=True, restore=newest.stored(newest.record.graph))
     second.ledger.take_over(first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 30_000_000:
         second.run_until(second.now_us + 50_000)

@@ -16,7 +16,7 @@ import pytest
 from backend.runtime.core.elements import WATERMARK_MAX
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.operators.sources import Source
 from tests.support.runtime_jobs import PROTOCOLS, points_of, small_job
@@ -83,8 +83,8 @@ def _windows(spec: JobSpec) -> dict[tuple[int, int], Counter[int]]:
     return dict(windows)
 
 
-def _run(spec: JobSpec, rows: int, *, most_us: int = 20_000_000) -> Engine:
-    engine = Engine(spec, keeps_rows=True)
+def _run(spec: JobSpec, rows: int, *, most_us: int = 20_000_000) -> JobEngine:
+    engine = JobEngine(spec, keeps_rows=True)
     while engine.ledger.committed_count < rows and engine.now_us < most_us:
         engine.run_until(engine.now_us + 50_000)
     engine.run_until(engine.now_us + 300_000)
@@ -149,7 +149,7 @@ def test_timers_pass_each_record_on_once_and_in_the_order_of_event_time(protocol
 
 def test_the_end_of_the_sources_fires_every_timer_and_is_passed_on() -> None:
     # Held back by far more than the sources last: only the last watermark can set them free (WM-2).
-    engine = Engine(_job("unaligned", kind="timer+sink", timed={"hold": "1 h"}), keeps_rows=True)
+    engine = JobEngine(_job("unaligned", kind="timer+sink", timed={"hold": "1 h"}), keeps_rows=True)
     engine.run_until(100_000)
     assert engine.ledger.committed_count == 0
     engine = _run(engine.spec, _RECORDS)
@@ -157,7 +157,7 @@ def test_the_end_of_the_sources_fires_every_timer_and_is_passed_on() -> None:
     assert all(t.watermark_us == WATERMARK_MAX for t in engine.tasks if t.source is None)
 
 
-def _two_sources(idle_timeout: str, *, rate: int) -> Engine:
+def _two_sources(idle_timeout: str, *, rate: int) -> JobEngine:
     """A source of one record a second beside one of ``rate``, both through a map, into windows of 50 ms."""
     common = {"kind": "source", "keys": 5, "watermark_interval_ms": 10, "idle_timeout": idle_timeout}
     vertices = [
@@ -174,7 +174,7 @@ def _two_sources(idle_timeout: str, *, rate: int) -> Engine:
         "runtime.transaction-timeout": "1 h",
     }
     document = {"name": "idle", "seed": 1, "config": config, "vertex": vertices, "edge": edges}
-    return Engine(load_job_document(document), keeps_rows=True)
+    return JobEngine(load_job_document(document), keeps_rows=True)
 
 
 def test_a_source_that_has_nothing_holds_nobody_up_once_it_is_idle() -> None:
@@ -236,7 +236,7 @@ def _sync_starts(*, is_interruptible: bool) -> list[int]:
         "web.checkpoints.history": 100,
     }
     document = {"name": "timers", "seed": 1, "config": settings, "vertex": vertices, "edge": edges}
-    engine = Engine(load_job_document(document), keeps_rows=True)
+    engine = JobEngine(load_job_document(document), keeps_rows=True)
     engine.run_until(5_000_000)
     timed = (1, 0)
     assert len({row.origin for row in engine.ledger.rows}) == 1200
@@ -281,7 +281,7 @@ def _untagged_after_restore(protocol: str, *, stores_watermark: bool) -> tuple[i
     )
     vertex = spec.graph.vertices[0]
     assert vertex.kind.is_source
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     while engine.restart_count == 0:
         engine.run_until(engine.now_us + 1_000)
     newest = engine.coordinator.newest

@@ -10,7 +10,7 @@ import pytest
 from backend.domain.errors import CorruptCheckpointError
 from backend.domain.failure import FailureReason
 from backend.runtime.engine.jobfile import load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.faults import POINTS, Faults, corrupted
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
@@ -18,7 +18,7 @@ from tests.support.runtime_jobs import small_job, two_subtasks_job
 
 
 def _stored(*, inline_below_bytes: int) -> StoredCheckpoint:
-    engine = Engine(small_job("unaligned", seed=3))
+    engine = JobEngine(small_job("unaligned", seed=3))
     engine.run_until(450_000)
     assert engine.coordinator.newest is not None
     return engine.coordinator.newest.stored(engine.env.graph, inline_below_bytes=inline_below_bytes)
@@ -52,7 +52,7 @@ def test_a_missing_file_and_a_torn_one_are_found() -> None:
 
 def test_a_job_whose_checkpoint_is_damaged_ends_and_says_so() -> None:
     plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action="corrupt"))
-    engine = Engine(two_subtasks_job(plan=plan), keeps_rows=True)
+    engine = JobEngine(two_subtasks_job(plan=plan), keeps_rows=True)
     engine.run_until(5_000_000)
     assert engine.status == "FAILED"
     assert engine.exceptions[0].name == "CorruptCheckpointError"
@@ -68,7 +68,7 @@ def test_a_job_whose_checkpoint_is_damaged_ends_and_says_so() -> None:
 
 def test_a_checkpoint_that_cannot_be_read_is_tried_again() -> None:
     plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action="error", times=3))
-    engine = Engine(two_subtasks_job(plan=plan))
+    engine = JobEngine(two_subtasks_job(plan=plan))
     engine.run_until(5_000_000)
     assert engine.status == "RUNNING"
     assert [e.message for e in engine.exceptions].count("induced failure at store.read") == 3
@@ -79,7 +79,7 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again() -> None:
 def test_a_store_that_stands_still_makes_a_checkpoint_late_and_an_error_makes_it_fail() -> None:
     slow = FaultSpec("store.write", hit=3, action="delay", delay_us=60_000)
     full = FaultSpec("store.write", at_us=1_000_000, action="error", times=10)
-    engine = Engine(two_subtasks_job(plan=(slow, full), store_ms=5))
+    engine = JobEngine(two_subtasks_job(plan=(slow, full), store_ms=5))
     engine.run_until(3_000_000)
     took = {r.id: r.end_to_end_us for r in engine.coordinator.history if r.failed_at_us is None}
     assert [k for k, us in took.items() if us is not None and us > 60_000] == [2]
@@ -100,7 +100,7 @@ def _arrivals(action: str | None) -> list[int]:
     vertices = [{"id": "a", "kind": "source", "rate": 200}, {"id": "b", "kind": "sink", "parallelism": 2}]
     edges = [{"from": "a", "to": "b", "partitioner": "rebalance"}]
     spec = load_job_document({"name": "link", "config": config, "vertex": vertices, "edge": edges}).with_faults(plan)
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     seen, times = 0, []
     for at_us in range(0, 1_000_000, 1_000):
         engine.run_until(at_us)

@@ -12,14 +12,14 @@ import pytest
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.failure import FailureReason
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import CheckpointRecord
 from tests.support.runtime_jobs import late_triggers, small_job
 
 _CAPS = (0, 2_000, 6_000, 20_000)
 
 
-def _run(cap: dict[str, object], *, seed: int, until_us: int = 2_500_000) -> tuple[Engine, list[CheckpointRecord]]:
+def _run(cap: dict[str, object], *, seed: int, until_us: int = 2_500_000) -> tuple[JobEngine, list[CheckpointRecord]]:
     spec = small_job(
         "unaligned",
         seed=seed,
@@ -30,7 +30,7 @@ def _run(cap: dict[str, object], *, seed: int, until_us: int = 2_500_000) -> tup
         records=None,
         config=cap,
     )
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     terminal: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = terminal.append
     engine.run_until(until_us)
@@ -71,7 +71,7 @@ def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughpu
     records: list[int] = []
     for cap in (0, 6_000, 9_000, "unlimited"):
         spec = small_job("unaligned", seed=4, task_managers=2, records=None, config={"runtime.inflight-cap.bytes": cap})
-        engine = Engine(spec)
+        engine = JobEngine(spec)
         engine.run_until(6_000_000)
         done = list(engine.coordinator.all_completed)
         times.append(sorted(r.end_to_end_us or 0 for r in done)[len(done) // 2])
@@ -111,7 +111,7 @@ def test_channels_are_open_again_when_a_capped_checkpoint_is_over() -> None:
         assert not [key for key, open_count in closed.items() if open_count], f"seed {seed}"
 
 
-def _count(engine: Engine, closed: dict[tuple[str, int, object], int]) -> None:
+def _count(engine: JobEngine, closed: dict[tuple[str, int, object], int]) -> None:
     """Blocks less unblocks of each channel, from now on."""
 
     def on_event(_: int, event: BarrierEvent) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import late_triggers, small_job
@@ -37,7 +37,7 @@ def test_persisted_bytes_are_those_between_the_snapshots(protocol: str) -> None:
             parallelism=2 + seed // 2 % 3,
             config=config,
         )
-        watch = Watch(Engine(spec))
+        watch = Watch(JobEngine(spec))
         try:
             watch.run_until(1_450_000)
         except AssertionError as error:

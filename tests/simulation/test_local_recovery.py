@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot, TaskKey
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
@@ -18,10 +18,10 @@ _LOCAL: dict[str, object] = {
 }
 
 
-def _restarted(protocol: str, config: dict[str, object], *plan: FaultSpec) -> tuple[Engine, list[tuple[bool, bool]]]:
+def _restarted(protocol: str, config: dict[str, object], *plan: FaultSpec) -> tuple[JobEngine, list[tuple[bool, bool]]]:
     """A job that crashed once; for each subtask that had state: whether it is the copy's, and as in the store."""
     spec = small_job(protocol, seed=4, plan=plan, config=config, keyed={"state_bytes": 100})
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     told: list[tuple[bool, bool]] = []
     restored = engine.env.local.restored
 

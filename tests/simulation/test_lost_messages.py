@@ -8,7 +8,7 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.engine.jobfile import load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import small_job, two_subtasks_job
 
@@ -23,7 +23,7 @@ def _lost(point: str, *hits: int) -> tuple[FaultSpec, ...]:
 def test_a_job_that_stops_ends_though_tasks_do_not_hear_that_its_savepoint_is_complete(
     hits: tuple[int, ...], drains: bool
 ) -> None:
-    engine = Engine(two_subtasks_job(plan=_lost("rpc.notify", *hits), interval="1 s"))
+    engine = JobEngine(two_subtasks_job(plan=_lost("rpc.notify", *hits), interval="1 s"))
     engine.run_until(50_000)
     stop = engine.request_stop(drains=drains)
     engine.run_until(300_000)
@@ -44,7 +44,7 @@ def test_a_job_that_stops_ends_though_tasks_do_not_hear_that_its_savepoint_is_co
 def test_an_abort_brings_the_news_of_the_completion_that_was_lost() -> None:
     # The sink does not hear that the first is complete; the second expires, and its abort says so.
     late = FaultSpec("rpc.ack", hit=4, action="delay", delay_us=500_000)
-    engine = Engine(two_subtasks_job(interval="10 s", timeout="100 ms", plan=(*_lost("rpc.notify", 2), late)))
+    engine = JobEngine(two_subtasks_job(interval="10 s", timeout="100 ms", plan=(*_lost("rpc.notify", 2), late)))
     for at_us in (50_000, 100_000):
         engine.run_until(at_us)
         engine.coordinator.triggering.request_checkpoint()
@@ -83,7 +83,7 @@ def _joining_job(plan: tuple[FaultSpec, ...]) -> Any:
 def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> None:
     # The second source is never triggered: the map waits for its barrier, and so does the sink, behind the map.
     plan = (*_lost("rpc.trigger", 2), *_lost("rpc.abort", 5))
-    engine = Engine(_joining_job(plan))
+    engine = JobEngine(_joining_job(plan))
     engine.run_until(50_000)
     engine.coordinator.triggering.request_checkpoint()
     engine.run_until(150_000)
@@ -104,7 +104,7 @@ def test_a_barrier_that_still_waits_for_its_turn_is_given_up_at_the_next_though_
         "execution.checkpointing.timeout": "50 ms",
         "execution.checkpointing.aligned-checkpoint-timeout": "5 s",
     }
-    engine = Engine(small_job("aligned-timeout", config=config, plan=_lost("rpc.abort", *[1] * 6)))
+    engine = JobEngine(small_job("aligned-timeout", config=config, plan=_lost("rpc.abort", *[1] * 6)))
     engine.run_until(200_000)
     engine.coordinator.triggering.request_checkpoint()
     engine.run_until(260_000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import PROTOCOLS, small_job
 
@@ -18,7 +18,7 @@ def test_every_measurement_is_what_the_trace_says(protocol: str) -> None:
     checked = 0
     for seed in range(10):
         spec = small_job(protocol, seed=seed, fuzz=seed, task_managers=1 + seed % 2, record_bytes=(120, 700)[seed % 2])
-        watch = Watch(Engine(spec))
+        watch = Watch(JobEngine(spec))
         try:
             watch.run_until(2_000_000)
         except AssertionError as error:
@@ -29,7 +29,7 @@ def test_every_measurement_is_what_the_trace_says(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_busy_idle_and_backpressured_time_add_up_to_all_time(protocol: str) -> None:
-    engine = Engine(small_job(protocol, seed=3, records=None))
+    engine = JobEngine(small_job(protocol, seed=3, records=None))
     engine.run_until(12_345_678)
     for task in engine.tasks:
         assert sum(task.account.settle(engine.now_us)) == engine.now_us, task.name

@@ -16,7 +16,7 @@ import pytest
 from backend.runtime.core.elements import Alignment
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, points_of
@@ -88,7 +88,7 @@ def test_pointwise_edges_are_overtaken_only_where_forced_and_broadcast_ones_neve
         config: dict[str, object] = {"execution.checkpointing.unaligned.forced": is_forced}
         if protocol == "aligned-timeout":
             config["execution.checkpointing.aligned-checkpoint-timeout"] = "5 ms"
-        engine = Engine(_job(protocol, seed=seed, config=config))
+        engine = JobEngine(_job(protocol, seed=seed, config=config))
         for at_us in range(0, 1_500_000, 20_000):
             engine.run_until(at_us)
             newest = engine.coordinator.newest
@@ -105,7 +105,7 @@ def test_pointwise_edges_are_overtaken_only_where_forced_and_broadcast_ones_neve
 
 
 def test_a_forced_alignment_is_as_blocking_as_any_other() -> None:
-    engine = Engine(_job("unaligned", seed=1))
+    engine = JobEngine(_job("unaligned", seed=1))
     engine.run_until(1_500_000)
     blocked = {
         (e.channel.source, e.channel.target)
@@ -118,7 +118,7 @@ def test_a_forced_alignment_is_as_blocking_as_any_other() -> None:
 
 
 def test_a_tasks_watermark_is_the_lowest_of_its_channels_and_never_goes_back() -> None:
-    engine = Engine(_job("unaligned", seed=3))
+    engine = JobEngine(_job("unaligned", seed=3))
     before: dict[str, int] = {}
     advanced = 0
     for at_us in range(0, 1_000_000, 5_000):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from tests.simulators import broken_protocols, broken_restarts
 from tests.simulators.broken_protocols import Variant
 from tests.simulators.fault_plans import OF_AT_LEAST_ONCE
@@ -53,14 +53,14 @@ def _spec(variant: Variant, seed: int, records: int) -> JobSpec:
 
 def _run(variant: Variant, seed: int, records: int = _RECORDS) -> None:
     spec = _spec(variant, seed, records)
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     watch = Watch(engine, records=records, is_exact=variant.is_exact)
     if variant.asks_for_savepoints:
         for at_us in (250_000, 500_000, 750_000):
             watch.run_until(at_us)
             engine.request_savepoint()
     watch.run_to_the_end(most_us=8_000_000)
-    again = Engine(spec)
+    again = JobEngine(spec)
     for at_us in (250_000, 500_000, 750_000) if variant.asks_for_savepoints else ():
         again.run_until(at_us)
         again.request_savepoint()

@@ -6,7 +6,7 @@ import pytest
 
 from backend.runtime.core.elements import Alignment, Barrier, CancelMarker
 from backend.runtime.core.scheduler import Scheduler
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.cap_decisions import CapAction, CapDecision
 from backend.runtime.network.buffers import DataBuffer, OutputPool
 from backend.runtime.protocols.base import Began, Close, Ended, Persist, Reopen, SetStallTimer, Snapshot
@@ -31,7 +31,7 @@ def test_what_is_overtaken_in_part_is_a_consistent_cut_within_the_cap(seed: int)
         plan=tuple(late_triggers()) if seed % 2 else (),
         config=config,
     )
-    watch = Watch(Engine(spec, keeps_rows=True), records=RECORDS)
+    watch = Watch(JobEngine(spec, keeps_rows=True), records=RECORDS)
     watch.run_to_the_end()
     acks = [a.measured for r in watch.engine.coordinator.all_completed for a in r.acks.values()]
     partly = [m for m in acks if m.cap is not None and m.cap.action is CapAction.PARTIAL]

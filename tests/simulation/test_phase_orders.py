@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.errors import PlanError
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import SubtaskCheckpoint
 from tests.support.invariants import Watch
@@ -50,7 +50,7 @@ def _chain(order: str) -> JobSpec:
 
 
 def _measured(order: str) -> dict[str, SubtaskCheckpoint]:
-    engine = Engine(_chain(order))
+    engine = JobEngine(_chain(order))
     engine.run_until(100_000)
     engine.coordinator.triggering.request_checkpoint()
     engine.run_until(500_000)
@@ -93,7 +93,7 @@ def test_with_the_state_taken_first_every_checkpoint_is_a_consistent_cut(order: 
             plan=(*late_triggers(), *crash),
             config=config,
         )
-        watch = Watch(Engine(spec, keeps_rows=True), records=RECORDS)
+        watch = Watch(JobEngine(spec, keeps_rows=True), records=RECORDS)
         try:
             watch.run_to_the_end()
         except AssertionError as error:

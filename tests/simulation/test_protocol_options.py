@@ -10,7 +10,7 @@ import pytest
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.runtime.core.elements import Alignment
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.cap_decisions import CapAction
 from backend.runtime.measure.measures import CheckpointRecord, PhaseOrder
 from tests.support.invariants import run_to_the_end
@@ -21,7 +21,7 @@ _MISSING, _UNFLUSHED = "runtime.prioritize-missing", "runtime.overtake-unflushed
 _OWN_CLOCK = "runtime.align-after-first-barrier"
 
 
-def _completed(engine: Engine, until_us: int) -> list[CheckpointRecord]:
+def _completed(engine: JobEngine, until_us: int) -> list[CheckpointRecord]:
     engine.run_until(until_us)
     return list(engine.coordinator.all_completed)
 
@@ -37,7 +37,7 @@ def test_channels_without_barrier_are_read_first_and_the_checkpoint_is_no_shorte
         spec = small_job(
             "unaligned", seed=2, records=None, parallelism=3, plan=tuple(late_triggers()), config={_MISSING: prefers}
         )
-        engine = Engine(spec)
+        engine = JobEngine(spec)
         counter = _BehindBarriers(engine)
         records = _completed(engine, 8_000_000)
         assert len(records) > 30
@@ -52,7 +52,7 @@ def test_channels_without_barrier_are_read_first_and_the_checkpoint_is_no_shorte
 class _BehindBarriers:
     """Bytes that a task read from channels whose barrier had come, while it waited for the barriers of others."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: JobEngine) -> None:
         self.bytes = 0
         self._engine = engine
         self._at_barrier: dict[tuple[int, str, int], dict[int, int]] = {}
@@ -72,9 +72,9 @@ class _BehindBarriers:
 def test_a_barrier_overtakes_after_its_wait_in_an_output_long_before_the_timeout() -> None:
     # The global timeout never passes: only the wait in an output queue may make a barrier overtake.
     never = {_AT: "1 h"}
-    aligned = _completed(Engine(small_job("aligned-timeout", seed=4, records=None, config=dict(never))), 4_000_000)
+    aligned = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config=dict(never))), 4_000_000)
     config: dict[str, object] = {**never, _UNFLUSHED: "10 ms"}
-    unflushed = _completed(Engine(small_job("aligned-timeout", seed=4, records=None, config=config)), 4_000_000)
+    unflushed = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config=config)), 4_000_000)
     assert sum(r.persisted_bytes for r in aligned) == 0
     assert all(r.persisted_bytes > 0 for r in unflushed[3:])
     assert _median_us(unflushed) < _median_us(aligned) / 5
@@ -84,8 +84,8 @@ def test_a_barrier_overtakes_after_its_wait_in_an_output_long_before_the_timeout
 
 def test_the_global_timeout_still_bounds_the_age_where_the_hop_would_wait_longer() -> None:
     config: dict[str, object] = {_AT: "20 ms", _UNFLUSHED: "30 s"}
-    plain = _completed(Engine(small_job("aligned-timeout", seed=4, records=None, config={_AT: "20 ms"})), 3_000_000)
-    both = _completed(Engine(small_job("aligned-timeout", seed=4, records=None, config=config)), 3_000_000)
+    plain = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config={_AT: "20 ms"})), 3_000_000)
+    both = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config=config)), 3_000_000)
     assert [r.end_to_end_us for r in both] == [r.end_to_end_us for r in plain]
 
 
@@ -93,7 +93,7 @@ def test_a_clock_of_each_tasks_own_waits_longer_and_switches_less_often() -> Non
     switched: list[int] = []
     medians: list[int] = []
     for own in (False, True):
-        engine = Engine(small_job("aligned-timeout", seed=5, records=None, config={_AT: "200 ms", _OWN_CLOCK: own}))
+        engine = JobEngine(small_job("aligned-timeout", seed=5, records=None, config={_AT: "200 ms", _OWN_CLOCK: own}))
         records = _completed(engine, 4_000_000)
         orders = [a.measured.order for r in records for a in r.acks.values()]
         switched.append(orders.count(PhaseOrder.FORWARD_SNAPSHOT_LOG))
@@ -107,7 +107,7 @@ def test_what_was_decided_at_the_cap_is_told_for_each_subtask() -> None:
     for cap in (3_000, 6_000, 12_000):
         config: dict[str, object] = {"runtime.inflight-cap.bytes": cap}
         late = tuple(late_triggers())
-        engine = Engine(small_job("unaligned", seed=1, records=None, task_managers=2, plan=late, config=config))
+        engine = JobEngine(small_job("unaligned", seed=1, records=None, task_managers=2, plan=late, config=config))
         for record in _completed(engine, 2_500_000):
             for key, ack in record.acks.items():
                 where = f"cap {cap}, checkpoint {record.id}, {key}"
@@ -123,13 +123,13 @@ def test_what_was_decided_at_the_cap_is_told_for_each_subtask() -> None:
                     assert ack.measured.persisted_bytes == 0, where
                     assert decision.in_flight_bytes > cap, where
     assert actions == {CapAction.OVERTOOK, CapAction.WAITED, CapAction.DRAINED, CapAction.ALIGNED}
-    uncapped = Engine(small_job("unaligned", seed=1, records=None))
+    uncapped = JobEngine(small_job("unaligned", seed=1, records=None))
     assert all(a.measured.cap is None for r in _completed(uncapped, 1_000_000) for a in r.acks.values())
 
 
 def test_the_bytes_that_made_a_subtask_decline_stand_in_its_events() -> None:
     config: dict[str, object] = {"runtime.inflight-cap.bytes": 100, "runtime.inflight-cap.on-cap": "decline"}
-    engine = Engine(small_job("unaligned", seed=1, records=None, config=config))
+    engine = JobEngine(small_job("unaligned", seed=1, records=None, config=config))
     declined: list[int | None] = []
 
     def on_event(_: int, event: BarrierEvent) -> None:
@@ -157,7 +157,7 @@ def test_order_and_kinds_of_barriers_are_told_for_each_subtask() -> None:
     kinds: set[tuple[Alignment | None, Alignment | None]] = set()
     for protocol in ("aligned", "unaligned", "aligned-timeout"):
         timeout = {_AT: "200 ms"} if protocol == "aligned-timeout" else {}
-        engine = Engine(small_job(protocol, seed=5, records=None).with_config(timeout))
+        engine = JobEngine(small_job(protocol, seed=5, records=None).with_config(timeout))
         for record in _completed(engine, 3_000_000):
             for ack in record.acks.values():
                 orders.setdefault(protocol, set()).add(ack.measured.order)

@@ -10,7 +10,7 @@ import pytest
 
 from backend.runtime.core.elements import HEADER
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.task.task import TaskStatus
@@ -32,7 +32,7 @@ def _crashing(protocol: str, seed: int) -> JobSpec:
 class _Watched:
     """Steps through a run and notes when each subtask ran, had restored its gate, and each source was back."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: JobEngine) -> None:
         self.failed_us = self.deployed_us = 0
         self.running: dict[TaskKey, int] = {}
         self.restored: dict[TaskKey, int] = {}
@@ -66,7 +66,7 @@ def _near(measured_us: int | None, seen_us: int) -> bool:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_part_of_a_restart_is_what_was_seen(protocol: str) -> None:
     for seed in (1, 2):
-        engine = Engine(_crashing(protocol, seed))
+        engine = JobEngine(_crashing(protocol, seed))
         seen = _Watched(engine)
         (restart,) = engine.restarts
         where = f"{protocol}, seed {seed}"
@@ -113,7 +113,7 @@ def test_a_source_with_a_rate_catches_up_and_it_is_told_when() -> None:
         "edge": [{"from": "source", "to": "sink", "partitioner": "hash"}],
         "fault": [{"point": "task.in-sync", "hit": 7}],
     }
-    engine = Engine(load_job_document(document))
+    engine = JobEngine(load_job_document(document))
     while not engine.restart_count:
         engine.run_until(engine.now_us + _STEP_US)
     failed_us = engine.exceptions[0].at_us
@@ -136,7 +136,7 @@ def test_a_source_with_a_rate_catches_up_and_it_is_told_when() -> None:
 
 def test_a_job_that_fails_again_while_it_restarts_has_two_restarts_and_the_first_was_not_finished() -> None:
     plan = (FaultSpec("source.after-emit", hit=40, at_us=700_000), FaultSpec("recovery.before-new-data", at_us=700_000))
-    engine = Engine(small_job("unaligned", records=None, plan=plan))
+    engine = JobEngine(small_job("unaligned", records=None, plan=plan))
     engine.run_until(2_000_000)
     first, second = engine.restarts
     assert first.running_at_us is None
@@ -150,7 +150,7 @@ def test_in_flight_data_is_left_out_on_demand_only_and_what_is_lost_is_told(prot
     records = 1_000
     for drops in (False, True):
         plan = (FaultSpec("source.after-emit", hit=1, at_us=700_000),)
-        engine = Engine(small_job(protocol, seed=6, records=records, plan=plan), keeps_rows=True)
+        engine = JobEngine(small_job(protocol, seed=6, records=records, plan=plan), keeps_rows=True)
         while not engine.restart_count:
             engine.run_until(engine.now_us + 1_000)
         newest = engine.coordinator.newest

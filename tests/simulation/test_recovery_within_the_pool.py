@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.core.scheduler import Scheduler
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.task.task import TaskStatus
 from tests.support.runtime_jobs import exactly_once_violations, small_job
@@ -25,7 +25,7 @@ _FEW: dict[str, object] = {
 class _Watch:
     """Looks at every subtask that restores, after each event of the run."""
 
-    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, engine: JobEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self._engine = engine
         self.waited: dict[TaskKey, int] = {}
         """When each subtask was last seen waiting for a segment."""
@@ -59,7 +59,7 @@ class _Watch:
 def test_output_is_recovered_through_a_pool_smaller_than_itself(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     managers = 1 + seed % 2
     sizes = {"records": _RECORDS, "record_bytes": (120, 700)[seed // 2 % 2]}
-    first = Engine(small_job("unaligned", seed=seed, fuzz=seed, task_managers=managers, **sizes), keeps_rows=True)
+    first = JobEngine(small_job("unaligned", seed=seed, fuzz=seed, task_managers=managers, **sizes), keeps_rows=True)
     first.run_until(500_000)
     newest = first.coordinator.newest
     assert newest is not None
@@ -67,7 +67,7 @@ def test_output_is_recovered_through_a_pool_smaller_than_itself(seed: int, monke
     assert overtaken > 5_000, f"seed {seed}: the checkpoint holds little output"
     stored = newest.stored(first.env.graph)
     few = small_job("unaligned", seed=seed, fuzz=seed, task_managers=managers, config=_FEW, **sizes)
-    second = Engine(few, keeps_rows=True, restore=stored)
+    second = JobEngine(few, keeps_rows=True, restore=stored)
     second.ledger.take_over(first.ledger)
     with monkeypatch.context() as patch:
         watch = _Watch(second, patch)

@@ -17,7 +17,7 @@ from backend.domain.errors import PlanError
 from backend.runtime.coordinator.rescales import RescaleSpec
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.engine.simulate import simulate
 from backend.runtime.job.graph import FaultSpec, Partitioner
 from backend.runtime.task.recovery import Recovery
@@ -48,7 +48,7 @@ def _changes(mode: str, partitioner: str) -> list[tuple[tuple[int, int], int]]:
     return [(TARGETS[(3 * turn + n) % len(TARGETS)], turn + n) for n in ((0, 4) if "unaligned" in mode else (0,))]
 
 
-def _run(mode: str, partitioner: str, pair: tuple[int, int], seed: int) -> Engine:
+def _run(mode: str, partitioner: str, pair: tuple[int, int], seed: int) -> JobEngine:
     """The change in the middle; what is before and behind it changes otherwise, at the same time (RS-13)."""
     before, after = pair
     first = (before, before, before), {"source": after, "map": after, "keyed": after}
@@ -148,7 +148,7 @@ def test_a_crash_while_a_rescaled_job_recovers_loses_and_doubles_nothing() -> No
 
 
 def test_a_job_is_rescaled_again_and_again() -> None:
-    engine = Engine(rescaled_job("unaligned", "hash", (2, 2, 2), seed=3), keeps_rows=True)
+    engine = JobEngine(rescaled_job("unaligned", "hash", (2, 2, 2), seed=3), keeps_rows=True)
     engine.run_until(200_000)
     changes = ({"map": 4, "keyed": 3}, {"source": 1, "keyed": 1}, {"source": 3, "map": 2, "keyed": 4})
     for n, wanted in enumerate(changes):
@@ -164,7 +164,7 @@ def test_a_job_is_rescaled_again_and_again() -> None:
 
 
 def test_another_job_begins_from_a_savepoint_at_another_parallelism() -> None:
-    first = Engine(rescaled_job("unaligned", "hash", (3, 2, 2), seed=3), keeps_rows=True)
+    first = JobEngine(rescaled_job("unaligned", "hash", (3, 2, 2), seed=3), keeps_rows=True)
     first.run_until(200_000)
     # No later checkpoint commits what comes behind the savepoint.
     first.set_config({"execution.checkpointing.interval": "1 h"})
@@ -174,7 +174,7 @@ def test_another_job_begins_from_a_savepoint_at_another_parallelism() -> None:
     first.rescale({"source": 1, "map": 1, "keyed": 1})
     stored = first.savepoint(asked.checkpoint_id or 0)
     assert stored is not None, "it still says of which parallelism it is"
-    second = Engine(rescaled_job("unaligned", "hash", (2, 4, 3), seed=3), keeps_rows=True, restore=stored)
+    second = JobEngine(rescaled_job("unaligned", "hash", (2, 4, 3), seed=3), keeps_rows=True, restore=stored)
     second.ledger.take_over(first.ledger)
     committed = first.ledger.committed_count
     finish(second)
@@ -185,7 +185,7 @@ def test_another_job_begins_from_a_savepoint_at_another_parallelism() -> None:
 def test_a_job_that_lost_a_worker_goes_on_with_fewer_subtasks_where_no_checkpoint_can_be_taken_any_more() -> None:
     """RS-14: overload, the store refuses, and what there is is the last unaligned checkpoint."""
     refusing = tuple(FaultSpec("store.write", at_us=260_000, action="error") for _ in range(400))
-    engine = Engine(rescaled_job("unaligned", "rebalance", (2, 4, 4), seed=2, plan=refusing), keeps_rows=True)
+    engine = JobEngine(rescaled_job("unaligned", "rebalance", (2, 4, 4), seed=2, plan=refusing), keeps_rows=True)
     engine.run_until(600_000)
     newest = engine.coordinator.newest
     assert newest is not None
@@ -231,7 +231,7 @@ def test_no_window_fires_early_where_splits_and_channels_change_hands(wanted: di
             "edge": [{"from": "source", "to": "keyed", "partitioner": "hash"}],
             "store": {"latency": "3 ms", "bytes_per_s": "20 mb"},
         }
-        engine = Engine(load_job_document(document), keeps_rows=True)
+        engine = JobEngine(load_job_document(document), keeps_rows=True)
         engine.run_until(200_000)
         rescale = engine.rescale(wanted)
         dead, late = engine.tasks, 0
@@ -251,7 +251,7 @@ def _untagged(*, is_unaligned: bool, stores_watermark: bool) -> int:
     keyed: dict[str, object] = {"kind": "tag+sink", "store_watermark": stores_watermark}
     config: dict[str, object] = {"execution.checkpointing.unaligned.enabled": is_unaligned}
     spec = rescaled_job("aligned", "rebalance", (1, 1, 2), seed=1, keyed=keyed, config=config, watermark_interval_ms=2)
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(250_000)
     before = len(engine.ledger.rows)
     engine.rescale({"map": 2, "keyed": 3})
@@ -281,7 +281,7 @@ def test_a_pointwise_edge_with_data_in_flight_is_not_rescaled_and_the_job_goes_o
             spec.graph,
             edges=(replace(document_edge, partitioner=Partitioner(partitioner)), *spec.graph.edges[1:]),
         )
-        engine = Engine(replace(spec, graph=graph), keeps_rows=True)
+        engine = JobEngine(replace(spec, graph=graph), keeps_rows=True)
         engine.run_until(200_000)
         newest = engine.coordinator.newest
         assert newest is not None
@@ -306,7 +306,7 @@ def test_a_rescale_that_a_job_file_asks_for_is_carried_out_or_told_as_refused() 
         RescaleSpec(400_000, {"keyed": 200}),
         RescaleSpec(450_000, {"source": 1}, from_savepoint=True),
     )
-    engine = Engine(replace(spec, rescales=rescales), keeps_rows=True)
+    engine = JobEngine(replace(spec, rescales=rescales), keeps_rows=True)
     finish(engine)
     assert violations(engine) == []
     done, refused, saved = engine.rescales
@@ -333,7 +333,7 @@ def test_a_simulation_prints_what_became_of_a_rescale_and_ends_with_a_refusal() 
 
 
 def test_a_job_that_stops_is_not_rescaled() -> None:
-    engine = Engine(rescaled_job("aligned", "hash", (2, 2, 2), seed=1), keeps_rows=True)
+    engine = JobEngine(rescaled_job("aligned", "hash", (2, 2, 2), seed=1), keeps_rows=True)
     engine.run_until(100_000)
     asked = engine.rescale({"map": 3}, from_savepoint=True)
     engine.request_stop()
@@ -351,7 +351,7 @@ def test_a_run_by_sizes_is_rescaled_as_one_with_bytes(mode: str) -> None:
     for seed, (before, after) in enumerate(((2, 3), (3, 2))):
         spec = rescaled_job(mode, "hash", (2, before, before), seed=seed)
         spec = replace(spec, rescales=(RescaleSpec(200_000, {"map": after, "keyed": after}),))
-        engines = [Engine(spec, keeps_rows=True, is_size_only=is_size_only) for is_size_only in (False, True)]
+        engines = [JobEngine(spec, keeps_rows=True, is_size_only=is_size_only) for is_size_only in (False, True)]
         for engine in engines:
             finish(engine)
             assert violations(engine) == [], f"{mode}, seed {seed}"
@@ -366,7 +366,7 @@ def test_a_savepoint_that_fails_rescales_nothing() -> None:
         "aligned", "hash", (2, 2, 2), seed=1, plan=(FaultSpec("coordinator.metadata", at_us=200_000, action="error"),)
     )
     spec = spec.with_config({"execution.checkpointing.interval": "1 h"})
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(200_000)
     rescale = engine.rescale({"keyed": 3}, from_savepoint=True)
     engine.run_until(2_000_000)
@@ -379,7 +379,7 @@ def test_a_savepoint_that_a_newer_checkpoint_overtook_is_not_gone_back_to() -> N
     late = (FaultSpec("rpc.ack", hit=1, at_us=200_000, action="delay", delay_us=300_000),)
     config: dict[str, object] = {"execution.checkpointing.max-concurrent-checkpoints": 2}
     spec = rescaled_job("aligned", "hash", (2, 2, 2), seed=1, plan=late, config=config)
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(200_000)
     rescale = engine.rescale({"keyed": 3}, from_savepoint=True)
     assert rescale.status == "IN_PROGRESS"

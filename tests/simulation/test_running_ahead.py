@@ -16,7 +16,7 @@ import pytest
 from backend.runtime.coordinator.rescales import RescaleSpec
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.task.running_ahead import RunningAhead
@@ -121,7 +121,7 @@ def test_most_steps_of_a_busy_job_are_no_events(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Task, "_step", counted)
     for is_stepwise in (True, False):
-        Engine(spec, is_stepwise=is_stepwise).run_until(1_000_000)
+        JobEngine(spec, is_stepwise=is_stepwise).run_until(1_000_000)
     assert events[False] < events[True] / 10
 
 
@@ -135,7 +135,7 @@ def test_a_source_is_idle_from_its_last_record_on_though_that_was_no_event() -> 
     spec = load_job_document({"name": "bursts", "seed": 1, "vertex": vertices, "edge": edges})
     idle_from_us = []
     for is_stepwise in (True, False):
-        engine = Engine(spec, is_stepwise=is_stepwise)
+        engine = JobEngine(spec, is_stepwise=is_stepwise)
         engine.run_until(1)
         sourcing = engine.tasks[0].sourcing
         assert sourcing is not None
@@ -179,5 +179,5 @@ def test_no_step_begins_before_the_one_before_it_is_over(monkeypatch: pytest.Mon
     monkeypatch.setattr(Task, "_step", watched)
     for protocol in PROTOCOLS:
         for seed in (1, 3):
-            Engine(drawn_run(protocol, seed)).run_until(600_000)
+            JobEngine(drawn_run(protocol, seed)).run_until(600_000)
     assert early == []

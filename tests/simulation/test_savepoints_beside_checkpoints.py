@@ -15,7 +15,7 @@ from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.verdict import Health
 from backend.runtime.demo import demo_names, demo_path
 from backend.runtime.engine.jobfile import JobSpec, SavepointSpec, load_job
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, drawn_run
 from tests.support.simulated_target import SimulatedTarget
@@ -51,7 +51,7 @@ def test_savepoints_lose_and_double_nothing_whatever_fails(protocol: str) -> Non
 def test_the_same_savepoints_give_the_same_trace() -> None:
     hashes = set()
     for slice_us in (1_000_000, 7_000):
-        engine = Engine(_with_savepoints(drawn_run("unaligned", 5), 5))
+        engine = JobEngine(_with_savepoints(drawn_run("unaligned", 5), 5))
         while engine.now_us < 1_000_000:
             engine.run_until(engine.now_us + slice_us)
         engine.run_until(1_001_000)

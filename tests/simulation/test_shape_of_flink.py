@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import CheckpointRecord
 from tests.support.flink_model import (
     RUN_US,
@@ -22,22 +22,22 @@ from tests.support.flink_model import (
 
 
 @pytest.fixture(scope="module")
-def aligned() -> tuple[list[CheckpointRecord], Engine]:
+def aligned() -> tuple[list[CheckpointRecord], JobEngine]:
     return completed_checkpoints(lab_job(recorded_arguments("B2")))
 
 
 @pytest.fixture(scope="module")
-def unaligned() -> tuple[list[CheckpointRecord], Engine]:
+def unaligned() -> tuple[list[CheckpointRecord], JobEngine]:
     return completed_checkpoints(lab_job(recorded_arguments("B2")).with_config(UNALIGNED))
 
 
-def test_the_aligned_duration_is_nearly_all_start_delay(aligned: tuple[list[CheckpointRecord], Engine]) -> None:
+def test_the_aligned_duration_is_nearly_all_start_delay(aligned: tuple[list[CheckpointRecord], JobEngine]) -> None:
     for record in aligned[0]:
         last = max(record.acks.values(), key=lambda a: a.at_us).measured
         assert last.start_delay_us > 0.85 * (record.end_to_end_us or 0), record.id
 
 
-def test_the_aligned_duration_grows_with_every_shuffle(aligned: tuple[list[CheckpointRecord], Engine]) -> None:
+def test_the_aligned_duration_grows_with_every_shuffle(aligned: tuple[list[CheckpointRecord], JobEngine]) -> None:
     one, three = (completed_checkpoints(lab_job(recorded_arguments("B2"), shuffles=n))[0] for n in (1, 3))
     # The recorded job has two.
     assert median_ms(one) * 1.3 < median_ms(aligned[0])
@@ -45,7 +45,7 @@ def test_the_aligned_duration_grows_with_every_shuffle(aligned: tuple[list[Check
 
 
 def test_unaligned_is_fifty_times_shorter_at_the_same_throughput(
-    aligned: tuple[list[CheckpointRecord], Engine], unaligned: tuple[list[CheckpointRecord], Engine]
+    aligned: tuple[list[CheckpointRecord], JobEngine], unaligned: tuple[list[CheckpointRecord], JobEngine]
 ) -> None:
     assert median_ms(aligned[0]) > 50 * median_ms(unaligned[0])
     processed = [sum(t.records_in for t in e.tasks if t.spec.id == "slow") for _, e in (aligned, unaligned)]
@@ -54,7 +54,7 @@ def test_unaligned_is_fifty_times_shorter_at_the_same_throughput(
 
 def test_persisted_bytes_are_within_a_quarter_of_the_bytes_queued_before() -> None:
     spec = lab_job(recorded_arguments("B2")).with_config(UNALIGNED)
-    engine = Engine(spec, is_size_only=True)
+    engine = JobEngine(spec, is_size_only=True)
     ratios: list[float] = []
     last_id, queued = 0, 0
     while engine.now_us < RUN_US:
@@ -79,7 +79,7 @@ def test_without_backpressure_the_aligned_timeout_persists_nothing() -> None:
 
 
 def test_the_model_of_the_recorded_job_is_nearer_than_the_plain_formula_and_prints_both_errors(
-    aligned: tuple[list[CheckpointRecord], Engine], unaligned: tuple[list[CheckpointRecord], Engine]
+    aligned: tuple[list[CheckpointRecord], JobEngine], unaligned: tuple[list[CheckpointRecord], JobEngine]
 ) -> None:
     of_b2, of_c2 = compare(aligned[0], unaligned[0])
     print(f"\n{of_b2.line()}\n{of_c2.line()}")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from backend.cli.app import app
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.engine.simulate import simulate
 from backend.runtime.job.graph import FaultSpec
 from tests.support.observed_runs import observed
@@ -44,9 +44,9 @@ def test_in_flight_records_across_segments_are_persisted_and_restored_by_size() 
     # Records of one and a half segments lie in several chunks, on both sides of the channel.
     spec = drawn_run("unaligned", 41)
     spec = small_job("unaligned", seed=3, task_managers=2, record_bytes=777).with_faults(spec.faults)
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(4_000_000)
-    sized = Engine(engine.spec, keeps_rows=True, is_size_only=True)
+    sized = JobEngine(engine.spec, keeps_rows=True, is_size_only=True)
     sized.run_until(engine.now_us)
     assert engine.restart_count > 0
     assert sized.trace_hash == engine.trace_hash
@@ -58,12 +58,12 @@ def test_a_savepoint_of_a_run_by_sizes_starts_a_run_with_payloads() -> None:
     spec = small_job("unaligned", seed=5)
     runs = []
     for taken_by_size, restored_by_size in ((True, False), (False, True), (False, False)):
-        first = Engine(spec, keeps_rows=True, is_size_only=taken_by_size)
+        first = JobEngine(spec, keeps_rows=True, is_size_only=taken_by_size)
         first.run_until(450_000)
         newest = first.coordinator.newest
         assert newest is not None
         stored = newest.stored(first.env.graph)
-        then = Engine(spec, keeps_rows=True, restore=stored, is_size_only=restored_by_size)
+        then = JobEngine(spec, keeps_rows=True, restore=stored, is_size_only=restored_by_size)
         then.ledger.take_over(first.ledger)
         then.run_until(3_000_000)
         runs.append((stored, then.trace_hash, then.ledger.rows))

@@ -21,7 +21,7 @@ from backend.live.metrics import aggregated_metrics, vertex_metrics
 from backend.runtime.core.elements import Record
 from backend.runtime.core.scheduler import Scheduler
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.engine.simulate import simulate
 from backend.runtime.job.graph import FaultSpec, Graph
 from backend.runtime.operators.sources import Source
@@ -45,7 +45,7 @@ def _source_figures(*, legacy: bool, hook: bool) -> tuple[int, int, int]:
     """(soft, hard backpressured time, longest start delay) of the sources, in microseconds."""
     # Records of several segments: an emission that finds no room ends in the middle.
     spec = small_job("unaligned", seed=3, records=None, record_bytes=3000, parallelism=1, keyed={"cost_us": 30_000})
-    engine = Engine(_with(spec, "source", is_legacy=legacy, has_nonblocking_hook=hook))
+    engine = JobEngine(_with(spec, "source", is_legacy=legacy, has_nonblocking_hook=hook))
     engine.run_until(3_000_000)
     _, _, soft_us, hard_us = engine.tasks[0].account.settle(engine.now_us)
     delays = [r.acks[0, 0].measured.start_delay_us for r in engine.coordinator.all_completed]
@@ -133,7 +133,7 @@ def _triggers(during_backlog: str) -> tuple[list[int], list[int], int]:
         config={"execution.checkpointing.interval-during-backlog": during_backlog},
     )
     spec = _with(spec, "source", backlog=400, rate=50.0)
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     triggered: list[int] = []
     engine.coordinator.on_terminal = lambda record: triggered.append(record.triggered_at_us)
     engine.run_until(1_000)
@@ -170,10 +170,10 @@ def test_an_interval_during_a_backlog_below_the_other_is_refused() -> None:
 # --- sinks ------------------------------------------------------------------------------------------------------------
 
 
-def _crashed(sink: str) -> Engine:
+def _crashed(sink: str) -> JobEngine:
     plan = (FaultSpec("task.in-sync", hit=9), FaultSpec("task.between-outputs", hit=30))
     spec = small_job("unaligned", seed=5, plan=plan, keyed={"sink": sink})
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(4_000_000)
     assert engine.restart_count == 2
     return engine
@@ -190,7 +190,7 @@ def test_the_plain_sink_loses_nothing_and_doubles_what_came_after_the_checkpoint
 
 def test_the_idempotent_sink_holds_in_the_end_what_an_undisturbed_run_holds() -> None:
     engine = _crashed("idempotent")
-    undisturbed = Engine(small_job("unaligned", seed=5, keyed={"sink": "idempotent"}), keeps_rows=True)
+    undisturbed = JobEngine(small_job("unaligned", seed=5, keyed={"sink": "idempotent"}), keeps_rows=True)
     undisturbed.run_until(4_000_000)
     assert undisturbed.ledger.put_count == 400
     assert engine.ledger.put_count > 400

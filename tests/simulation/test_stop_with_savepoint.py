@@ -15,7 +15,7 @@ from backend.domain.failure import FailureReason
 from backend.runtime.coordinator.failure_policy import Failure, FailurePolicy
 from backend.runtime.core.elements import Alignment, Barrier, Element, EndOfData, EndOfPartition, Event, SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from backend.runtime.network.channel import InputChannel
@@ -27,13 +27,13 @@ _CP = "execution.checkpointing."
 _HELD: dict[str, object] = {"kind": "timer+sink", "hold": "40 ms", "cost_us": 300, "timer_cost_us": 50}
 
 
-def _read(engine: Engine) -> int:
+def _read(engine: JobEngine) -> int:
     return sum(task.source.offset for task in engine.tasks if task.source is not None)
 
 
-def _stopped(spec: JobSpec, *, at_us: int = 330_000, drains: bool = False) -> Engine:
+def _stopped(spec: JobSpec, *, at_us: int = 330_000, drains: bool = False) -> JobEngine:
     """The engine when it has finished or restarted over the stop that was asked for at ``at_us``."""
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(at_us)
     engine.request_stop(drains=drains)
     while engine.status != "FINISHED" and engine.now_us < 5_000_000:
@@ -71,7 +71,7 @@ def test_a_job_that_was_stopped_goes_on_from_its_savepoint(protocol: str) -> Non
     assert 0 < committed < records
     (stop,) = first.coordinator.triggering.savepoint_requests.values()
     assert stop.checkpoint_id is not None
-    second = Engine(spec, keeps_rows=True, restore=first.savepoint(stop.checkpoint_id))
+    second = JobEngine(spec, keeps_rows=True, restore=first.savepoint(stop.checkpoint_id))
     second.ledger.take_over(first.ledger)
     while second.ledger.committed_count < records and second.now_us < 30_000_000:
         second.run_until(second.now_us + 100_000)
@@ -145,7 +145,7 @@ def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_do
         hit = 1 + number % 3 if point.startswith("task.") else 1
         plan = (FaultSpec(point, hit=hit),)
         spec = small_job("aligned", records=records, seed=number, plan=plan, config={f"{_CP}interval": "1 h"})
-        engine = Engine(spec, keeps_rows=True)
+        engine = JobEngine(spec, keeps_rows=True)
         engine.run_until(60_000)
         stop = engine.request_stop(drains=drains)
         engine.run_until(1_500_000)
@@ -170,14 +170,14 @@ def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_do
 
 def test_a_failure_behind_the_savepoint_ends_the_job_where_that_is_asked_for() -> None:
     config: dict[str, object] = {"runtime.on-stop-failure": "fail", f"{_CP}interval": "1 h"}
-    engine = Engine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config=config))
+    engine = JobEngine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config=config))
     engine.run_until(60_000)
     stop = engine.request_stop()
     engine.run_until(2_000_000)
     assert (engine.status, stop.reason) == ("FAILED", FailureReason.TASK_FAILURE)
     assert str(stop.checkpoint_id) in engine.exceptions[0].message
     # Before it was complete, there is nothing to lose by starting again.
-    engine = Engine(small_job("aligned", plan=(FaultSpec("task.before-ack"),), config=config))
+    engine = JobEngine(small_job("aligned", plan=(FaultSpec("task.before-ack"),), config=config))
     engine.run_until(60_000)
     engine.request_stop()
     engine.run_until(2_000_000)
@@ -185,7 +185,7 @@ def test_a_failure_behind_the_savepoint_ends_the_job_where_that_is_asked_for() -
 
 
 def test_a_savepoint_that_the_job_recovered_from_stays_the_users() -> None:
-    engine = Engine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config={f"{_CP}interval": "1 h"}))
+    engine = JobEngine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config={f"{_CP}interval": "1 h"}))
     engine.run_until(60_000)
     stop = engine.request_stop()
     engine.run_until(1_000_000)
@@ -209,7 +209,9 @@ def test_a_savepoint_that_the_job_recovered_from_stays_the_users() -> None:
     ids=lambda value: value.value if isinstance(value, FailureReason) else "",
 )
 def test_a_stop_that_fails_fails_the_job_whatever_is_tolerable(fault: FaultSpec, reason: FailureReason) -> None:
-    engine = Engine(two_subtasks_job(store_ms=10, timeout="300 ms", interval="100 ms", plan=(fault,)), keeps_rows=True)
+    engine = JobEngine(
+        two_subtasks_job(store_ms=10, timeout="300 ms", interval="100 ms", plan=(fault,)), keeps_rows=True
+    )
     engine.run_until(200_000)
     stop = engine.request_stop()
     engine.run_until(1_500_000)
@@ -222,7 +224,7 @@ def test_a_stop_that_fails_fails_the_job_whatever_is_tolerable(fault: FaultSpec,
 
 def test_a_stop_is_refused_while_a_task_restores_and_the_job_goes_on() -> None:
     spec = two_subtasks_job(store_ms=1, plan=(FaultSpec("source.after-emit", at_us=300_000),), interval="20 ms")
-    engine = Engine(spec.with_config({"runtime.cost.recovery-bytes-per-s": 1_000}))
+    engine = JobEngine(spec.with_config({"runtime.cost.recovery-bytes-per-s": 1_000}))
     while engine.status != "RESTARTING":
         engine.run_until(engine.now_us + 1_000)
     while engine.status == "RESTARTING":
@@ -236,7 +238,7 @@ def test_a_stop_is_refused_while_a_task_restores_and_the_job_goes_on() -> None:
 
 
 def test_while_a_job_stops_nothing_else_is_triggered_and_a_second_stop_is_the_same() -> None:
-    engine = Engine(two_subtasks_job(store_ms=400, interval="100 ms", max_concurrent_checkpoints=2))
+    engine = JobEngine(two_subtasks_job(store_ms=400, interval="100 ms", max_concurrent_checkpoints=2))
     engine.run_until(150_000)
     before = engine.coordinator.in_progress_count
     stop = engine.request_stop()
@@ -265,7 +267,7 @@ def test_a_job_file_asks_for_a_stop_at_a_time() -> None:
         "vertex": [{"id": "s", "kind": "source", "rate": 10}],
         "savepoint": [{"at": "1 s", "stop": "drain"}],
     }
-    engine = Engine(load_job_document(document))
+    engine = JobEngine(load_job_document(document))
     engine.run_until(3_000_000)
     (asked,) = engine.coordinator.triggering.savepoint_requests.values()
     assert (engine.status, asked.kind, asked.requested_at_us) == (

@@ -16,7 +16,7 @@ import pytest
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
 
@@ -52,7 +52,7 @@ def _chain(
 
 def _completed(spec: JobSpec, *, until_us: int = 2_000_000) -> list[CheckpointRecord]:
     """But for the first two, which ran while buffers were still filling."""
-    engine = Engine(spec, is_size_only=True)
+    engine = JobEngine(spec, is_size_only=True)
     engine.run_until(until_us)
     records = list(engine.coordinator.all_completed)[2:]
     assert len(records) > 3
@@ -84,7 +84,7 @@ def test_an_aligned_barrier_waits_no_longer_than_the_buffers_in_front_of_it_take
 def test_checkpoints_expire_under_backpressure_where_they_are_aligned() -> None:
     ends = []
     for config in ({}, _UNALIGNED):
-        engine = Engine(_chain(config={**config, f"{_CP}timeout": "50 ms"}), is_size_only=True)
+        engine = JobEngine(_chain(config={**config, f"{_CP}timeout": "50 ms"}), is_size_only=True)
         engine.run_until(2_000_000)
         ends.append({(r.state, r.reason) for r in list(engine.coordinator.history)[:5] if r.end_to_end_us})
     assert ends == [{(CheckpointState.FAILED, FailureReason.EXPIRED)}, {(CheckpointState.COMPLETED, None)}]
@@ -106,7 +106,7 @@ def test_a_source_is_triggered_within_a_step_however_long_the_way_behind_it(conf
 def test_rows_are_committed_when_their_checkpoint_is_complete_and_not_before(
     config: dict[str, object], store_ms: int
 ) -> None:
-    engine = Engine(_chain(config=config, store_ms=store_ms), is_size_only=True)
+    engine = JobEngine(_chain(config=config, store_ms=store_ms), is_size_only=True)
     commits_us: list[int] = []
     engine.ledger.committed = lambda: commits_us.append(engine.now_us)
     engine.run_until(2_000_000)
@@ -129,7 +129,7 @@ def test_what_is_read_again_grows_with_the_age_of_the_last_checkpoint() -> None:
     for age_us in (100_000, 400_000, 1_200_000):
         crash = FaultSpec("source.after-emit", at_us=300_000 + age_us)
         spec = _chain(config={f"{_CP}interval": "1 h"}, source={"rate": 500}).with_faults((crash,))
-        engine = Engine(spec, is_size_only=True)
+        engine = JobEngine(spec, is_size_only=True)
         engine.run_until(300_000)
         engine.request_checkpoint()
         engine.run_until(300_000 + 3 * age_us)

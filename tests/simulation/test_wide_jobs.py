@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 
 _VERTICES, _WIDTH, _RECORDS = 10, 32, 1_500
 
@@ -43,7 +43,7 @@ def _wide() -> JobSpec:
 @pytest.mark.slow
 def test_ten_vertices_of_32_subtasks_run() -> None:
     began = time.perf_counter()
-    engine = Engine(_wide(), is_size_only=True)
+    engine = JobEngine(_wide(), is_size_only=True)
     while engine.ledger.committed_count < _RECORDS and engine.now_us < 20_000_000:
         engine.run_until(engine.now_us + 100_000)
     took_s = time.perf_counter() - began

@@ -22,7 +22,7 @@ from backend.runtime.network import rescaling
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.network.rescaling import EdgeRescale
 from backend.runtime.operators.redistribution import restored_operator
-from backend.runtime.operators.storage import Ledger
+from backend.runtime.operators.storage import TransactionLedger
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.snapshot import restoring
 from backend.runtime.snapshot.metadata import read_checkpoint
@@ -185,27 +185,27 @@ def _constant(patch: pytest.MonkeyPatch, name: str) -> None:
 
 def lose_transactions_and_do_not_name_them(patch: pytest.MonkeyPatch) -> None:
     """What has timed out is gone, and the ledger says nothing of it (SNK-4)."""
-    commit = Ledger.commit
+    commit = TransactionLedger.commit
 
-    def silent(self: Ledger, transaction: str) -> None:
+    def silent(self: TransactionLedger, transaction: str) -> None:
         commit(self, transaction)
         self.lost.clear()
 
-    patch.setattr(Ledger, "commit", silent)
+    patch.setattr(TransactionLedger, "commit", silent)
 
 
 def show_what_has_timed_out(patch: pytest.MonkeyPatch) -> None:
     """A transaction is named as lost, and its rows are there all the same (SNK-4)."""
-    commit = Ledger.commit
+    commit = TransactionLedger.commit
 
-    def shown(self: Ledger, transaction: str) -> None:
+    def shown(self: TransactionLedger, transaction: str) -> None:
         rows = list(self._open[transaction].rows) if transaction in self._open else []
         lost = len(self.lost)
         commit(self, transaction)
         if len(self.lost) > lost:
             self.rows.extend(rows)
 
-    patch.setattr(Ledger, "commit", shown)
+    patch.setattr(TransactionLedger, "commit", shown)
 
 
 _DROPPING: dict[str, object] = {f"{_CP}recover-without-channel-state.checkpoint-id": 3}

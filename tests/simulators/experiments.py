@@ -26,7 +26,7 @@ from typing import Any
 
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 
 _CP = "execution.checkpointing."
@@ -108,18 +108,18 @@ def slow_sink_job(
     return load_job_document(document).with_faults(plan)
 
 
-def _run(spec: JobSpec, for_us: int) -> Engine:
-    engine = Engine(spec, is_size_only=True)
+def _run(spec: JobSpec, for_us: int) -> JobEngine:
+    engine = JobEngine(spec, is_size_only=True)
     engine.run_until(for_us)
     return engine
 
 
-def _durations_ms(engine: Engine) -> list[float]:
+def _durations_ms(engine: JobEngine) -> list[float]:
     # The first ones ran while buffers were still filling.
     return [(record.end_to_end_us or 0) / 1000 for record in engine.coordinator.all_completed][1:]
 
 
-def _throughput(engine: Engine) -> float:
+def _throughput(engine: JobEngine) -> float:
     at_sink = sum(task.records_in for task in engine.tasks if task.spec.id == "sink")
     return at_sink * 1e6 / engine.now_us
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from backend.runtime.coordinator.rescales import RescaleSpec
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import faults
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.cap_decisions import CapAction
@@ -286,7 +286,7 @@ class Case:
             InvariantError: one was broken.
 
         """
-        engine = Engine(self.spec(), keeps_rows=True)
+        engine = JobEngine(self.spec(), keeps_rows=True)
         watch = Watch(engine, records=self.records, is_exact=self.protocol != AT_LEAST_ONCE)
         if self.kind == "corrupt":
             _run_corrupt(watch, is_exact=self.protocol != AT_LEAST_ONCE)
@@ -296,7 +296,7 @@ class Case:
             self._run_again(watch)
         return engine.env.faults.struck + _rescales(engine) + self._effects(engine)
 
-    def _effects(self, engine: Engine) -> Counter[str]:
+    def _effects(self, engine: JobEngine) -> Counter[str]:
         found = Counter([*self.options])
         acks = [ack.measured.cap for record in engine.coordinator.all_completed for ack in record.acks.values()]
         found[OVERTOOK_PARTLY] = any(cap is not None and cap.action is CapAction.PARTIAL for cap in acks)
@@ -306,13 +306,13 @@ class Case:
 
     def _run_again(self, watch: Watch) -> None:
         """The same run, unwatched and with every step an event: the same trace (INV-12, INV-13)."""
-        again = Engine(self.spec(), is_stepwise=True)
+        again = JobEngine(self.spec(), is_stepwise=True)
         again.run_until(watch.ended_at_us)
         if again.trace_hash != watch.hash_at_end:
             raise InvariantError("INV-13", "another trace than the same run had when it was watched")
 
 
-def _rescales(engine: Engine) -> Counter[str]:
+def _rescales(engine: JobEngine) -> Counter[str]:
     done = [rescale for rescale in engine.rescales if rescale.stopped_at_us is not None]
     found = Counter(FROM_SAVEPOINT if rescale.from_savepoint else FROM_CHECKPOINT for rescale in done)
     found[IN_FLIGHT] = sum(rescale.persisted_bytes > 0 for rescale in done)

@@ -17,7 +17,7 @@ from typing import Any
 
 from backend.runtime.core.hashing import default_max_parallelism, murmur3_32, owner_of_group
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import CheckpointRecord
 
 RECORDED = Path(__file__).parents[1] / "conformance" / "flink_running" / "recorded.json"
@@ -210,7 +210,7 @@ def middle(values: Iterable[Medians]) -> Medians:
 
 def simulated(scenario: Scenario, *, seconds: float = 70, seed: int = 1) -> Medians:
     """What the runtime says of the scenario, by sizes only."""
-    engine = Engine(scenario.twin(seed), is_size_only=True)
+    engine = JobEngine(scenario.twin(seed), is_size_only=True)
     completed: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = completed.append
     warm_us, end_us = int(seconds * WARM_UP_SHARE * 1e6), int(seconds * 1e6)

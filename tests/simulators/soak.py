@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backend.runtime.core.prng import Stream
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import PROTOCOLS, points_of, small_job
 
@@ -29,7 +29,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 
 
-def soak_job(protocol: str, *, records: int, seed: int) -> Engine:
+def soak_job(protocol: str, *, records: int, seed: int) -> JobEngine:
     """Cheap records, a checkpoint for each thousand of them, a crash for each fifty checkpoints."""
     draws = Stream(seed, "soak")
     points = points_of(protocol)
@@ -56,10 +56,10 @@ def soak_job(protocol: str, *, records: int, seed: int) -> Engine:
         keyed=keyed,
         mapped={"cost_us": 20},
     )
-    return Engine(spec)
+    return JobEngine(spec)
 
 
-def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -> tuple[Engine, int, int]:
+def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -> tuple[JobEngine, int, int]:
     """(the engine, bytes held a tenth of the way on, bytes held most after that)."""
     engine = soak_job(protocol, records=records, seed=seed)
     early_bytes = most_bytes = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from backend.runtime.core.elements import Event, Record, RecoveryCompletion, VirtualChannel, decode
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import SubtaskSnapshot, TaskKey
 from backend.runtime.network.buffers import Data, DataBuffer, Subpartition
 from backend.runtime.network.channel import ChannelKey, InputChannel
@@ -153,7 +153,7 @@ def _sizes(held: Mapping[Old, bytes]) -> dict[str, int]:
 class ChannelOracle:
     """The channels of the attempt that runs."""
 
-    def __init__(self, engine: Engine, report: Callable[[str, str], None]) -> None:
+    def __init__(self, engine: JobEngine, report: Callable[[str, str], None]) -> None:
         self.ahead: dict[int, list[Record]] = {}
         """At least once: the records that are in the state of a completed checkpoint, and come again behind it."""
         self._engine = engine

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from backend.runtime.core.elements import Record
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import VertexKind, VertexSpec
 from backend.runtime.measure.measures import SubtaskSnapshot
 from backend.runtime.operators.operators import Keyed
@@ -31,7 +31,7 @@ _SPLIT = struct.Struct("<qq")
 class SourceRecords:
     """The records of every split of a job's sources, as they are in every run."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
         self._polled: dict[tuple[int, int], tuple[Split, list[Record]]] = {}
         self._keys: defaultdict[tuple[int, int], list[int]] = defaultdict(list)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import CheckpointRecord
 
 _RECORDINGS = Path(__file__).parents[1] / "contract" / "recordings"
@@ -55,8 +55,8 @@ def recorded_arguments(recording: str) -> dict[str, Any]:
     return arguments
 
 
-def completed_checkpoints(spec: JobSpec) -> tuple[list[CheckpointRecord], Engine]:
-    engine = Engine(spec, is_size_only=True)
+def completed_checkpoints(spec: JobSpec) -> tuple[list[CheckpointRecord], JobEngine]:
+    engine = JobEngine(spec, is_size_only=True)
     records: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = records.append
     engine.run_until(RUN_US)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from backend.runtime.core.elements import Record
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.network.channel import ChannelKey
 from backend.runtime.operators.storage import Row
 from tests.support.channel_oracle import by_key, records_in_flight
@@ -21,7 +21,7 @@ from tests.support.restored_channels import InFlight
 class IntendedLosses:
     """Of one run; ``ahead`` are the records by checkpoint that a restore from it repeats."""
 
-    def __init__(self, engine: Engine, ahead: dict[int, list[Record]]) -> None:
+    def __init__(self, engine: JobEngine, ahead: dict[int, list[Record]]) -> None:
         self.doubled: list[Record] = []
         self.lost: list[Record] = []
         self._engine = engine

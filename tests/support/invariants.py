@@ -16,7 +16,7 @@ from typing import Any
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph, VertexKind
 from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
 from backend.runtime.network.remote_channel import RemoteChannel
@@ -52,7 +52,7 @@ class Watch:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: JobEngine,
         *,
         records: int | None = None,
         copies: Mapping[str, int] | None = None,
@@ -316,14 +316,14 @@ class Watch:
             self._demand(rule, not wrong, f"out of order: keys {wrong}")
 
 
-def run_to_the_end(spec: JobSpec, *, records: int, copies: Mapping[str, int] | None = None) -> Engine:
+def run_to_the_end(spec: JobSpec, *, records: int, copies: Mapping[str, int] | None = None) -> JobEngine:
     """Run a bounded job until every record is committed, and checkpoints on until none is left, under all invariants.
 
     Raises:
         InvariantError: one was broken.
 
     """
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     watch = Watch(engine, records=records, copies=copies, is_exact=spec.config.is_exactly_once)
     watch.run_to_the_end()
     return engine

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from backend.domain.barriers import BarrierEvent, BarrierEventKind
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import Ack, CheckpointRecord, PhaseOrder
 from backend.runtime.task.task import Task
 
@@ -19,7 +19,7 @@ _Row = tuple[int, int, BarrierEvent]
 class MeasurementOracle:
     """Events by (checkpoint, vertex, subtask) at absolute virtual times, and bytes polled by then."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
         self._events: defaultdict[int, defaultdict[tuple[str, int], list[_Row]]] = defaultdict(
             lambda: defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backend.domain.barriers import BarrierEvent
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 
 _RUN_US = 1_000_000
 
@@ -16,7 +16,7 @@ def observed(
 
     ``looks``: stop at odd times besides, and look at what each subtask has done.
     """
-    engine = Engine(spec, keeps_rows=True, is_size_only=is_size_only, is_stepwise=is_stepwise)
+    engine = JobEngine(spec, keeps_rows=True, is_size_only=is_size_only, is_stepwise=is_stepwise)
     events: list[tuple[int, BarrierEvent]] = []
     engine.env.log.listener = lambda k, event: events.append((k, event))
     terminal = []

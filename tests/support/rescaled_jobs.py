@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.runtime.core.elements import ORIGIN_SHIFT
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations
@@ -78,9 +78,9 @@ def rescaled_job(
     return load_job_document(document).with_faults(plan)
 
 
-def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bool, at_us: int = 200_000) -> Engine:
+def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bool, at_us: int = 200_000) -> JobEngine:
     """Run, restart it at the wanted parallelism, and run to the end, under all invariants."""
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     watch = Watch(engine, records=RECORDS)
     watch.run_until(at_us)
     while engine.coordinator.newest is None and not from_savepoint:
@@ -90,19 +90,19 @@ def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bo
     return engine
 
 
-def finish(engine: Engine, most_us: int = 30_000_000) -> None:
+def finish(engine: JobEngine, most_us: int = 30_000_000) -> None:
     """Run until every record is committed, and some checkpoints on."""
     while engine.ledger.committed_count < RECORDS and engine.now_us < most_us:
         engine.run_until(engine.now_us + 50_000)
     engine.run_until(engine.now_us + 150_000)
 
 
-def filtered(engine: Engine) -> int:
+def filtered(engine: JobEngine) -> int:
     """Records that the last restart kept from being processed twice."""
     return sum(one.records_filtered for one in engine.restarts[-1].subtasks.values())
 
 
-def violations(engine: Engine) -> list[str]:
+def violations(engine: JobEngine) -> list[str]:
     """What is wrong with the ledger of a rescaled job (INV-4, INV-5), its credits and buffers (INV-8), its ids."""
     found = exactly_once_violations(engine.ledger.rows, RECORDS)
     if engine.ledger.lost:
@@ -121,7 +121,7 @@ def violations(engine: Engine) -> list[str]:
     return found
 
 
-def out_of_order(engine: Engine) -> list[str]:
+def out_of_order(engine: JobEngine) -> list[str]:
     """Keys whose records of one split were not counted in the order in which they were sent (INV-1)."""
     by_stream: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for row in engine.ledger.rows:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from backend.runtime.core.elements import VirtualChannel
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph, Partitioner
 from backend.runtime.measure.measures import SubtaskSnapshot
 from backend.runtime.network.channel import ChannelKey
@@ -38,7 +38,7 @@ class InFlight:
     parallelism: Mapping[str, int]
 
 
-def in_flight_of(engine: Engine) -> InFlight | None:
+def in_flight_of(engine: JobEngine) -> InFlight | None:
     """What the engine restores now; None where it begins anew."""
     newest, begun = engine.coordinator.newest, engine.restore_point.begun_from
     if newest is not None and (begun is None or newest.record.id >= begun.id):

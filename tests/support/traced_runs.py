@@ -6,7 +6,7 @@ import json
 import sys
 
 from backend.domain.barriers import BarrierEvent
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from tests.support.runtime_jobs import PROTOCOLS, drawn_run
 
 _SEEDS = (3, 41)
@@ -15,7 +15,7 @@ _UNTIL_US = 700_000
 
 def trace(protocol: str, seed: int) -> list[str]:
     """Every barrier event, every commit, every checkpoint and the hash of all events of one run."""
-    engine = Engine(drawn_run(protocol, seed), keeps_rows=True)
+    engine = JobEngine(drawn_run(protocol, seed), keeps_rows=True)
     lines: list[str] = []
 
     def happened(checkpoint_id: int, event: BarrierEvent) -> None:

@@ -120,7 +120,7 @@ class Rescaler:
         self._on_refused = on_refused
 
     def ask(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
-        """See ``Engine.rescale``."""
+        """See ``JobEngine.rescale``."""
         graph = rescaled_graph(self._env.graph, parallelism, self._env.config)
         self._check_goes_on()
         newest = self._newest()

@@ -29,7 +29,7 @@ from backend.runtime.job.faults import Faults, InducedFailure
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.requested import Savepoint, SavepointFormat, UserCheckpoint
 from backend.runtime.network.remote_channel import RemoteChannel
-from backend.runtime.operators.storage import Ledger, SnapshotStore
+from backend.runtime.operators.storage import SnapshotStore, TransactionLedger
 from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
 from backend.runtime.snapshot.restoring import at_own_risk, restored_graph
 from backend.runtime.snapshot.sizes import sized
@@ -50,7 +50,7 @@ class JobFailure:
     task: str | None
 
 
-class Engine:
+class JobEngine:
     """The engine of one job; ``run_until`` is the only thing that makes time pass."""
 
     def __init__(
@@ -87,7 +87,9 @@ class Engine:
         config = spec.config
         self.scheduler = Scheduler(config.fuzz_schedule)
         scheduler = self.scheduler
-        self.ledger = Ledger(lambda: scheduler.now, keeps_rows=keeps_rows, timeout_us=config.transaction_timeout_us)
+        self.ledger = TransactionLedger(
+            lambda: scheduler.now, keeps_rows=keeps_rows, timeout_us=config.transaction_timeout_us
+        )
         self.env = Environment(
             scheduler=scheduler,
             config=config,

@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.runtime.coordinator.rescales import Rescale
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import config as settings
 from backend.runtime.measure.measures import CheckpointRecord
 from backend.runtime.measure.requested import Savepoint
@@ -45,7 +45,7 @@ def simulate(
         PlanError: the job file asks for a parallelism that the job cannot be restored at (RS-11).
 
     """
-    engine = Engine(spec, seed=seed, is_size_only=is_size_only)
+    engine = JobEngine(spec, seed=seed, is_size_only=is_size_only)
     terminal: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = terminal.append
     at_us = 0
@@ -60,7 +60,7 @@ def simulate(
     return SimulationResult(_document(engine, terminal))
 
 
-def _document(engine: Engine, terminal: list[CheckpointRecord]) -> dict[str, Any]:
+def _document(engine: JobEngine, terminal: list[CheckpointRecord]) -> dict[str, Any]:
     coordinator = engine.coordinator
     return {
         "job": engine.spec.name,
@@ -152,7 +152,7 @@ def _quantile(ordered: list[int], share: float) -> int | None:
     return ordered[max(0, min(len(ordered), rank) - 1)]
 
 
-def _checkpoint(engine: Engine, record: CheckpointRecord) -> dict[str, Any]:
+def _checkpoint(engine: JobEngine, record: CheckpointRecord) -> dict[str, Any]:
     acks = [a.measured for a in record.acks.values()]
     last = max(record.acks.items(), key=lambda item: (item[1].at_us, item[0]), default=None)
     return {
@@ -175,11 +175,11 @@ def _checkpoint(engine: Engine, record: CheckpointRecord) -> dict[str, Any]:
     }
 
 
-def _name(engine: Engine, key: tuple[int, int]) -> str:
+def _name(engine: JobEngine, key: tuple[int, int]) -> str:
     return f"{engine.spec.graph.vertices[key[0]].id}/{key[1]}"
 
 
-def _vertex(engine: Engine, vertex_id: str) -> dict[str, Any]:
+def _vertex(engine: JobEngine, vertex_id: str) -> dict[str, Any]:
     tasks = next(tasks for name, tasks in engine.tasks_of() if name == vertex_id)
     totals = [t.account.settle(engine.now_us) for t in tasks]
     elapsed = [max(1, sum(t)) for t in totals]

@@ -17,7 +17,7 @@ from backend.runtime.job.graph import VertexKind, VertexSpec
 from backend.runtime.operators.sinks import Bulk, TransactionalSink, pass_on, sink_of
 from backend.runtime.operators.sources import Source
 from backend.runtime.operators.state import NO_STATE, KeyedStates, OperatorSnapshot
-from backend.runtime.operators.storage import Ledger
+from backend.runtime.operators.storage import TransactionLedger
 from backend.runtime.operators.timed_operators import TimerBuffer, WatermarkTag, Window
 
 
@@ -186,7 +186,7 @@ def chain_of(
     seed: int,
     attempt: int,
     started_us: int,
-    ledger: Ledger,
+    ledger: TransactionLedger,
     provenance: Provenance,
 ) -> tuple[Operator, ...]:
     """The operators of one subtask, first to last."""

@@ -1,4 +1,6 @@
-"""The sinks: transactional, idempotent by key, and plain append (SNK-1 to SNK-6). The external system is a ``Ledger``.
+"""The sinks: transactional, idempotent by key, and plain append (SNK-1 to SNK-6).
+
+The external system is a ``TransactionLedger``.
 
 Only the transactional one shows an output once and only once; the idempotent one shows the same content in the end,
 whatever was written twice on the way; the plain one loses nothing and may double.
@@ -13,7 +15,7 @@ from collections.abc import Callable
 from backend.runtime.core.elements import Record
 from backend.runtime.job.graph import SinkKind, VertexSpec
 from backend.runtime.operators.state import NO_STATE, OperatorSnapshot, OperatorState, StateMode
-from backend.runtime.operators.storage import Ledger
+from backend.runtime.operators.storage import TransactionLedger
 
 _STATE = "transactions"
 
@@ -29,7 +31,7 @@ def pass_on(records: list[Record]) -> list[Record]:
 class TransactionalSink:
     """Writes into a transaction of an external ledger; commits once a checkpoint with it is complete (SNK-1 to 5)."""
 
-    def __init__(self, ledger: Ledger, *, vertex: str, subtask: int, parallelism: int, attempt: int) -> None:
+    def __init__(self, ledger: TransactionLedger, *, vertex: str, subtask: int, parallelism: int, attempt: int) -> None:
         self._ledger = ledger
         self._vertex = vertex
         self._subtask = subtask
@@ -109,7 +111,7 @@ class TransactionalSink:
 class IdempotentSink:
     """Writes each record at once, under its key: a record written again changes nothing in the end (SNK-6)."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: TransactionLedger) -> None:
         self._ledger = ledger
 
     def process(self, record: Record) -> list[Record]:
@@ -153,7 +155,7 @@ class AppendSink(IdempotentSink):
 Sink = TransactionalSink | IdempotentSink
 
 
-def sink_of(spec: VertexSpec, subtask: int, *, attempt: int, ledger: Ledger) -> Sink:
+def sink_of(spec: VertexSpec, subtask: int, *, attempt: int, ledger: TransactionLedger) -> Sink:
     """The sink that a vertex asks for."""
     if spec.sink is SinkKind.IDEMPOTENT:
         return IdempotentSink(ledger)

@@ -142,7 +142,7 @@ class _Transaction:
         self.origins.clear()
 
 
-class Ledger:
+class TransactionLedger:
     """Committed output: every row with ``keeps_rows``, otherwise their count and a hash that order cannot change."""
 
     def __init__(self, now_us: Callable[[], int], *, keeps_rows: bool, timeout_us: int) -> None:
@@ -164,7 +164,7 @@ class Ledger:
         self.committed: Callable[[], None] | None = None
         """Told behind each commit that made rows visible."""
 
-    def take_over(self, other: Ledger) -> None:
+    def take_over(self, other: TransactionLedger) -> None:
         """Go on with the content of another ledger: the external system outlives a run of the job."""
         self._open |= {name: held for name, held in other._open.items() if name not in self._open}
         self._committed = other._committed | self._committed

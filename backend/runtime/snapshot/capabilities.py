@@ -61,4 +61,4 @@ OF_THIS_RUNTIME: Mapping[Use, Mapping[SnapshotKind, Support]] = {
     Use.RESCALING: CAPABILITIES[Use.RESCALING],
 }
 """What of it the reference runtime has, with its one backend and one version. It differs in one cell: an upgrade of the
-same topology from an unaligned checkpoint is at own risk here (GR-2), and told in ``Engine.at_own_risk``."""
+same topology from an unaligned checkpoint is at own risk here (GR-2), and told in ``JobEngine.at_own_risk``."""

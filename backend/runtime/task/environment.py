@@ -12,7 +12,7 @@ from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.faults import Faults
 from backend.runtime.job.graph import Graph
 from backend.runtime.measure.measures import TaskKey
-from backend.runtime.operators.storage import Ledger, SnapshotStore, Upload
+from backend.runtime.operators.storage import SnapshotStore, TransactionLedger, Upload
 from backend.runtime.snapshot.local_copies import LocalCopies
 from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMessage, FinishedMessage
 
@@ -54,7 +54,7 @@ class Environment:
         graph: Graph,
         faults: Faults,
         store: SnapshotStore,
-        ledger: Ledger,
+        ledger: TransactionLedger,
         log: BarrierLog,
         provenance: Provenance,
         seed: int,

@@ -7,7 +7,7 @@ import pytest
 from backend.domain.errors import InvalidInputError, PlanError
 from backend.live.engine import RuntimeEngine, build_live_engine, job_run_id
 from backend.live.view import JobView
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import small_job
 
@@ -18,7 +18,7 @@ def _view(engine: RuntimeEngine) -> JobView:
     return engine.view(job_id="f" * 32, origin_epoch_ms=_ORIGIN_MS, lag_ms=7)
 
 
-def _live(protocol: str = "unaligned", *, until_us: int = 2_000_000, **more: object) -> tuple[RuntimeEngine, Engine]:
+def _live(protocol: str = "unaligned", *, until_us: int = 2_000_000, **more: object) -> tuple[RuntimeEngine, JobEngine]:
     """A live engine, and the engine inside it to compare with."""
     live = build_live_engine(small_job(protocol, records=None, **more))  # type: ignore[arg-type]
     live.run_until(until_us)

@@ -13,7 +13,7 @@ import pytest
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
 from backend.runtime.task.task import TaskStatus
@@ -22,9 +22,9 @@ from tests.support.runtime_jobs import two_subtasks_job
 _CP = "execution.checkpointing."
 
 
-def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[Engine, list[CheckpointRecord]]:
+def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[JobEngine, list[CheckpointRecord]]:
     """The engine at ``until_ms``, and every checkpoint in order of its id."""
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     engine.run_until(until_ms * 1000)
     return engine, sorted(engine.coordinator.history, key=lambda r: r.id)
 
@@ -101,7 +101,7 @@ def test_the_kind_of_barrier_follows_from_the_settings(
 
 @pytest.mark.parametrize("concurrent", [1, 2, 4])
 def test_never_more_checkpoints_run_at_once_than_allowed(concurrent: int) -> None:
-    engine = Engine(two_subtasks_job(store_ms=700, max_concurrent_checkpoints=concurrent))
+    engine = JobEngine(two_subtasks_job(store_ms=700, max_concurrent_checkpoints=concurrent))
     most = 0
     for at_ms in range(0, 2_000, 5):
         engine.run_until(at_ms * 1000)
@@ -192,7 +192,7 @@ def test_no_tolerable_failure_means_that_the_first_expiry_fails_the_job() -> Non
 
 def test_a_failed_job_starts_again_after_its_delay_from_the_newest_completed_checkpoint() -> None:
     spec = two_subtasks_job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=9),), num_retained=3)
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     while not engine.exceptions:
         engine.run_until(engine.now_us + 1_000)
     failed_at_us = engine.exceptions[0].at_us
@@ -238,7 +238,7 @@ def test_a_trigger_while_a_task_still_restores_is_counted_and_not_listed() -> No
 
 def test_the_counts_add_up_at_every_moment() -> None:
     plan = (*_failed_writes(3, 5), FaultSpec("task.after-ack", hit=20), FaultSpec("rpc.ack", hit=9, action="drop"))
-    engine = Engine(two_subtasks_job(store_ms=40, timeout="90 ms", plan=plan))
+    engine = JobEngine(two_subtasks_job(store_ms=40, timeout="90 ms", plan=plan))
     for at_ms in range(0, 3_000, 7):
         engine.run_until(at_ms * 1000)
         coordinator = engine.coordinator
@@ -249,7 +249,7 @@ def test_the_counts_add_up_at_every_moment() -> None:
 
 
 def test_a_changed_interval_holds_from_the_next_checkpoint_on() -> None:
-    engine = Engine(two_subtasks_job(store_ms=10))
+    engine = JobEngine(two_subtasks_job(store_ms=10))
     engine.run_until(500_000)
     engine.set_config({f"{_CP}interval": "250 ms"})
     engine.run_until(2_000_000)

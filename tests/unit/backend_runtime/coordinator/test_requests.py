@@ -16,7 +16,7 @@ from backend.runtime.coordinator.failure_policy import Failure, FailurePolicy
 from backend.runtime.coordinator.requests import REQUESTS_KEPT, Request, RequestQueue, keep
 from backend.runtime.core.elements import Alignment, SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from backend.runtime.measure.requested import Savepoint, SavepointFormat
@@ -49,7 +49,7 @@ def test_savepoints_come_first_then_forced_ones_then_a_users_then_by_time() -> N
 
 
 def test_each_tick_is_queued_and_a_change_of_settings_leaves_one() -> None:
-    engine = Engine(two_subtasks_job(store_ms=1_000))
+    engine = JobEngine(two_subtasks_job(store_ms=1_000))
     engine.run_until(1_050_000)
     engine.set_config({f"{_CP}timeout": "9 min"})
     engine.run_until(4_000_000)
@@ -65,7 +65,7 @@ def test_each_tick_is_queued_and_a_change_of_settings_leaves_one() -> None:
 
 def test_after_a_long_checkpoint_those_that_waited_follow_one_another() -> None:
     slow = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=450_000) for _ in range(1))
-    engine = Engine(two_subtasks_job(store_ms=10, plan=slow, timeout="2 s"))
+    engine = JobEngine(two_subtasks_job(store_ms=10, plan=slow, timeout="2 s"))
     engine.run_until(2_000_000)
     records = sorted(engine.coordinator.history, key=lambda r: r.id)
     between_ms = [(b.triggered_at_us - a.triggered_at_us) // 1000 for a, b in pairwise(records)]
@@ -76,7 +76,7 @@ def test_after_a_long_checkpoint_those_that_waited_follow_one_another() -> None:
 
 
 def test_a_users_checkpoint_needs_no_pause_and_no_tick() -> None:
-    engine = Engine(two_subtasks_job(store_ms=10, interval="10 s", min_pause="5 s"))
+    engine = JobEngine(two_subtasks_job(store_ms=10, interval="10 s", min_pause="5 s"))
     engine.run_until(9_990_000)
     before = engine.coordinator.completed_count
     engine.coordinator.triggering.request_checkpoint()
@@ -129,7 +129,7 @@ def test_a_job_that_stops_drops_the_timers_requests_and_keeps_what_users_asked_f
 
 
 def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_only_slot() -> None:
-    engine = Engine(two_subtasks_job(store_ms=80))
+    engine = JobEngine(two_subtasks_job(store_ms=80))
     engine.run_until(150_000)
     while not engine.coordinator.in_progress_count:
         engine.run_until(engine.now_us + 1_000)
@@ -145,7 +145,7 @@ def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_o
 
 
 def test_with_unaligned_checkpoints_a_savepoint_waits_for_the_slot_and_goes_first() -> None:
-    engine = Engine(_unaligned(store_ms=130))
+    engine = JobEngine(_unaligned(store_ms=130))
     engine.run_until(250_000)
     while not engine.coordinator.in_progress_count:
         engine.run_until(engine.now_us + 1_000)
@@ -170,7 +170,7 @@ def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point()
     # Checkpoint acknowledgements come very late, those of the savepoint at once: it is complete first.
     late = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=400_000) for _ in range(2))
     spec = two_subtasks_job(plan=late, max_concurrent_checkpoints=1)
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     while not engine.coordinator.in_progress_count:
         engine.run_until(engine.now_us + 1_000)
     engine.run_until(engine.now_us + 20_000)
@@ -191,7 +191,7 @@ def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point()
 
 def test_a_newer_checkpoint_does_not_subsume_a_pending_savepoint() -> None:
     late = (FaultSpec("rpc.ack", at_us=350_000, action="delay", delay_us=600_000),)
-    engine = Engine(two_subtasks_job(plan=late, max_concurrent_checkpoints=3))
+    engine = JobEngine(two_subtasks_job(plan=late, max_concurrent_checkpoints=3))
     engine.run_until(350_000)
     assert not engine.coordinator.in_progress_count
     savepoint = engine.request_savepoint()
@@ -207,7 +207,7 @@ def test_a_newer_checkpoint_does_not_subsume_a_pending_savepoint() -> None:
 
 def test_a_restart_uses_the_newest_checkpoint_and_not_a_newer_savepoint() -> None:
     spec = two_subtasks_job(plan=(FaultSpec("source.after-emit", at_us=405_000),))
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     engine.run_until(395_000)
     savepoint = engine.request_savepoint()
     engine.run_until(404_000)
@@ -218,12 +218,12 @@ def test_a_restart_uses_the_newest_checkpoint_and_not_a_newer_savepoint() -> Non
 
 
 def test_a_requested_savepoint_is_told_why_it_failed() -> None:
-    engine = Engine(
+    engine = JobEngine(
         two_subtasks_job(plan=(FaultSpec("rpc.ack", hit=3, at_us=300_000, action="drop"),), timeout="200 ms")
     )
     engine.run_until(300_000)
     savepoint = engine.request_savepoint()
-    restarting = Engine(two_subtasks_job(plan=(FaultSpec("source.after-emit", at_us=300_000),)))
+    restarting = JobEngine(two_subtasks_job(plan=(FaultSpec("source.after-emit", at_us=300_000),)))
     restarting.run_until(306_000)
     refused = restarting.request_savepoint()
     engine.run_until(900_000)
@@ -232,12 +232,12 @@ def test_a_requested_savepoint_is_told_why_it_failed() -> None:
 
 
 def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
-    engine = Engine(two_subtasks_job(store_ms=500, plan=(FaultSpec("source.after-emit", at_us=400_000),)))
+    engine = JobEngine(two_subtasks_job(store_ms=500, plan=(FaultSpec("source.after-emit", at_us=400_000),)))
     engine.run_until(380_000)
     running = engine.request_savepoint()
     engine.run_until(500_000)
     assert running.reason is FailureReason.COORDINATOR_SUSPENDED
-    waiting_job = Engine(
+    waiting_job = JobEngine(
         _unaligned(store_ms=500).with_faults((FaultSpec("source.after-emit", at_us=400_000),)),
     )
     waiting_job.run_until(380_000)
@@ -261,18 +261,20 @@ def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
 def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     point: str, reason: FailureReason, words: str
 ) -> None:
-    engine = Engine(two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),)))
+    engine = JobEngine(two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),)))
     engine.run_until(500_000)
     failed = engine.coordinator.latest_failed
     assert failed is not None
     assert (failed.id, failed.reason, failed.message) == (2, reason, words)
     assert engine.restart_count == 0
     assert engine.coordinator.completed_count >= 3
-    strict = Engine(two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),), tolerable_failed_checkpoints=0))
+    strict = JobEngine(
+        two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),), tolerable_failed_checkpoints=0)
+    )
     strict.run_until(500_000)
     assert strict.restart_count == 1
     # The same failure of a savepoint is the coordinator's own, and no sign of a sick job (FP-6).
-    asked = Engine(
+    asked = JobEngine(
         two_subtasks_job(plan=(FaultSpec(point, at_us=350_000, action="error"),), tolerable_failed_checkpoints=0)
     )
     asked.run_until(350_000)
@@ -296,7 +298,7 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
 def test_who_waits_for_a_savepoint_hears_of_its_end_in_an_event_of_that_instant(
     plan: tuple[FaultSpec, ...], reason: FailureReason | None
 ) -> None:
-    engine = Engine(two_subtasks_job(store_ms=10, interval="10 s", plan=plan))
+    engine = JobEngine(two_subtasks_job(store_ms=10, interval="10 s", plan=plan))
     engine.run_until(50_000)
     heard: list[tuple[int, Savepoint]] = []
     then = lambda ended: heard.append((engine.now_us, ended))  # noqa: E731
@@ -307,7 +309,7 @@ def test_who_waits_for_a_savepoint_hears_of_its_end_in_an_event_of_that_instant(
 
 
 def test_a_stop_that_is_refused_leaves_the_job_as_it_was() -> None:
-    engine = Engine(two_subtasks_job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=5),)))
+    engine = JobEngine(two_subtasks_job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=5),)))
     while engine.status != "RESTARTING":
         engine.run_until(engine.now_us + 1_000)
     stop = engine.request_stop()
@@ -332,13 +334,13 @@ def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not
 def test_each_acknowledgement_is_told_apart() -> None:
     twice = tuple(FaultSpec("rpc.ack", hit=1, action="duplicate") for _ in range(4))
     late = (FaultSpec("rpc.ack", hit=2, action="delay", delay_us=300_000),)
-    engine = Engine(two_subtasks_job(plan=(*twice, *late), timeout="150 ms"))
+    engine = JobEngine(two_subtasks_job(plan=(*twice, *late), timeout="150 ms"))
     engine.run_until(1_000_000)
     outcomes = engine.coordinator.ack_outcomes
     assert outcomes[AckOutcome.SUCCESS] >= 10
     assert outcomes[AckOutcome.DUPLICATE] + outcomes[AckOutcome.DISCARDED] >= 4
     assert outcomes[AckOutcome.DISCARDED] >= 1
-    crashed = Engine(
+    crashed = JobEngine(
         two_subtasks_job(
             plan=(
                 FaultSpec("rpc.ack", hit=5, action="delay", delay_us=300_000),
@@ -351,7 +353,7 @@ def test_each_acknowledgement_is_told_apart() -> None:
 
 
 def test_more_requests_than_the_queue_holds_are_refused() -> None:
-    engine = Engine(_unaligned(store_ms=5_000))
+    engine = JobEngine(_unaligned(store_ms=5_000))
     engine.run_until(200_000)
     asked = [engine.request_savepoint() for _ in range(1_002)]
     refused = [s for s in asked if s.reason is FailureReason.TOO_MANY_REQUESTS]
@@ -364,7 +366,7 @@ def test_a_job_file_asks_for_savepoints_at_times() -> None:
         "vertex": [{"id": "s", "kind": "source", "rate": 10}],
         "savepoint": [{"at": "1 s"}, {"at": "1500 ms", "format": "native"}],
     }
-    engine = Engine(load_job_document(document))
+    engine = JobEngine(load_job_document(document))
     engine.run_until(2_000_000)
     asked = list(engine.coordinator.triggering.savepoint_requests.values())
     assert [(s.requested_at_us, s.format.value) for s in asked] == [(1_000_000, "CANONICAL"), (1_500_000, "NATIVE")]
@@ -378,7 +380,7 @@ def test_a_job_file_asks_for_savepoints_at_times() -> None:
 def test_a_job_started_from_a_savepoint_goes_on_where_it_was_taken(protocol: str) -> None:
     records = 3 * RECORDS
     spec = small_job(protocol, seed=3, task_managers=2, records=records)
-    first = Engine(spec, keeps_rows=True)
+    first = JobEngine(spec, keeps_rows=True)
     first.run_until(450_000)
     # No later checkpoint commits what comes behind the savepoint.
     first.set_config({f"{_CP}interval": "1 h"})
@@ -392,7 +394,7 @@ def test_a_job_started_from_a_savepoint_goes_on_where_it_was_taken(protocol: str
     assert not kept.has_channel_state, "a savepoint is aligned, whatever the checkpoints are"
     stored = first.savepoint(savepoint.checkpoint_id)
     assert stored is not None
-    second = Engine(spec, keeps_rows=True, restore=stored)
+    second = JobEngine(spec, keeps_rows=True, restore=stored)
     second.ledger.take_over(first.ledger)
     while second.ledger.committed_count < records and second.now_us < 30_000_000:
         second.run_until(second.now_us + 100_000)

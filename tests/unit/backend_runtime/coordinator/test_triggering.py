@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.domain.failure import FailureReason
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from tests.support.runtime_jobs import two_subtasks_job
 
@@ -11,7 +11,7 @@ _UNALIGNED = "execution.checkpointing.unaligned.enabled"
 
 
 def test_a_request_that_was_refused_is_not_refused_again_when_the_job_fails() -> None:
-    engine = Engine(two_subtasks_job(plan=(FaultSpec("task.in-sync"),)))
+    engine = JobEngine(two_subtasks_job(plan=(FaultSpec("task.in-sync"),)))
     while not engine.restart_count:
         engine.run_until(engine.now_us + 1_000)
     asked = engine.request_checkpoint()
@@ -25,7 +25,7 @@ def test_a_request_that_was_refused_is_not_refused_again_when_the_job_fails() ->
 
 
 def test_a_savepoint_waits_for_an_unaligned_checkpoint_from_before_a_change_of_settings() -> None:
-    engine = Engine(two_subtasks_job(store_ms=50, interval="10 s").with_config({_UNALIGNED: True}))
+    engine = JobEngine(two_subtasks_job(store_ms=50, interval="10 s").with_config({_UNALIGNED: True}))
     engine.run_until(1_000_000)
     checkpoint = engine.request_checkpoint()
     engine.set_config({_UNALIGNED: False})

@@ -7,7 +7,7 @@ import pytest
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.core.elements import Alignment, Barrier, Event
 from backend.runtime.core.scheduler import Scheduler
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.network.buffers import DataBuffer, OutputPool, Subpartition
 from backend.runtime.network.channel import ChannelKey, InputChannel, LocalChannel
 from backend.runtime.network.gate import InputGate
@@ -468,7 +468,7 @@ def test_a_local_receiver_sees_events_and_the_buffer_in_work_as_buffers_in_use()
 
 
 def test_every_writer_of_a_job_has_a_moment_of_its_own() -> None:
-    engine = Engine(small_job("aligned", parallelism=4))
+    engine = JobEngine(small_job("aligned", parallelism=4))
     engine.run_until(1)
     phases = [output.pool._flush_phase_us for task in engine.tasks for output in task.outputs]
     assert len(set(phases)) == len(phases) == 8

@@ -10,11 +10,11 @@ import pytest
 from backend.domain.errors import ProtocolViolationError
 from backend.runtime.core.elements import Record
 from backend.runtime.core.prng import LANES
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec
 from backend.runtime.operators.redistribution import restored_operator
 from backend.runtime.operators.sinks import TransactionalSink
-from backend.runtime.operators.storage import Ledger, Row
+from backend.runtime.operators.storage import Row, TransactionLedger
 from tests.support.runtime_jobs import two_subtasks_job
 
 
@@ -31,12 +31,12 @@ def _record(number: int) -> Record:
     return Record(key=number % 3, origin=number, event_time_us=0, value=number, size_bytes=40)
 
 
-def _ledger(*, keeps_rows: bool = True, timeout_us: int = 1_000) -> tuple[Ledger, _Clock]:
+def _ledger(*, keeps_rows: bool = True, timeout_us: int = 1_000) -> tuple[TransactionLedger, _Clock]:
     clock = _Clock()
-    return Ledger(clock, keeps_rows=keeps_rows, timeout_us=timeout_us), clock
+    return TransactionLedger(clock, keeps_rows=keeps_rows, timeout_us=timeout_us), clock
 
 
-def _sink(ledger: Ledger, *, attempt: int = 0, subtask: int = 0, parallelism: int = 2) -> TransactionalSink:
+def _sink(ledger: TransactionLedger, *, attempt: int = 0, subtask: int = 0, parallelism: int = 2) -> TransactionalSink:
     return TransactionalSink(ledger, vertex="sink", subtask=subtask, parallelism=parallelism, attempt=attempt)
 
 
@@ -119,7 +119,7 @@ def test_a_restored_sink_settles_the_transactions_of_another_parallelism_each_on
 def test_a_job_that_fails_before_its_first_checkpoint_aborts_what_it_left_open() -> None:
     """SNK-3: there is nothing to restore, and the transactions of the attempt before are nobody's."""
     plan = (FaultSpec("source.after-emit", hit=5),)
-    engine = Engine(two_subtasks_job(plan=plan, interval="10 s"), keeps_rows=True)
+    engine = JobEngine(two_subtasks_job(plan=plan, interval="10 s"), keeps_rows=True)
     while not engine.restart_count or engine.tasks[1].records_in < 3:
         engine.run_until(engine.now_us + 5_000)
     assert engine.restored_id is None

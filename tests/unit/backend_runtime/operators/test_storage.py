@@ -8,7 +8,7 @@ import pytest
 
 from backend.domain.failure import FailureReason
 from backend.runtime.core.scheduler import Scheduler
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.storage import SnapshotStore, Upload
 from tests.support.runtime_jobs import two_subtasks_job
 
@@ -125,7 +125,7 @@ def test_a_job_that_failed_leaves_nothing_in_the_queue_and_the_next_writes_at_on
 
 def test_a_checkpoint_that_expires_holds_the_next_one_up_no_more() -> None:
     spec = two_subtasks_job(store_ms=1, interval="10 s", timeout="100 ms")
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     engine.run_until(50_000)
     engine.env.store.bytes_per_s = 100
     engine.coordinator.triggering.request_checkpoint()

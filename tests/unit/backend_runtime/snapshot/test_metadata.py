@@ -9,7 +9,7 @@ import pytest
 
 from backend.domain.errors import PlanError, ProtocolViolationError
 from backend.runtime.core.hashing import groups_of, key_group
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec, Graph, VertexKind, VertexSpec
 from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
 from backend.runtime.measure.requested import SavepointFormat
@@ -150,14 +150,14 @@ def test_operator_states_of_one_operator_keep_their_names_and_modes() -> None:
 # --- a checkpoint as bytes --------------------------------------------------------------------------------------------
 
 
-def _stored(engine: Engine, **options: int) -> StoredCheckpoint:
+def _stored(engine: JobEngine, **options: int) -> StoredCheckpoint:
     newest = engine.coordinator.newest
     assert newest is not None
     return newest.stored(engine.env.graph, **options)
 
 
 def test_a_checkpoint_says_what_it_is_of_and_where_everything_lies() -> None:
-    engine = Engine(small_job("unaligned", seed=3, keyed={"state_bytes": 100}))
+    engine = JobEngine(small_job("unaligned", seed=3, keyed={"state_bytes": 100}))
     engine.run_until(450_000)
     newest = engine.coordinator.newest
     assert newest is not None
@@ -201,7 +201,7 @@ def _handles(value: object) -> list[dict[str, object]]:
 
 
 def test_a_source_that_does_not_read_what_was_dealt_out_is_not_restored() -> None:
-    engine = Engine(small_job("aligned", seed=3))
+    engine = JobEngine(small_job("aligned", seed=3))
     engine.run_until(450_000)
     graph = engine.env.graph
     read = read_checkpoint(_stored(engine))
@@ -216,7 +216,7 @@ def test_a_source_that_does_not_read_what_was_dealt_out_is_not_restored() -> Non
 
 
 def test_a_savepoint_says_that_it_is_one_and_in_which_format() -> None:
-    engine = Engine(two_subtasks_job(store_ms=5))
+    engine = JobEngine(two_subtasks_job(store_ms=5))
     engine.run_until(120_000)
     savepoint = engine.request_savepoint(SavepointFormat.NATIVE)
     engine.run_until(200_000)
@@ -229,7 +229,7 @@ def test_a_savepoint_says_that_it_is_one_and_in_which_format() -> None:
 
 @pytest.mark.parametrize("inline_below_bytes", [0, 300, 1 << 20])
 def test_files_are_counted_as_they_are_written(inline_below_bytes: int) -> None:
-    engine = Engine(small_job("unaligned", seed=3, keyed={"state_bytes": 100}))
+    engine = JobEngine(small_job("unaligned", seed=3, keyed={"state_bytes": 100}))
     engine.run_until(450_000)
     newest = engine.coordinator.newest
     assert newest is not None
@@ -263,12 +263,12 @@ def test_a_job_restored_from_the_bytes_alone_goes_on_exactly_once(protocol: str,
     spec = small_job(protocol, seed=4, task_managers=2, records=_RECORDS)
     # The first run had attempts of its own, the last of them after the checkpoint.
     crash = FaultSpec("task.in-sync", hit=9)
-    first = Engine(spec.with_faults((crash,)), keeps_rows=True)
+    first = JobEngine(spec.with_faults((crash,)), keeps_rows=True)
     first.run_until(600_000)
     assert first.restart_count == 1
     stored = _stored(first, inline_below_bytes=inline_below_bytes)
     before = first.ledger.committed_count
-    second = Engine(spec, keeps_rows=True, restore=StoredCheckpoint(bytes(stored.metadata), dict(stored.files)))
+    second = JobEngine(spec, keeps_rows=True, restore=StoredCheckpoint(bytes(stored.metadata), dict(stored.files)))
     # The external system is one: the second run settles what the first one left open.
     second.ledger.take_over(first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 20_000_000:
@@ -282,7 +282,7 @@ def test_a_job_restored_from_the_bytes_alone_goes_on_exactly_once(protocol: str,
 
 
 def test_reading_back_gives_what_was_written() -> None:
-    engine = Engine(small_job("unaligned", seed=3))
+    engine = JobEngine(small_job("unaligned", seed=3))
     engine.run_until(450_000)
     newest = engine.coordinator.newest
     assert newest is not None
@@ -328,7 +328,7 @@ def test_the_declared_size_of_state_goes_with_its_key_groups_and_entries_count_w
 
 def test_a_checkpoint_without_its_channel_state_is_the_same_but_for_the_bytes_that_are_told() -> None:
     """RC-8."""
-    engine = Engine(small_job("unaligned", seed=3))
+    engine = JobEngine(small_job("unaligned", seed=3))
     engine.run_until(450_000)
     read = read_checkpoint(_stored(engine))
     left, lost_bytes = without_channel_state(read)
@@ -341,7 +341,7 @@ def test_a_checkpoint_without_its_channel_state_is_the_same_but_for_the_bytes_th
 
 
 def test_keyed_state_is_not_restored_under_another_explicit_maximum_parallelism() -> None:
-    engine = Engine(small_job("aligned", seed=3))
+    engine = JobEngine(small_job("aligned", seed=3))
     engine.run_until(450_000)
     read = read_checkpoint(_stored(engine))
     graph = engine.env.graph

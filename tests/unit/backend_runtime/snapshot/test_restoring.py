@@ -11,7 +11,7 @@ from backend.domain.errors import InvalidInputError, PlanError
 from backend.runtime.coordinator.rescales import rescaled_graph
 from backend.runtime.core.elements import Alignment, SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph, Partitioner
 from backend.runtime.snapshot.capabilities import CAPABILITIES, SnapshotKind, Support, Use
 from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
@@ -25,9 +25,9 @@ _KINDS = {
 }
 
 
-def _run_to(kind: SnapshotKind, spec: JobSpec) -> tuple[Engine, StoredCheckpoint]:
+def _run_to(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, StoredCheckpoint]:
     """A run that stands still at its newest snapshot of the kind: nothing is committed behind it."""
-    engine = Engine(spec, keeps_rows=True)
+    engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(80_000)
     while engine.coordinator.newest is None:
         engine.run_until(engine.now_us + 1_000)
@@ -79,7 +79,7 @@ def test_a_job_that_grew_goes_on_from_what_it_had_and_its_sources_read_the_same_
     first, stored = _run_to(kind, _spec(kind))
     committed = first.ledger.committed_count
     assert read_checkpoint(stored).has_channel_state == (kind is SnapshotKind.UNALIGNED)
-    second = Engine(_grown(_spec(kind, (3, 1, 3))), keeps_rows=True, restore=stored)
+    second = JobEngine(_grown(_spec(kind, (3, 1, 3))), keeps_rows=True, restore=stored)
     second.ledger.take_over(first.ledger)
     finish(second)
     assert len({row.origin for row in second.ledger.rows}) == len(second.ledger.rows), "a new source has its own log"
@@ -104,9 +104,9 @@ def test_state_that_no_operator_takes_is_refused_unless_it_may_be_left_out() -> 
     spec = _spec(kind)
     without = _with_vertex(spec.graph, "keyed", kind=type(spec.graph.vertices[2].kind)("map+sink"))
     with pytest.raises(PlanError, match="GR-1 at 'keyed': the checkpoint has state of operator 'keyed:keyed'") as wrong:
-        Engine(replace(spec, graph=without), restore=stored)
+        JobEngine(replace(spec, graph=without), restore=stored)
     assert wrong.value.fix == "keep the operator, or allow state that is not restored"
-    second = Engine(replace(spec, graph=without), keeps_rows=True, restore=stored, allows_non_restored=True)
+    second = JobEngine(replace(spec, graph=without), keeps_rows=True, restore=stored, allows_non_restored=True)
     second.ledger.take_over(first.ledger)
     finish(second)
     assert len({row.origin for row in second.ledger.rows}) == len(second.ledger.rows) == RECORDS
@@ -136,7 +136,7 @@ def test_other_operators_in_front_of_data_in_flight_are_at_own_risk_and_it_is_to
         _, stored = _run_to(kind, _spec(kind))
         spec = _spec(kind)
         tagged = _with_vertex(spec.graph, "map", kind=type(spec.graph.vertices[1].kind)("timer"))
-        assert Engine(replace(spec, graph=tagged), restore=stored).at_own_risk == told
+        assert JobEngine(replace(spec, graph=tagged), restore=stored).at_own_risk == told
 
 
 def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
@@ -211,12 +211,12 @@ def test_what_a_snapshot_may_be_used_for_is_flinks_matrix_and_what_this_runtime_
     for kind in _KINDS:
         _, stored = _run_to(kind, _spec(kind))
         rescaled = rescaled_graph(_spec(kind).graph, {"map": 3, "keyed": 1}, _spec(kind).config)
-        assert Engine(replace(_spec(kind), graph=rescaled), restore=stored).restored_id is None, "not before time 0"
+        assert JobEngine(replace(_spec(kind), graph=rescaled), restore=stored).restored_id is None, "not before time 0"
         graph = _spec(kind).graph
         upgraded = Graph(graph.vertices, (replace(graph.edges[0], partitioner=Partitioner.SHUFFLE), graph.edges[1]))
         is_taken = True
         try:
-            Engine(replace(_spec(kind), graph=upgraded), restore=stored)
+            JobEngine(replace(_spec(kind), graph=upgraded), restore=stored)
         except PlanError:
             is_taken = False
         assert is_taken == (CAPABILITIES[Use.ARBITRARY_UPGRADE][kind] is Support.YES), kind
@@ -224,7 +224,7 @@ def test_what_a_snapshot_may_be_used_for_is_flinks_matrix_and_what_this_runtime_
 
 def test_a_native_savepoint_and_a_checkpoint_without_data_in_flight_are_as_free_as_an_aligned_one() -> None:
     spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=3)
-    engine = Engine(spec)
+    engine = JobEngine(spec)
     engine.run_until(10_000_000)
     newest = engine.coordinator.newest
     assert newest is not None
@@ -299,7 +299,7 @@ def test_a_rescale_that_could_never_run_is_refused_with_the_job_file() -> None:
 def test_splits_are_the_logs_and_are_dealt_out_to_the_subtasks_of_a_source() -> None:
     document = _document()
     document["vertex"][0] |= {"splits": 5, "limit": 50, "rate": 1000}
-    engine = Engine(load_job_document(document), keeps_rows=True)
+    engine = JobEngine(load_job_document(document), keeps_rows=True)
     engine.run_until(0)
     sources = [task.source for task in engine.tasks if task.source is not None]
     assert [[split.number for split in source.splits] for source in sources] == [[0, 1, 2], [3, 4]]

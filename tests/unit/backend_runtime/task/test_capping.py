@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from backend.runtime.engine.kernel import Engine
+from backend.runtime.engine.kernel import JobEngine
 from tests.support.runtime_jobs import small_job
 
 
 def test_without_a_cap_no_checkpoint_tells_what_was_decided_before() -> None:
-    engine = Engine(small_job("capped", records=None))
+    engine = JobEngine(small_job("capped", records=None))
     engine.run_until(300_000)
     engine.set_config({"runtime.inflight-cap.bytes": "unlimited"})
     engine.run_until(900_000)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, set_props
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, set_props
 from dash.development.base_component import Component
 
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, shell
-from dashboard.pages import advice, alert, alerts, checkpoint, fleet, in_progress, job, targets, trend
+from dashboard.pages import advice, alert, alerts, checkpoint, fleet, in_progress, job, runbook, targets, trend
+from dashboard.routes import PageKind
 
 _log = logging.getLogger(__name__)
+_PATH = Input("url", "pathname")
 
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -53,12 +56,9 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.layout = shell.shell(has_login=has_login)
-    _register_shell(app)
-    _register_service(app, client)
-    for page in (fleet, job, checkpoint, targets, alerts, alert, advice):
+    _register_shell(app, client)
+    for page in (fleet, job, checkpoint, targets, alerts, alert, runbook, advice, in_progress, trend):
         page.register(app, client)
-    in_progress.register(app, client)
-    trend.register(app, client)
     return app
 
 
@@ -85,31 +85,63 @@ def content_security_policy(app: Dash) -> str:
     )
 
 
-def _register_shell(app: Dash) -> None:
-    def browser(function: str, outputs: Sequence[Output], *rest: Input | State, **more: Any) -> None:
-        app.clientside_callback(ClientsideFunction("bs", function), *outputs, *rest, **more)
+def _register_shell(app: Dash, client: ApiClient) -> None:
+    _register_switches(app)
+    _register_twins(app)
+    browser = partial(_in_browser, app)
+    browser("navigation", [Output(f"nav-{n}", "className") for n in ("fleet", "targets", "alerts")], _PATH)
+    # Each page has its own title. A callback with outputs on two pages would run on both.
+    for name in ("fleet", "job", "cp", "targets", "alerts", "alert", "runbook", "advice"):
+        browser("title", [], Input(f"{name}-title", "data"))
+    connect(
+        app,
+        show,
+        output={"page": Output("page", "children")},
+        inputs={"pathname": _PATH},
+        state={"search": State("url", "search")},
+    )
+    connect(
+        app,
+        partial(refresh, client),
+        output={"state": Output("service-state", "children"), "alerts": Output("nav-alerts-count", "children")},
+        inputs={"tick": Input("status-tick", "n_intervals")},
+    )
 
-    browser(
-        "toggleTheme",
-        [Output("theme", "data")],
-        Input("theme-toggle", "n_clicks"),
-        State("theme", "data"),
-        prevent_initial_call=True,
+
+def show(*, pathname: str | None, search: str | None) -> Changes:
+    """The page at an address, before its first answer."""
+    route = routes.parse(pathname, search)
+    return {"page": _LAYOUTS[route.page](route)}
+
+
+async def refresh(client: ApiClient, *, tick: int | None) -> Changes:
+    """The state of the service in the footer, and the number of firing alerts."""
+    try:
+        value = await client.status()
+    except (ApiRefusedError, ApiUnavailableError) as problem:
+        # The number of alerts keeps its value: no answer does not mean that none fires.
+        return {"state": html.Span(str(problem), className="missing")}
+    return {"state": shell.service_state(value), "alerts": shell.alert_count(value)}
+
+
+def _in_browser(
+    app: Dash, function: str, outputs: Sequence[Output], *inputs: Input | State, is_first_skipped: bool = False
+) -> None:
+    """Connect a function of ``barrierscope.js``."""
+    app.clientside_callback(
+        ClientsideFunction("bs", function), *outputs, *inputs, prevent_initial_call=is_first_skipped
     )
-    browser(
-        "toggleZone",
-        [Output("zone", "data")],
-        Input("zone-toggle", "n_clicks"),
-        State("zone", "data"),
-        prevent_initial_call=True,
-    )
-    browser(
-        "togglePause",
-        [Output("paused", "data")],
-        Input("pause-toggle", "n_clicks"),
-        State("paused", "data"),
-        prevent_initial_call=True,
-    )
+
+
+def _register_switches(app: Dash) -> None:
+    browser = partial(_in_browser, app)
+    for function, button, store in (
+        ("toggleTheme", "theme-toggle", "theme"),
+        ("toggleZone", "zone-toggle", "zone"),
+        ("togglePause", "pause-toggle", "paused"),
+    ):
+        pressed = Input(button, "n_clicks")
+        browser(function, [Output(store, "data")], pressed, State(store, "data"), is_first_skipped=True)
     browser(
         "look",
         [
@@ -135,75 +167,26 @@ def _register_shell(app: Dash) -> None:
         ],
         Input("paused", "data"),
     )
-    browser(
-        "navigation",
-        [Output(f"nav-{name}", "className") for name in ("fleet", "targets", "alerts")],
-        Input("url", "pathname"),
-    )
-    # A store a page: a callback with an output on two pages would be asked for on both.
-    for name in ("fleet", "job", "cp", "targets", "alerts", "alert", "runbook", "advice"):
-        browser("title", [], Input(f"{name}-title", "data"))
-    _register_twins(app)
-
-    @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
-    def show(pathname: str | None, search: str | None) -> Component:
-        route = routes.parse(pathname, search)
-        match route.page:
-            case "fleet":
-                return fleet.layout()
-            case "job":
-                return job.layout(route)
-            case "checkpoint":
-                return checkpoint.layout(route)
-            case "targets":
-                return targets.layout()
-            case "alerts":
-                return alerts.layout()
-            case "alert":
-                return alert.layout(route)
-            case "runbook":
-                return alert.runbook_layout(route)
-            case "advice":
-                return advice.layout(route)
-            case _:
-                return _unknown()  # fmt: skip
 
 
 def _register_twins(app: Dash) -> None:
-    # One by one, for Dash asks the server for callbacks of absent pages where an output's id is a pattern.
+    # One callback for each chart: for an output whose id is a pattern, Dash also calls the server on other pages.
     for name in cards.CHARTS:
-        app.clientside_callback(
-            ClientsideFunction("bs", "twin"),
-            Output(f"{name}-grid", "columnDefs"),
-            Output(f"{name}-grid", "rowData"),
-            Output(f"{name}-wrap", "style"),
-            Output(f"{name}-figure", "style"),
-            Output(f"{name}-toggle", "aria-pressed"),
+        _in_browser(
+            app,
+            "twin",
+            [
+                Output(f"{name}-grid", "columnDefs"),
+                Output(f"{name}-grid", "rowData"),
+                Output(f"{name}-wrap", "style"),
+                Output(f"{name}-figure", "style"),
+                Output(f"{name}-toggle", "aria-pressed"),
+            ],
             Input(f"{name}-toggle", "n_clicks"),
             Input(f"{name}-data", "data"),
         )
-        app.clientside_callback(
-            ClientsideFunction("bs", "csv"),
-            Output(f"{name}-saved", "children"),
-            Input(f"{name}-csv", "n_clicks"),
-            State(f"{name}-data", "data"),
-            prevent_initial_call=True,
-        )
-
-
-def _register_service(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("service-state", "children"),
-        Output("nav-alerts-count", "children"),
-        Input("status-tick", "n_intervals"),
-    )
-    async def refresh(_tick: int | None) -> Any:
-        try:
-            value = await client.status()
-        except (ApiRefusedError, ApiUnavailableError) as problem:
-            # What was counted last stays: silence is no all-clear.
-            return html.Span(str(problem), className="missing"), no_update
-        return shell.service_state(value), shell.alert_count(value)
+        saved, clicks = Output(f"{name}-saved", "children"), Input(f"{name}-csv", "n_clicks")
+        _in_browser(app, "csv", [saved], clicks, State(f"{name}-data", "data"), is_first_skipped=True)
 
 
 def _unknown() -> Component:
@@ -211,6 +194,19 @@ def _unknown() -> Component:
         [html.H1("There is no such page"), html.P(dcc.Link("To the fleet", href=routes.fleet()))],
         className="empty-state",
     )
+
+
+_LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
+    PageKind.FLEET: lambda _: fleet.layout(),
+    PageKind.JOB: job.layout,
+    PageKind.ADVICE: advice.layout,
+    PageKind.CHECKPOINT: checkpoint.layout,
+    PageKind.TARGETS: lambda _: targets.layout(),
+    PageKind.ALERTS: lambda _: alerts.layout(),
+    PageKind.ALERT: alert.layout,
+    PageKind.RUNBOOK: runbook.layout,
+    PageKind.UNKNOWN: lambda _: _unknown(),
+}
 
 
 def _report(error: Exception) -> None:

@@ -47,7 +47,7 @@ class DashboardApp:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = None
         if scope["method"] in ("GET", "HEAD") and not self._is_own(scope["path"]):
-            if routes.parse(scope["path"]).page == "unknown":
+            if routes.parse(scope["path"]).page is routes.PageKind.UNKNOWN:
                 status = 404
             scope = {**scope, "path": routes.BASE, "raw_path": routes.BASE.encode()}
 

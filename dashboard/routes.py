@@ -6,9 +6,35 @@ Identifiers are opaque: they are quoted on the way out and unquoted on the way i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 BASE = "/ui/"
+
+
+class PageKind(StrEnum):
+    """The kinds of pages."""
+
+    FLEET = "fleet"
+    JOB = "job"
+    ADVICE = "advice"
+    CHECKPOINT = "checkpoint"
+    TARGETS = "targets"
+    ALERTS = "alerts"
+    ALERT = "alert"
+    RUNBOOK = "runbook"
+    UNKNOWN = "unknown"
+
+
+class SubtaskOrder(StrEnum):
+    """The order of the subtasks of an opened vertex in the phase chart."""
+
+    INDEX = "topology"
+    FINISH = "finish"
+    START_DELAY = "start-delay"
+    ALIGNMENT = "alignment"
+    ASYNC = "async"
+    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +43,7 @@ class Selection:
 
     opened: tuple[str, ...] | None = None
     """Vertex ids whose subtasks are shown; None is the page's choice, the vertex that the verdict names."""
-    sort: str = "topology"
+    sort: SubtaskOrder = SubtaskOrder.INDEX
     at_ms: int | None = None
     """Position of the scrubber."""
     picked: str | None = None
@@ -31,8 +57,7 @@ class Selection:
 class Route:
     """Which page, of what."""
 
-    page: str
-    """fleet, job, advice, checkpoint, targets, alerts, alert, runbook or unknown."""
+    page: PageKind
     job: str | None = None
     run: str | None = None
     checkpoint: int | None = None
@@ -41,34 +66,31 @@ class Route:
     rule: str | None = None
 
 
-SORTS = ("topology", "finish", "start-delay", "alignment", "async", "host")
-
-
 def parse(pathname: str | None, search: str | None = None) -> Route:
     """The route at an address; ``page`` is ``unknown`` where there is none."""
     path = (pathname or BASE).rstrip("/") + "/"
     if not path.startswith(BASE):
-        return Route("unknown")
+        return Route(PageKind.UNKNOWN)
     parts = [unquote(p) for p in path[len(BASE) :].split("/") if p]
     match parts:
         case []:
-            return Route("fleet")
+            return Route(PageKind.FLEET)
         case ["targets"]:
-            return Route("targets")
+            return Route(PageKind.TARGETS)
         case ["alerts"]:
-            return Route("alerts")
+            return Route(PageKind.ALERTS)
         case ["alerts", alert]:
-            return Route("alert", alert=alert)
+            return Route(PageKind.ALERT, alert=alert)
         case ["runbooks", rule]:
-            return Route("runbook", rule=rule)
+            return Route(PageKind.RUNBOOK, rule=rule)
         case ["jobs", job]:
-            return Route("job", job=job, selection=_selection(search))
+            return Route(PageKind.JOB, job=job, selection=_selection(search))
         case ["jobs", job, "advice"]:
-            return Route("advice", job=job)
+            return Route(PageKind.ADVICE, job=job)
         case ["jobs", job, "runs", run, "checkpoints", number] if number.isdecimal() and number.isascii():
-            return Route("checkpoint", job=job, run=run, checkpoint=int(number), selection=_selection(search))
+            return Route(PageKind.CHECKPOINT, job=job, run=run, checkpoint=int(number), selection=_selection(search))
         case _:
-            return Route("unknown")
+            return Route(PageKind.UNKNOWN)
 
 
 def _selection(search: str | None) -> Selection:
@@ -84,12 +106,17 @@ def _selection(search: str | None) -> Selection:
     sort = first("sort")
     return Selection(
         opened=tuple(v for v in query["open"] if v) if "open" in query else None,
-        sort=sort if sort in SORTS else "topology",
+        sort=order_of(sort),
         at_ms=number("t", 11),
         picked=first("pick") or None,
         since_ms=number("from", 13),
         until_ms=number("to", 13),
     )
+
+
+def order_of(value: str | None) -> SubtaskOrder:
+    """The order called ``value``; by index if there is none of that name."""
+    return SubtaskOrder(value) if value in set(SubtaskOrder) else SubtaskOrder.INDEX
 
 
 def fleet() -> str:
@@ -137,7 +164,7 @@ def query(selection: Selection) -> str:
     opened = selection.opened
     # An empty ``open`` says that nothing is, where the page would open one by itself.
     pairs: list[tuple[str, str]] = [] if opened is None else [("open", v) for v in opened or ("",)]
-    if selection.sort != "topology":
+    if selection.sort is not SubtaskOrder.INDEX:
         pairs.append(("sort", selection.sort))
     if selection.at_ms is not None:
         pairs.append(("t", str(selection.at_ms)))
@@ -154,7 +181,7 @@ def from_api_link(link: str | None) -> str | None:
     if not link or marker not in link:
         return None
     route = parse(BASE + link.split(marker, 1)[1])
-    if route.page != "checkpoint" or route.job is None or route.run is None or route.checkpoint is None:
+    if route.page is not PageKind.CHECKPOINT or route.job is None or route.run is None or route.checkpoint is None:
         return None
     return checkpoint(route.job, route.run, route.checkpoint)
 

@@ -49,6 +49,12 @@ def unseen_head(word: str) -> html.Th:
     return html.Th(html.Span(word, className="visually-hidden"))
 
 
+def table(heads: Sequence[str], rows: Sequence[html.Tr]) -> Component:
+    """A plain table. An empty head stands over a column of buttons."""
+    head = html.Thead(html.Tr([html.Th(h) if h else unseen_head("Actions") for h in heads]))
+    return html.Table([head, html.Tbody(list(rows))], className="plain-table")
+
+
 def fact(label: str, value: str, *, basis: Basis | None = Basis.MEASURED, hint: str | None = None) -> html.Div:
     """One number with its label; a missing one says why in its hint."""
     is_missing = value == text.MISSING
@@ -170,8 +176,24 @@ def chart(
     height_px: int = 300,
 ) -> html.Section:
     """A card with a figure, its summary for screen readers, its table and its CSV."""
-    own_tools: list[Component] = [
-        *tools,
+    figure = html.Figure(
+        [
+            html.Div(
+                dcc.Graph(id=f"{name}-graph", figure=_blank(height_px), config=_GRAPH_CONFIG),
+                **attrs({"aria-hidden": "true"}),
+            ),
+            html.Figcaption(id=f"{name}-summary", className="visually-hidden"),
+        ],
+        id=f"{name}-figure",
+        className="figure",
+    )
+    grid = html.Div(_grid(name), id=f"{name}-wrap", style={"display": "none"})
+    store = dcc.Store(id=f"{name}-data")
+    return card(title, [before, figure, grid, store, after], tools=[*tools, *_chart_tools(name, title)], hint=hint)
+
+
+def _chart_tools(name: str, title: str) -> list[Component]:
+    return [
         html.Button(
             [status.icon("table"), html.Span("Table")],
             id=f"{name}-toggle",
@@ -188,41 +210,25 @@ def chart(
         ),
         html.Span(id=f"{name}-saved", className="visually-hidden", role="status"),
     ]
-    graph = dcc.Graph(
-        id=f"{name}-graph",
-        figure=_blank(height_px),
-        config=_GRAPH_CONFIG,
+
+
+def _grid(name: str) -> dag.AgGrid:
+    return dag.AgGrid(
+        id=f"{name}-grid",
+        columnDefs=[],
+        rowData=[],
+        defaultColDef={"sortable": True, "resizable": True, "filter": True, "minWidth": 90},
+        columnSize="autoSize",
+        dashGridOptions={
+            "theme": GRID_THEME,
+            "rowHeight": 30,
+            "headerHeight": 34,
+            # Screen readers need every column, in order.
+            "ensureDomOrder": True,
+            "suppressColumnVirtualisation": True,
+        },
+        style={"height": "320px"},
     )
-    figure = html.Figure(
-        [
-            html.Div(graph, **attrs({"aria-hidden": "true"})),
-            html.Figcaption(id=f"{name}-summary", className="visually-hidden"),
-        ],
-        id=f"{name}-figure",
-        className="figure",
-    )
-    grid = html.Div(
-        dag.AgGrid(
-            id=f"{name}-grid",
-            columnDefs=[],
-            rowData=[],
-            defaultColDef={"sortable": True, "resizable": True, "filter": True, "minWidth": 90},
-            columnSize="autoSize",
-            dashGridOptions={
-                "theme": GRID_THEME,
-                "rowHeight": 30,
-                "headerHeight": 34,
-                # For screen readers: every column is there, in order.
-                "ensureDomOrder": True,
-                "suppressColumnVirtualisation": True,
-            },
-            style={"height": "320px"},
-        ),
-        id=f"{name}-wrap",
-        style={"display": "none"},
-    )
-    store = dcc.Store(id=f"{name}-data")
-    return card(title, [before, figure, grid, store, after], tools=own_tools, hint=hint)
 
 
 def _blank(height_px: int) -> dict[str, object]:
@@ -238,11 +244,15 @@ def table_data(name: str, table: Table) -> dict[str, object]:
     return {"name": name, "columns": list(table.columns), "rows": [list(r) for r in table.rows]}
 
 
-def chart_outputs(name: str) -> tuple[Output, Output, Output]:
-    """The outputs that ``chart_values`` fills."""
-    return Output(f"{name}-graph", "figure"), Output(f"{name}-summary", "children"), Output(f"{name}-data", "data")
+def chart_outputs(name: str) -> dict[str, Output]:
+    """The outputs of a chart, which ``chart_values`` fills."""
+    return {
+        "figure": Output(f"{name}-graph", "figure"),
+        "summary": Output(f"{name}-summary", "children"),
+        "table": Output(f"{name}-data", "data"),
+    }
 
 
-def chart_values(name: str, value: Chart) -> tuple[object, str, dict[str, object]]:
-    """The three values of a chart's outputs: figure, summary, table."""
-    return value.figure, value.summary, table_data(name, value.table)
+def chart_values(name: str, value: Chart) -> dict[str, object]:
+    """The values of a chart's outputs."""
+    return {"figure": value.figure, "summary": value.summary, "table": table_data(name, value.table)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dash import html
+from typing import Any
+
+from dash import Output, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import BatchSourceOut, CheckpointDetailOut, JobDetailOut, MicroBatchOut, PressureSignOut
@@ -45,13 +47,26 @@ def card() -> Component:
     )
 
 
-def values(found: CheckpointDetailOut, *, theme: Theme) -> tuple[object, ...]:
-    """Styles of the batch's and the barriers' views, the chart's three values, and the tables below it."""
-    if found.batch is None:
-        blank = micro_batch.phases([], theme=theme)
-        return HIDDEN, SHOWN, *cards.chart_values("cp-batch", blank), None
-    chart = micro_batch.phases([found.batch], theme=theme)
-    return SHOWN, HIDDEN, *cards.chart_values("cp-batch", chart), _sources(found.batch)
+def outputs() -> dict[str, Any]:
+    """The outputs of a checkpoint's page that depend on whether it is a micro-batch."""
+    return {
+        "style": Output("cp-batch-views", "style"),
+        "barriers_style": Output("cp-barrier-views", "style"),
+        "chart": cards.chart_outputs("cp-batch"),
+        "sources": Output("cp-batch-facts", "children"),
+    }
+
+
+def values(found: CheckpointDetailOut, *, theme: Theme) -> dict[str, object]:
+    """The values of ``outputs``: a micro-batch shows its phases and sources, any other checkpoint its barriers."""
+    batches = [] if found.batch is None else [found.batch]
+    chart = micro_batch.phases(batches, theme=theme)
+    return {
+        "style": SHOWN if batches else HIDDEN,
+        "barriers_style": HIDDEN if batches else SHOWN,
+        "chart": cards.chart_values("cp-batch", chart),
+        "sources": None if found.batch is None else _sources(found.batch),
+    }
 
 
 def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
@@ -93,17 +108,29 @@ def job_card() -> Component:
     )
 
 
-def job_values(job: JobDetailOut, *, theme: Theme) -> tuple[object, ...]:
-    """Styles of what batches have and of what barriers have, and the chart's three values.
+def job_outputs() -> dict[str, Any]:
+    """The outputs of a job's page that depend on whether the job runs in micro-batches."""
+    return {
+        "style": Output("job-micro-batches", "style"),
+        "pressure_style": Output("job-pressure", "style"),
+        "progress_style": Output("job-progress-panel", "style"),
+        "row_style": Output("job-over-time", "style"),
+        "chart": cards.chart_outputs("job-batches"),
+    }
 
-    In this order: the batches' card, the pressure's, the newest checkpoint's, the row that the latter shares.
-    """
+
+def job_values(job: JobDetailOut, *, theme: Theme) -> dict[str, object]:
+    """The values of ``job_outputs``: a job of Spark shows its batches, any other job its pressure and progress."""
     is_spark = job.engine is Engine.SPARK
-    chart = micro_batch.phases(job.batches, theme=theme)
-    of_batches, of_barriers = (SHOWN, HIDDEN) if is_spark else (HIDDEN, SHOWN)
-    # Spark tells of a batch when it is over: there is none to watch, and the timeline has the room.
-    row = {"gridTemplateColumns": "minmax(0, 1fr)"} if is_spark else SHOWN
-    return of_batches, of_barriers, of_barriers, row, *cards.chart_values("job-batches", chart)
+    of_barriers = HIDDEN if is_spark else SHOWN
+    return {
+        "style": SHOWN if is_spark else HIDDEN,
+        "pressure_style": of_barriers,
+        "progress_style": of_barriers,
+        # Spark reports a batch when it has ended. There is no progress to show, so the timeline takes the whole row.
+        "row_style": {"gridTemplateColumns": "minmax(0, 1fr)"} if is_spark else SHOWN,
+        "chart": cards.chart_values("job-batches", micro_batch.phases(job.batches, theme=theme)),
+    }
 
 
 def signs(found: list[PressureSignOut]) -> Component | None:

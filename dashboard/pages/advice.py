@@ -5,18 +5,20 @@ Here are the page and what its buttons do; how a card looks is in ``dashboard.co
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.advice import JobAdviceOut
 from dashboard import routes
+from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import advice_cards, cards
 from dashboard.components.attributes import attrs
-from dashboard.live import digest, guarded, look
+from dashboard.live import digest, look_of
 
 
 def layout(route: routes.Route) -> Component:
@@ -42,122 +44,144 @@ def layout(route: routes.Route) -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the page live; dismiss, accept and apply."""
+    """Register the callbacks of the page."""
     _register_list(app, client)
     _register_decisions(app, client)
     _register_apply(app, client)
 
 
 def _register_list(app: Dash, client: ApiClient) -> None:
-    outputs = (
-        Output("advice-message", "children"),
-        Output("advice-head", "children"),
-        Output("advice-cards", "children"),
-        Output("advice-history", "children"),
-        Output("advice-source", "children"),
-        Output("advice-title", "data"),
-        Output("advice-digest", "data"),
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("advice-message", "children"),
+            "head": Output("advice-head", "children"),
+            "cards": Output("advice-cards", "children"),
+            "history": Output("advice-history", "children"),
+            "source": Output("advice-source", "children"),
+            "title": Output("advice-title", "data"),
+            "digest": Output("advice-digest", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "changed": Input("advice-changed", "data"),
+        },
+        state={"route": State("advice-route", "data"), "before": State("advice-digest", "data")},
     )
 
-    @app.callback(
-        *outputs,
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        Input("advice-changed", "data"),
-        State("advice-route", "data"),
-        State("advice-digest", "data"),
-    )
-    @guarded(len(outputs))
-    async def refresh(
-        _tick: int | None, look_data: object, _changed: Any, route: dict[str, str], before: str | None
-    ) -> Any:
-        view = look(look_data)
-        found = await client.advice(route["job"])
-        past = await client.recommendations(route["job"])
-        source = cards.source_line(["Source: this service's rules and store", cards.age("worked out", found.as_of)])
-        now = digest(*found.cards, *found.silences, *past.items, found.considered_count, str(view.where))
-        # A message is left to who wrote it: a refresh that went well has nothing to say.
-        if now == before:
-            return (no_update, no_update, no_update, no_update, source, no_update, no_update)
-        shown = {c.id for c in found.cards}
-        return (
-            no_update,
-            _head(found),
-            advice_cards.all_of(found, view.where),
-            advice_cards.history([c for c in past.items if c.id not in shown], view.where),
-            source,
-            f"Advice on {found.job}",
-            now,
-        )
+
+async def refresh(
+    client: ApiClient, *, tick: int | None, look: object, changed: Any, route: dict[str, str], before: str | None
+) -> Changes:
+    """The recommendations for the job in ``route``. ``before`` is the ``digest`` output of the previous call."""
+    view = look_of(look)
+    found = await client.advice(route["job"])
+    past = await client.recommendations(route["job"])
+    # ``message`` keeps its value: it may hold the answer to a button.
+    source = cards.source_line(["Source: this service's rules and store", cards.age("evaluated", found.as_of)])
+    changes: Changes = {"source": source}
+    now = digest(*found.cards, *found.silences, *past.items, found.considered_count, str(view.where))
+    if now == before:
+        return changes
+    shown = {c.id for c in found.cards}
+    return changes | {
+        "head": _head(found),
+        "cards": advice_cards.all_of(found, view.where),
+        "history": advice_cards.history([c for c in past.items if c.id not in shown], view.where),
+        "title": f"Advice for {found.job}",
+        "digest": now,
+    }
+
+
+def _answer_outputs() -> dict[str, Output]:
+    return {
+        "message": Output("advice-message", "children", allow_duplicate=True),
+        "changed": Output("advice-changed", "data", allow_duplicate=True),
+    }
 
 
 def _register_decisions(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("advice-message", "children", allow_duplicate=True),
-        Output("advice-changed", "data", allow_duplicate=True),
-        Input({"type": "advice-dismiss", "card": ALL}, "n_clicks"),
-        Input({"type": "advice-accept", "card": ALL}, "n_clicks"),
-        State({"type": "advice-reason", "card": ALL}, "value"),
-        State({"type": "advice-reason", "card": ALL}, "id"),
-        State("advice-route", "data"),
+    connect(
+        app,
+        partial(decide, client),
+        output=_answer_outputs(),
+        inputs={
+            "dismissed": Input({"type": "advice-dismiss", "card": ALL}, "n_clicks"),
+            "accepted": Input({"type": "advice-accept", "card": ALL}, "n_clicks"),
+        },
+        state={
+            "reasons": State({"type": "advice-reason", "card": ALL}, "value"),
+            "ids": State({"type": "advice-reason", "card": ALL}, "id"),
+            "route": State("advice-route", "data"),
+        },
+        has_trigger=True,
         prevent_initial_call=True,
     )
-    @guarded(2)
-    async def decide(
-        dismissed: list[int | None],
-        accepted: list[int | None],
-        reasons: list[str | None],
-        ids: list[dict[str, str]],
-        route: dict[str, str],
-    ) -> Any:
-        if not (any(dismissed) or any(accepted)) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        card = str(ctx.triggered_id["card"])
-        if ctx.triggered_id["type"] == "advice-accept":
-            await client.accept_advice(route["job"], card)
-            return cards.answer(True, "Accepted. It counts as applied once the engine reports the new settings."), [
-                card,
-                "yes",
-            ]
-        reason = next((r for r, i in zip(reasons, ids, strict=True) if i["card"] == card), None)
-        if not (reason or "").strip():
-            return cards.answer(False, "Say why it is not wanted: the next one who looks will ask."), no_update
-        await client.dismiss_advice(route["job"], card, (reason or "").strip())
-        return cards.answer(True, "Dismissed. It is not given again for 30 days, unless the settings change."), [
-            card,
-            "no",
-        ]
+
+
+async def decide(
+    client: ApiClient,
+    *,
+    dismissed: list[int | None],
+    accepted: list[int | None],
+    reasons: list[str | None],
+    ids: list[dict[str, str]],
+    route: dict[str, str],
+    trigger: object,
+) -> Changes:
+    """Accept or dismiss the card whose button was pressed. A dismissal needs a reason."""
+    pressed = pressed_id([*dismissed, *accepted], trigger)
+    if pressed is None:
+        raise PreventUpdate
+    card = str(pressed["card"])
+    if pressed["type"] == "advice-accept":
+        await client.accept_advice(route["job"], card)
+        words = "Accepted. The state changes to applied when the engine reports the new settings."
+        return {"message": cards.answer(True, words), "changed": [card, "yes"]}
+    reason = next((r for r, i in zip(reasons, ids, strict=True) if i["card"] == card), None)
+    if not (reason or "").strip():
+        return {"message": cards.answer(False, "Enter a reason for the dismissal.")}
+    await client.dismiss_advice(route["job"], card, (reason or "").strip())
+    words = "Dismissed. It is not recommended again for 30 days, unless the settings change."
+    return {"message": cards.answer(True, words), "changed": [card, "no"]}
 
 
 def _register_apply(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("advice-confirm", "displayed"),
-        Output("advice-to-apply", "data"),
-        Input({"type": "advice-apply", "card": ALL}, "n_clicks"),
+    connect(
+        app,
+        ask_to_apply,
+        output={"displayed": Output("advice-confirm", "displayed"), "card": Output("advice-to-apply", "data")},
+        inputs={"clicks": Input({"type": "advice-apply", "card": ALL}, "n_clicks")},
+        has_trigger=True,
         prevent_initial_call=True,
     )
-    def ask(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        return True, ctx.triggered_id["card"]
+    connect(
+        app,
+        partial(apply, client),
+        output=_answer_outputs(),
+        inputs={"confirmed": Input("advice-confirm", "submit_n_clicks")},
+        state={"card": State("advice-to-apply", "data"), "route": State("advice-route", "data")},
+        prevent_initial_call=True,
+    )
 
-    @app.callback(
-        Output("advice-message", "children", allow_duplicate=True),
-        Output("advice-changed", "data", allow_duplicate=True),
-        Input("advice-confirm", "submit_n_clicks"),
-        State("advice-to-apply", "data"),
-        State("advice-route", "data"),
-        prevent_initial_call=True,
-    )
-    @guarded(2)
-    async def apply(confirmed: int | None, card: str | None, route: dict[str, str]) -> Any:
-        if not confirmed or not card:
-            raise PreventUpdate
-        await client.apply_advice(route["job"], card)
-        return cards.answer(True, "Sent. It counts as applied once the engine reports the new settings."), [
-            card,
-            "applied",
-        ]
+
+def ask_to_apply(*, clicks: list[int | None], trigger: object) -> Changes:
+    """Ask for confirmation before settings of a running job are changed."""
+    pressed = pressed_id(clicks, trigger)
+    if pressed is None:
+        raise PreventUpdate
+    return {"displayed": True, "card": pressed["card"]}
+
+
+async def apply(client: ApiClient, *, confirmed: int | None, card: str | None, route: dict[str, str]) -> Changes:
+    """Apply a recommendation after confirmation."""
+    if not confirmed or not card:
+        raise PreventUpdate
+    await client.apply_advice(route["job"], card)
+    words = "Sent. The state changes to applied when the engine reports the new settings."
+    return {"message": cards.answer(True, words), "changed": [card, "applied"]}
 
 
 # --- parts --------------------------------------------------------------------------------------------------------

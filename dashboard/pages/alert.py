@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from datetime import tzinfo
-from typing import Any
+from functools import partial
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.alerts import AlertDetailOut, DeliveryOut
 from dashboard import routes, text
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
 from dashboard.components import cards, status
 from dashboard.figures import alert_strip
-from dashboard.live import digest, guarded, look
+from dashboard.live import Look, digest, look_of
+from dashboard.pages.runbook import runbook_text
 
 _DELIVERIES = {"due": ("waiting", "hourglass", "warn"), "delivered": ("delivered", "check", "good")}
-_BESIDE = re.compile(r"\]\((\w+)\.md\)")
 _ABANDONED = ("given up", "cross", "quiet")
 
 
@@ -45,101 +45,58 @@ def layout(route: routes.Route) -> Component:
     )
 
 
-def runbook_layout(route: routes.Route) -> Component:
-    """The page of one runbook."""
-    return html.Div(
-        [
-            dcc.Store(id="runbook-route", data={"rule": route.rule}),
-            dcc.Store(id="runbook-title", data=f"Runbook: {route.rule}"),
-            html.Div(dcc.Link("Alerts", href=routes.alerts()), className="crumbs hint"),
-            html.Div(id="runbook-message"),
-            html.Div(id="runbook-text"),
-        ]
-    )
-
-
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the page live."""
-    outputs = (
-        Output("alert-message", "children"),
-        Output("alert-head", "children"),
-        Output("alert-words", "children"),
-        Output("alert-strip-graph", "figure"),
-        Output("alert-strip-summary", "children"),
-        Output("alert-strip-data", "data"),
-        Output("alert-deliveries", "children"),
-        Output("alert-checkpoints", "children"),
-        Output("alert-runbook", "children"),
-        Output("alert-title", "data"),
-        Output("alert-digest", "data"),
-        Output("alert-source", "children"),
+    """Register the callback of the page."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("alert-message", "children"),
+            "head": Output("alert-head", "children"),
+            "words": Output("alert-words", "children"),
+            "strip": cards.chart_outputs("alert-strip"),
+            "deliveries": Output("alert-deliveries", "children"),
+            "checkpoints": Output("alert-checkpoints", "children"),
+            "runbook": Output("alert-runbook", "children"),
+            "title": Output("alert-title", "data"),
+            "digest": Output("alert-digest", "data"),
+            "source": Output("alert-source", "children"),
+        },
+        inputs={"tick": Input("tick", "n_intervals"), "look": Input("look", "data")},
+        state={"route": State("alert-route", "data"), "before": State("alert-digest", "data")},
     )
 
-    @app.callback(
-        *outputs,
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        State("alert-route", "data"),
-        State("alert-digest", "data"),
-    )
-    @guarded(len(outputs))
-    async def refresh(_tick: int | None, look_data: object, route: dict[str, str], before: str | None) -> Any:
-        view = look(look_data)
-        alert = await client.alert(route["alert"])
-        source = cards.source_line(["Source: this service's API", cards.age("evaluated", alert.evaluated_at)])
-        # Its evaluation alone is no reason to draw anew, but while it is open the strip grows.
-        shown = alert.model_copy(update={"evaluated_at": alert.began_at, "value": None})
-        grown = alert.ended_at is None and int(alert.as_of.timestamp()) // 10
-        now = digest(shown, grown, view.theme.name, str(view.where))
-        if now == before:
-            return None, *((no_update,) * 10), source
-        runbook = await client.runbook(alert.rule)
-        chart = alert_strip.strip(alert.episodes, theme=view.theme, where=view.where, now=alert.ended_at or alert.as_of)
-        return (
-            None,
-            _head(alert),
-            _words(alert, view.where),
-            *cards.chart_values("alert-strip", chart),
-            _deliveries(alert, view.where),
-            _checkpoints(alert, view.where),
-            cards.card("Runbook", _runbook(_body(runbook.markdown))),
-            alert.summary,
-            now,
-            source,
-        )
 
-    @app.callback(
-        Output("runbook-message", "children"), Output("runbook-text", "children"), Input("runbook-route", "data")
-    )
-    @guarded(2)
-    async def show_runbook(route: dict[str, str]) -> Any:
-        runbook = await client.runbook(route["rule"])
-        return None, html.Section(_runbook(runbook.markdown), className="card")
-
-    @app.callback(
-        Output("job-alerts", "children"),
-        Output("job-alerts-digest", "data"),
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        State("job-route", "data"),
-        State("job-alerts-digest", "data"),
-    )
-    async def refresh_job(_tick: int | None, look_data: object, route: dict[str, str], before: str | None) -> Any:
-        look(look_data)
-        opened = await client.open_alerts_or_none(route["job"])
-        if opened is None:
-            return no_update, no_update
-        now = digest([(a.id, a.state, a.summary, a.silenced_by, a.is_unknown) for a in opened])
-        if now == before:
-            return no_update, no_update
-        lines = html.Ul([words.line(a) for a in opened], className="alert-lines")
-        return (cards.card("Alerts", lines) if opened else None), now
+async def refresh(
+    client: ApiClient, *, tick: int | None, look: object, route: dict[str, str], before: str | None
+) -> Changes:
+    """The page of the alert in ``route``. ``before`` is the ``digest`` output of the previous call."""
+    view = look_of(look)
+    alert = await client.alert(route["alert"])
+    source = cards.source_line(["Source: this service's API", cards.age("evaluated", alert.evaluated_at)])
+    changes: Changes = {"message": None, "source": source}
+    now = _digest(alert, view)
+    if now == before:
+        return changes
+    runbook = await client.runbook(alert.rule)
+    chart = alert_strip.strip(alert.episodes, theme=view.theme, where=view.where, now=alert.ended_at or alert.as_of)
+    return changes | {
+        "head": _head(alert),
+        "words": _words(alert, view.where),
+        "strip": cards.chart_values("alert-strip", chart),
+        "deliveries": _deliveries(alert, view.where),
+        "checkpoints": _checkpoints(alert, view.where),
+        "runbook": cards.card("Runbook", runbook_text(_body(runbook.markdown))),
+        "title": alert.summary,
+        "digest": now,
+    }
 
 
-def _runbook(markdown: str) -> Component:
-    """A runbook; its links to others, which are files beside it, lead to their pages."""
-    linked = _BESIDE.sub(lambda found: f"]({routes.runbook(found[1])})", markdown)
-    return dcc.Markdown(linked, className="runbook")
+def _digest(alert: AlertDetailOut, view: Look) -> str:
+    """A new evaluation alone does not change the digest. The strip of an open alert grows every 10 s."""
+    shown = alert.model_copy(update={"evaluated_at": alert.began_at, "value": None})
+    grown = alert.ended_at is None and int(alert.as_of.timestamp()) // 10
+    return digest(shown, grown, view.theme.name, str(view.where))
 
 
 def _body(markdown: str) -> str:

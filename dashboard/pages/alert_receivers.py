@@ -6,9 +6,10 @@ night. A credential is only ever referred to; the page neither asks for one nor 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 from pydantic import ValidationError
@@ -16,10 +17,10 @@ from pydantic import ValidationError
 from backend.contracts.alerts import ReceiverIn, ReceiverOut, ReceiverTestOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import text
+from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
-from dashboard.live import guarded
 
 _KINDS = {"webhook": "Webhook", "alertmanager": "Alertmanager"}
 _ADDRESS_HINT = (
@@ -29,7 +30,7 @@ _CREDENTIAL_HINT = (
     "where the bearer token is found, never the token: env:BARRIERSCOPE_SECRET_NAME,"
     " or file:NAME in the folder of secrets"
 )
-_NEEDED = {"url": "An address is needed, such as https://pager.example/hook", "name": "It needs a name"}
+_NEEDED = {"url": "Enter an address, such as https://pager.example/hook", "name": "Enter a name"}
 
 
 def section() -> Component:
@@ -95,99 +96,127 @@ def _field(label: str, control: Component, *, hint: str = "") -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Add, try and remove; the list itself is drawn with the alerts."""
+    """Register the callbacks of the form and of the buttons. The page of the alerts draws the list."""
     _register_add(app, client)
     _register_test(app, client)
     _register_remove(app, client)
 
 
 def _register_add(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("receiver-answer", "children"),
-        Output("alerts-changed", "data", allow_duplicate=True),
-        Output("receiver-url", "value"),
-        Output("receiver-name", "value"),
-        Output("receiver-credential", "value"),
-        Input("receiver-add", "n_clicks"),
-        State("receiver-url", "value"),
-        State("receiver-kind", "value"),
-        State("receiver-name", "value"),
-        State("receiver-credential", "value"),
+    connect(
+        app,
+        partial(add, client),
+        output={
+            "answer": Output("receiver-answer", "children"),
+            "changed": Output("alerts-changed", "data", allow_duplicate=True),
+            "url": Output("receiver-url", "value"),
+            "name": Output("receiver-name", "value"),
+            "credential": Output("receiver-credential", "value"),
+        },
+        inputs={"clicks": Input("receiver-add", "n_clicks")},
+        state={
+            "url": State("receiver-url", "value"),
+            "kind": State("receiver-kind", "value"),
+            "name": State("receiver-name", "value"),
+            "credential": State("receiver-credential", "value"),
+        },
         running=[(Output("receiver-add", "disabled"), True, False)],
         prevent_initial_call=True,
     )
-    async def add(clicks: int | None, url: str | None, kind: Any, name: str | None, credential: str | None) -> Any:
-        if not clicks:
-            raise PreventUpdate
-        typed = {"url": (url or "").strip(), "name": (name or "").strip()}
-        missing = next((field for field in _NEEDED if not typed[field]), None)
-        if missing is not None:
-            return cards.answer(False, f"{_NEEDED[missing]}."), *((no_update,) * 4)
-        try:
-            added = await client.add_receiver(
-                ReceiverIn(**typed, kind=kind, credential=(credential or "").strip() or None)
-            )
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            return cards.answer(False, f"{first['loc'][0]}: {first['msg']}"), *((no_update,) * 4)
-        except (ApiRefusedError, ApiUnavailableError) as problem:
-            return cards.answer(False, str(problem)), *((no_update,) * 4)
-        return await _first_answer(client, added), added.id, "", "", ""
+
+
+async def add(
+    client: ApiClient, *, clicks: int | None, url: str | None, kind: Any, name: str | None, credential: str | None
+) -> Changes:
+    """Add the receiver in the form and send it a test message."""
+    if not clicks:
+        raise PreventUpdate
+    typed = {"url": (url or "").strip(), "name": (name or "").strip()}
+    missing = next((field for field in _NEEDED if not typed[field]), None)
+    if missing is not None:
+        return {"answer": cards.answer(False, f"{_NEEDED[missing]}.")}
+    try:
+        added = await client.add_receiver(ReceiverIn(**typed, kind=kind, credential=(credential or "").strip() or None))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return {"answer": cards.answer(False, f"{first['loc'][0]}: {first['msg']}")}
+    except (ApiRefusedError, ApiUnavailableError) as problem:
+        return {"answer": cards.answer(False, str(problem))}
+    answer = await _first_answer(client, added)
+    return {"answer": answer, "changed": added.id, "url": "", "name": "", "credential": ""}
 
 
 async def _first_answer(client: ApiClient, added: ReceiverOut) -> Component:
     try:
         answer = await client.test_receiver(added.id)
     except (ApiRefusedError, ApiUnavailableError) as problem:
-        return cards.answer(False, f"{added.name} is added, but could not be tried: {problem}")
+        return cards.answer(False, f"{added.name} was added. The test message could not be sent: {problem}")
     if answer.is_ok:
-        return cards.answer(True, f"{added.name} is added. {_said(answer)}")
-    more = "Alerts are sent there all the same, again and again; remove it where the address is wrong."
-    return cards.answer(False, f"{added.name} is added. {_said(answer)} {more}")
+        return cards.answer(True, f"{added.name} was added. {_said(answer)}")
+    more = "Alerts are still sent to it and retried. If the address is wrong, remove the receiver."
+    return cards.answer(False, f"{added.name} was added. {_said(answer)} {more}")
 
 
 def _register_test(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("receiver-answer", "children", allow_duplicate=True),
-        Input({"type": "receiver-test", "receiver": ALL}, "n_clicks"),
+    connect(
+        app,
+        partial(send_test, client),
+        output={"answer": Output("receiver-answer", "children", allow_duplicate=True)},
+        inputs={"clicks": Input({"type": "receiver-test", "receiver": ALL}, "n_clicks")},
+        has_trigger=True,
         prevent_initial_call=True,
     )
-    async def try_receiver(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        try:
-            answer = await client.test_receiver(ctx.triggered_id["receiver"])
-        except (ApiRefusedError, ApiUnavailableError) as problem:
-            return cards.answer(False, str(problem))
-        return cards.answer(answer.is_ok, _said(answer))
+
+
+async def send_test(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
+    """Send a test message to the receiver whose button was pressed."""
+    pressed = pressed_id(clicks, trigger)
+    if pressed is None:
+        raise PreventUpdate
+    try:
+        answer = await client.test_receiver(pressed["receiver"])
+    except (ApiRefusedError, ApiUnavailableError) as problem:
+        return {"answer": cards.answer(False, str(problem))}
+    return {"answer": cards.answer(answer.is_ok, _said(answer))}
 
 
 def _register_remove(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("receiver-confirm", "displayed"),
-        Output("receiver-to-remove", "data"),
-        Input({"type": "receiver-remove", "receiver": ALL}, "n_clicks"),
+    connect(
+        app,
+        ask_to_remove,
+        output={"displayed": Output("receiver-confirm", "displayed"), "receiver": Output("receiver-to-remove", "data")},
+        inputs={"clicks": Input({"type": "receiver-remove", "receiver": ALL}, "n_clicks")},
+        has_trigger=True,
         prevent_initial_call=True,
     )
-    def ask(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        return True, ctx.triggered_id["receiver"]
+    connect(
+        app,
+        partial(remove, client),
+        output={
+            "message": Output("alerts-message", "children", allow_duplicate=True),
+            "changed": Output("alerts-changed", "data", allow_duplicate=True),
+            "answer": Output("receiver-answer", "children", allow_duplicate=True),
+        },
+        inputs={"confirmed": Input("receiver-confirm", "submit_n_clicks")},
+        state={"receiver": State("receiver-to-remove", "data")},
+        prevent_initial_call=True,
+    )
 
-    @app.callback(
-        Output("alerts-message", "children", allow_duplicate=True),
-        Output("alerts-changed", "data", allow_duplicate=True),
-        Output("receiver-answer", "children", allow_duplicate=True),
-        Input("receiver-confirm", "submit_n_clicks"),
-        State("receiver-to-remove", "data"),
-        prevent_initial_call=True,
-    )
-    @guarded(3)
-    async def remove(confirmed: int | None, receiver: str | None) -> Any:
-        if not confirmed or not receiver:
-            raise PreventUpdate
-        await client.remove_receiver(receiver)
-        return None, ["removed", receiver], None
+
+def ask_to_remove(*, clicks: list[int | None], trigger: object) -> Changes:
+    """Ask for confirmation before a receiver is removed."""
+    pressed = pressed_id(clicks, trigger)
+    if pressed is None:
+        raise PreventUpdate
+    return {"displayed": True, "receiver": pressed["receiver"]}
+
+
+async def remove(client: ApiClient, *, confirmed: int | None, receiver: str | None) -> Changes:
+    """Remove the receiver after confirmation."""
+    if not confirmed or not receiver:
+        raise PreventUpdate
+    await client.remove_receiver(receiver)
+    return {"message": None, "changed": ["removed", receiver], "answer": None}
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
@@ -242,4 +271,4 @@ def _buttons(receiver: ReceiverOut) -> list[Component]:
 
 def _said(answer: ReceiverTestOut) -> str:
     took = f"{answer.result} (after {text.duration(answer.duration_ms)})"
-    return f"It took a test message: {took}." if answer.is_ok else f"It did not take a test message: {took}."
+    return f"Test message {'accepted' if answer.is_ok else 'not accepted'}: {took}."

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.alerts import AlertRuleOut, AlertRulePatch
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import routes, text
+from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
-from dashboard.live import digest, look
+from dashboard.live import digest, look_of
 
 _TIMES = (("for_s", "Fires after (s)"), ("keep_firing_for_s", "Resolves after (s)"))
 
@@ -35,56 +37,78 @@ def section() -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Show the rules, drawn anew only when a version changed, so that nobody's typing is lost; save what was edited."""
-
-    @app.callback(
-        Output("rules-list", "children"),
-        Output("rules-digest", "data"),
-        Input("status-tick", "n_intervals"),
-        Input("look", "data"),
-        Input("rules-changed", "data"),
-        State("rules-digest", "data"),
+    """Register the callbacks of the card."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={"rules": Output("rules-list", "children"), "digest": Output("rules-digest", "data")},
+        inputs={
+            "tick": Input("status-tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "changed": Input("rules-changed", "data"),
+        },
+        state={"before": State("rules-digest", "data")},
     )
-    async def refresh(_tick: int | None, look_data: object, _changed: Any, before: str | None) -> Any:
-        look(look_data)
-        try:
-            rules = (await client.alert_rules()).items
-        except (ApiRefusedError, ApiUnavailableError):
-            # The lists above say so.
-            return no_update, no_update
-        now = digest([(r.name, r.version) for r in rules])
-        if now == before:
-            return no_update, no_update
-        return [_rule(r) for r in rules], now
-
-    @app.callback(
-        Output("rules-answer", "children"),
-        Output("rules-changed", "data"),
-        Input({"type": "rule-save", "rule": ALL, "version": ALL}, "n_clicks"),
-        Input({"type": "rule-switch", "rule": ALL, "version": ALL, "to": ALL}, "n_clicks"),
-        State({"type": "rule-value", "rule": ALL, "field": ALL}, "value"),
-        State({"type": "rule-value", "rule": ALL, "field": ALL}, "id"),
+    connect(
+        app,
+        partial(save, client),
+        output={"answer": Output("rules-answer", "children"), "changed": Output("rules-changed", "data")},
+        inputs={
+            "saves": Input({"type": "rule-save", "rule": ALL, "version": ALL}, "n_clicks"),
+            "switches": Input({"type": "rule-switch", "rule": ALL, "version": ALL, "to": ALL}, "n_clicks"),
+        },
+        state={
+            "values": State({"type": "rule-value", "rule": ALL, "field": ALL}, "value"),
+            "ids": State({"type": "rule-value", "rule": ALL, "field": ALL}, "id"),
+        },
+        has_trigger=True,
         prevent_initial_call=True,
     )
-    async def save(saves: list[int | None], switches: list[int | None], values: list[Any], ids: list[Any]) -> Any:
-        pressed = ctx.triggered_id
-        if not isinstance(pressed, dict) or not (any(saves) or any(switches)):
-            raise PreventUpdate
-        rule = pressed["rule"]
-        if pressed["type"] == "rule-switch":
-            patch = AlertRulePatch(is_enabled=pressed["to"] == "on")
-        else:
-            typed = {i["field"]: v for i, v in zip(ids, values, strict=True) if i["rule"] == rule}
-            wrong = next((field for field, value in typed.items() if not isinstance(value, int | float)), None)
-            if wrong is not None:
-                return cards.answer(False, f"{rule}: {wrong} has to be a number."), no_update
-            times = {name: typed.pop(name) for name, _ in _TIMES}
-            patch = AlertRulePatch(**times, thresholds=typed)
-        try:
-            saved = await client.change_alert_rule(rule, patch, version=pressed["version"])
-        except (ApiRefusedError, ApiUnavailableError) as problem:
-            return cards.answer(False, f"{rule}: {problem}"), no_update
-        return cards.answer(True, f"{rule} is changed; version {saved.version}."), [rule, saved.version]
+
+
+async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
+    """The rules. They are drawn again only if a version changed, so that a half-typed value is not lost."""
+    look_of(look)
+    try:
+        rules = (await client.alert_rules()).items
+    except (ApiRefusedError, ApiUnavailableError):
+        # The page of the alerts shows the error.
+        raise PreventUpdate from None
+    now = digest([(r.name, r.version) for r in rules])
+    if now == before:
+        raise PreventUpdate
+    return {"rules": [_rule(r) for r in rules], "digest": now}
+
+
+async def save(
+    client: ApiClient,
+    *,
+    saves: list[int | None],
+    switches: list[int | None],
+    values: list[Any],
+    ids: list[dict[str, str]],
+    trigger: object,
+) -> Changes:
+    """Save the values of the rule whose button was pressed, or switch the rule on or off."""
+    pressed = pressed_id([*saves, *switches], trigger)
+    if pressed is None:
+        raise PreventUpdate
+    rule = pressed["rule"]
+    if pressed["type"] == "rule-switch":
+        patch = AlertRulePatch(is_enabled=pressed["to"] == "on")
+    else:
+        typed = {i["field"]: v for i, v in zip(ids, values, strict=True) if i["rule"] == rule}
+        wrong = next((field for field, value in typed.items() if not isinstance(value, int | float)), None)
+        if wrong is not None:
+            return {"answer": cards.answer(False, f"{rule}: {wrong} must be a number.")}
+        times = {name: typed.pop(name) for name, _ in _TIMES}
+        patch = AlertRulePatch(**times, thresholds=typed)
+    try:
+        saved = await client.change_alert_rule(rule, patch, version=pressed["version"])
+    except (ApiRefusedError, ApiUnavailableError) as problem:
+        return {"answer": cards.answer(False, f"{rule}: {problem}")}
+    answer = cards.answer(True, f"{rule} was saved as version {saved.version}.")
+    return {"answer": answer, "changed": [rule, saved.version]}
 
 
 def _rule(rule: AlertRuleOut) -> Component:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
-from dash.exceptions import PreventUpdate
-from pydantic import ValidationError
 
-from backend.contracts.alerts import AlertOut, SilenceIn, SilenceOut
-from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from backend.contracts.alerts import AlertOut
 from dashboard import routes, text
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import alerts as words
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
-from dashboard.live import digest, guarded, look
-from dashboard.pages import alert_receivers, alert_rules
+from dashboard.live import digest, look_of
+from dashboard.pages import alert_receivers, alert_rules, alert_silences
 
 _ABOUT = "What fires now, by rule. An alert that is silenced is evaluated and shown all the same."
-_DURATIONS = {"30 minutes": 30, "2 hours": 120, "8 hours": 480, "1 day": 1440, "1 week": 10_080}
 _RESOLVED_SHOWN = 12
 
 
@@ -40,7 +37,7 @@ def layout() -> Component:
             html.Div(id="alerts-message"),
             dcc.Store(id="alerts-title", data="Alerts"),
             html.Div(id="alerts-open"),
-            cards.card("Silence", _form(), hint="deliver nothing of some alerts for a while"),
+            cards.card("Silence", alert_silences.form(), hint="deliver nothing of some alerts for a while"),
             html.Div(id="alerts-silences"),
             alert_receivers.section(),
             html.Div(id="alerts-resolved"),
@@ -52,161 +49,64 @@ def layout() -> Component:
     )
 
 
-def _form() -> Component:
-    options = [{"label": word, "value": minutes} for word, minutes in _DURATIONS.items()]
-    return html.Div(
-        [
-            html.Form(
-                [
-                    _field(
-                        "Labels that must fit, with commas",
-                        dcc.Input(id="silence-matchers", type="text", placeholder="job=orders, severity=warning"),
-                    ),
-                    _field(
-                        "For",
-                        dcc.Dropdown(
-                            id="silence-minutes", options=options, value=120, clearable=False, searchable=False
-                        ),
-                    ),
-                    _field("Reason", dcc.Input(id="silence-reason", type="text", maxLength=1000)),
-                    _field(
-                        "By (as typed)",
-                        dcc.Input(id="silence-author", type="text", maxLength=200, autoComplete="username"),
-                    ),
-                    html.Button(
-                        [status.icon("pause"), html.Span("Silence")],
-                        id="silence-add",
-                        type="button",
-                        className="button primary",
-                    ),
-                ],
-                className="form-row silence-form",
-            ),
-            html.Div(id="silence-answer", **attrs({"aria-live": "polite"})),
-        ]
-    )
-
-
-def _field(label: str, control: Component) -> Component:
-    return html.Label([label, control], className="field")
-
-
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the page live; silence and end silences; receivers and rules have modules of their own."""
+    """Register the callbacks of the page. Receivers and rules register their own."""
     _register_lists(app, client)
-    _register_silences(app, client)
+    alert_silences.register(app, client)
     alert_receivers.register(app, client)
     alert_rules.register(app, client)
 
 
 def _register_lists(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("alerts-message", "children"),
-        Output("alerts-counts", "children"),
-        Output("alerts-open", "children"),
-        Output("alerts-silences", "children"),
-        Output("alerts-receivers", "children"),
-        Output("alerts-resolved", "children"),
-        Output("alerts-source", "children"),
-        Output("alerts-digest", "data"),
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        Input("alerts-changed", "data"),
-        State("alerts-digest", "data"),
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("alerts-message", "children"),
+            "counts": Output("alerts-counts", "children"),
+            "open": Output("alerts-open", "children"),
+            "silences": Output("alerts-silences", "children"),
+            "receivers": Output("alerts-receivers", "children"),
+            "resolved": Output("alerts-resolved", "children"),
+            "source": Output("alerts-source", "children"),
+            "digest": Output("alerts-digest", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "changed": Input("alerts-changed", "data"),
+        },
+        state={"before": State("alerts-digest", "data")},
     )
-    @guarded(8)
-    async def refresh(_tick: int | None, look_data: object, _changed: Any, before: str | None) -> Any:
-        view = look(look_data)
-        opened, ended, silences, receivers, service = await asyncio.gather(
-            client.alerts(states=("firing", "pending")),
-            client.alerts(states=("resolved",), limit=_RESOLVED_SHOWN),
-            client.silences(),
-            client.receivers(),
-            client.status(),
-        )
-        newest = max((a.evaluated_at for a in opened.items), default=None)
-        source = cards.source_line(["Source: this service's API", cards.age("evaluated", newest)])
-        # Of what changes with every evaluation, only what is shown.
-        shown = [(a.id, a.state, a.summary, a.silenced_by, a.is_unknown) for a in opened.items]
-        role = service.roles.get("alert")
-        now = digest(shown, *ended.items, *silences.items, *receivers.items, role, str(view.where))
-        if now == before:
-            return None, *((no_update,) * 5), source, no_update
-        active = [s for s in silences.items if s.state != "expired"]
-        return (
-            _silent(role),
-            _counts(opened.items),
-            _open(opened.items),
-            _silences(active, view.where),
-            alert_receivers.table(receivers.items),
-            _resolved(ended.items),
-            source,
-            now,
-        )
 
 
-def _register_silences(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("silence-answer", "children"),
-        Output("alerts-changed", "data"),
-        Output("silence-reason", "value"),
-        Input("silence-add", "n_clicks"),
-        State("silence-matchers", "value"),
-        State("silence-minutes", "value"),
-        State("silence-reason", "value"),
-        State("silence-author", "value"),
-        running=[(Output("silence-add", "disabled"), True, False)],
-        prevent_initial_call=True,
+async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
+    """The lists of the page. ``before`` is the ``digest`` output of the previous call."""
+    view = look_of(look)
+    opened, ended, silences, receivers, service = await asyncio.gather(
+        client.alerts(states=("firing", "pending")),
+        client.alerts(states=("resolved",), limit=_RESOLVED_SHOWN),
+        client.silences(),
+        client.receivers(),
+        client.status(),
     )
-    async def add(
-        clicks: int | None, typed: str | None, minutes: int | None, reason: str | None, author: str | None
-    ) -> Any:
-        if not clicks:
-            raise PreventUpdate
-        try:
-            as_of = (await client.status()).as_of
-            wanted = SilenceIn(
-                matchers=words.matchers_of(typed or ""),
-                ends_at=as_of + timedelta(minutes=minutes or 120),
-                reason=(reason or "").strip(),
-                author=(author or "").strip(),
-            )
-            added = await client.add_silence(wanted)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            names = {"reason": "A reason is needed", "author": "Say who you are"}
-            return (
-                cards.answer(False, names.get(str(first["loc"][0]), f"{first['loc'][0]}: {first['msg']}")),
-                no_update,
-                no_update,
-            )
-        except (ApiRefusedError, ApiUnavailableError) as problem:
-            return cards.answer(False, str(problem)), no_update, no_update
-        hidden = f"{added.hidden_count} alert{'' if added.hidden_count == 1 else 's'}"
-        return cards.answer(True, f"Silenced; it hides {hidden} now."), added.id, ""
-
-    @app.callback(
-        Output("silence-matchers", "value"),
-        Input({"type": "silence-this", "matchers": ALL}, "n_clicks"),
-        prevent_initial_call=True,
-    )
-    def fill(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        return ctx.triggered_id["matchers"]
-
-    @app.callback(
-        Output("alerts-message", "children", allow_duplicate=True),
-        Output("alerts-changed", "data", allow_duplicate=True),
-        Input({"type": "silence-end", "silence": ALL}, "n_clicks"),
-        prevent_initial_call=True,
-    )
-    @guarded(2)
-    async def end(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        await client.end_silence(ctx.triggered_id["silence"])
-        return None, ["ended", ctx.triggered_id["silence"]]
+    role = service.roles.get("alert")
+    newest = max((a.evaluated_at for a in opened.items), default=None)
+    source = cards.source_line(["Source: this service's API", cards.age("evaluated", newest)])
+    changes: Changes = {"message": _silent(role), "source": source}
+    # Each evaluation changes an open alert. Digest only the displayed fields.
+    shown = [(a.id, a.state, a.summary, a.silenced_by, a.is_unknown) for a in opened.items]
+    now = digest(shown, *ended.items, *silences.items, *receivers.items, role, str(view.where))
+    if now == before:
+        return changes
+    return changes | {
+        "counts": _counts(opened.items),
+        "open": _open(opened.items),
+        "silences": alert_silences.table([s for s in silences.items if s.state != "expired"], view.where),
+        "receivers": alert_receivers.table(receivers.items),
+        "resolved": _resolved(ended.items),
+        "digest": now,
+    }
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
@@ -284,40 +184,6 @@ def _row(alert: AlertOut) -> html.Tr:
     )
 
 
-def _silences(silences: list[SilenceOut], where: Any) -> Component | None:
-    if not silences:
-        return None
-    heads = ("Silences", "State", "Until", "Reason", "By (as typed)", "")
-    rows = [
-        html.Tr(
-            [
-                html.Td(html.Code(words.matchers_text(s.matchers))),
-                html.Td(
-                    status.badge(f"hides {s.hidden_count} now", "pause", "info")
-                    if s.state == "active"
-                    else status.badge(s.state, "clock", "quiet")
-                ),
-                html.Td(text.instant(s.ends_at, where)),
-                html.Td(s.reason),
-                html.Td(s.author),
-                html.Td(
-                    html.Div(
-                        html.Button(
-                            [status.icon("cross"), html.Span("End now")],
-                            id={"type": "silence-end", "silence": s.id},
-                            className="button danger",
-                            **attrs({"aria-label": f"End the silence of {words.matchers_text(s.matchers)}"}),
-                        ),
-                        className="actions",
-                    )
-                ),
-            ]
-        )
-        for s in silences
-    ]
-    return cards.card("In force", _table(heads, rows))
-
-
 def _resolved(ended: list[AlertOut]) -> Component | None:
     if not ended:
         return None
@@ -333,15 +199,10 @@ def _resolved(ended: list[AlertOut]) -> Component | None:
         )
         for a in ended
     ]
-    return cards.card("Resolved lately", _table(("State", "Alert", "Rule", "Fired for", "Ended"), rows))
+    return cards.card("Resolved lately", cards.table(("State", "Alert", "Rule", "Fired for", "Ended"), rows))
 
 
 def _lasted(alert: AlertOut) -> str:
     if alert.fired_at is None or alert.ended_at is None:
         return text.MISSING
     return text.duration((alert.ended_at - alert.fired_at).total_seconds() * 1000)
-
-
-def _table(heads: tuple[str, ...], rows: list[html.Tr], class_name: str = "") -> Component:
-    head = html.Thead(html.Tr([html.Th(h) if h else cards.unseen_head("Actions") for h in heads]))
-    return html.Table([head, html.Tbody(rows)], className=f"plain-table {class_name}".strip())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import dash_ag_grid as dag
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import JobOut, SparkPointOut
@@ -13,10 +13,11 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.observation import Engine
 from backend.domain.verdict import Health
 from dashboard import routes, text
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
-from dashboard.live import digest, guarded, look
+from dashboard.live import digest, look_of
 from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS
 
 
@@ -114,31 +115,39 @@ def layout() -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the board live."""
-
-    @app.callback(
-        Output("fleet-message", "children"),
-        Output("fleet-grid", "rowData"),
-        Output("fleet-grid", "style"),
-        Output("fleet-counts", "children"),
-        Output("fleet-empty", "children"),
-        Output("fleet-source", "children"),
-        Output("fleet-page", "data-digest"),
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        State("fleet-page", "data-digest"),
+    """Register the callback of the page."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("fleet-message", "children"),
+            "rows": Output("fleet-grid", "rowData"),
+            "style": Output("fleet-grid", "style"),
+            "counts": Output("fleet-counts", "children"),
+            "empty": Output("fleet-empty", "children"),
+            "source": Output("fleet-source", "children"),
+            "digest": Output("fleet-page", "data-digest"),
+        },
+        inputs={"tick": Input("tick", "n_intervals"), "look": Input("look", "data")},
+        state={"before": State("fleet-page", "data-digest")},
     )
-    @guarded(7)
-    async def refresh(_tick: int | None, look_data: object, before: str | None) -> Any:
-        look(look_data)
-        page = await client.jobs()
-        now = digest(*page.items)
-        newest = max((j.observed_at for j in page.items if j.observed_at is not None), default=None)
-        source = cards.source_line([_source(page.items), cards.age("newest reading", newest)])
-        if now == before:
-            return None, *((no_update,) * 4), source, now
-        rows = [row(j) for j in page.items]
-        return None, rows, _height(len(rows)), _counts(page.items), _empty(page.items), source, now
+
+
+async def refresh(client: ApiClient, *, tick: int | None, look: object, before: str | None) -> Changes:
+    """The rows of the board. ``before`` is the ``digest`` output of the previous call."""
+    look_of(look)
+    jobs = (await client.jobs()).items
+    now = digest(*jobs)
+    newest = max((j.observed_at for j in jobs if j.observed_at is not None), default=None)
+    changes: Changes = {
+        "message": None,
+        "source": cards.source_line([_source(jobs), cards.age("newest reading", newest)]),
+        "digest": now,
+    }
+    if now == before:
+        return changes
+    rows = [row(j) for j in jobs]
+    return changes | {"rows": rows, "style": _height(len(rows)), "counts": _counts(jobs), "empty": _empty(jobs)}
 
 
 def row(job: JobOut) -> dict[str, object]:

@@ -2,50 +2,70 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, html, no_update
+from dash import Dash, Input, Output, State, html
 from dash.exceptions import PreventUpdate
 
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, progress
 from dashboard.figures import acks
-from dashboard.live import digest, guarded, look
+from dashboard.live import digest, look_of
 
 _PAGES = ("job", "cp")
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the panels live."""
+    """Register one callback for each page that has the panel."""
     for page in _PAGES:
         _register(app, client, page)
 
 
 def _register(app: Dash, client: ApiClient, page: str) -> None:
-    outputs = (
-        Output(f"{page}-progress-head", "children"),
-        Output(f"{page}-progress-waiting", "children"),
-        Output(f"{page}-acks-graph", "figure"),
-        Output(f"{page}-acks-summary", "children"),
-        Output(f"{page}-acks-data", "data"),
-        Output(f"{page}-progress-digest", "data"),
+    connect(
+        app,
+        partial(refresh, client, page),
+        output={
+            "head": Output(f"{page}-progress-head", "children"),
+            "waiting": Output(f"{page}-progress-waiting", "children"),
+            "acks": cards.chart_outputs(f"{page}-acks"),
+            "digest": Output(f"{page}-progress-digest", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "target": Input(f"{page}-progress-target", "data"),
+        },
+        state={"before": State(f"{page}-progress-digest", "data")},
+        message="head",
+        has_trigger=True,
     )
 
-    @app.callback(
-        *outputs,
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        Input(f"{page}-progress-target", "data"),
-        State(f"{page}-progress-digest", "data"),
-    )
-    @guarded(len(outputs))
-    async def refresh(_tick: int | None, look_data: object, target: Any, before: str | None) -> Any:
-        view = look(look_data)
-        if not target:
-            return (html.P("No checkpoint has been seen yet.", className="hint"), *((no_update,) * 5))
-        found = await client.progress(target["job"], target["run"], target["checkpoint"])
-        now = digest(found, view.theme.name)
-        if now == before and ctx.triggered_id == "tick":
-            raise PreventUpdate
-        chart = acks.acknowledgements(found, theme=view.theme)
-        return progress.head(found), progress.waiting(found), *cards.chart_values(f"{page}-acks", chart), now
+
+async def refresh(
+    client: ApiClient,
+    page: str,
+    *,
+    tick: int | None,
+    look: object,
+    target: dict[str, Any] | None,
+    before: str | None,
+    trigger: object,
+) -> Changes:
+    """The panel of the checkpoint ``target``. ``before`` is the ``digest`` output of the previous call."""
+    view = look_of(look)
+    if not target:
+        return {"head": html.P("No checkpoint has been seen yet.", className="hint")}
+    found = await client.progress(target["job"], target["run"], target["checkpoint"])
+    now = digest(found, view.theme.name)
+    if now == before and trigger == "tick":
+        raise PreventUpdate
+    chart = acks.acknowledgements(found, theme=view.theme)
+    return {
+        "head": progress.head(found),
+        "waiting": progress.waiting(found),
+        "acks": cards.chart_values(f"{page}-acks", chart),
+        "digest": now,
+    }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 from pydantic import ValidationError
@@ -12,10 +13,11 @@ from pydantic import ValidationError
 from backend.contracts.api import TargetIn, TargetOut, TargetTestOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from dashboard import text
+from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
-from dashboard.live import digest, guarded, look
+from dashboard.live import digest, look_of
 
 _ABOUT = "What is watched. Reading uses the monitoring REST only; nothing is installed there."
 _ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in", "push": "its jobs push"}
@@ -100,111 +102,138 @@ def _form() -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the list live; try, add, pause and remove."""
+    """Register the callbacks of the page."""
     _register_list(app, client)
     _register_form(app, client)
     _register_actions(app, client)
 
 
 def _register_list(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("targets-message", "children"),
-        Output("targets-list", "children"),
-        Output("targets-source", "children"),
-        Output("targets-digest", "data"),
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        Input("targets-changed", "data"),
-        State("targets-digest", "data"),
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("targets-message", "children"),
+            "list": Output("targets-list", "children"),
+            "source": Output("targets-source", "children"),
+            "digest": Output("targets-digest", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "changed": Input("targets-changed", "data"),
+        },
+        state={"before": State("targets-digest", "data")},
     )
-    @guarded(4)
-    async def refresh(_tick: int | None, look_data: object, _changed: Any, before: str | None) -> Any:
-        look(look_data)
-        page = await client.targets()
-        source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of)])
-        now = digest(*page.items)
-        if now == before:
-            return None, no_update, source, no_update
-        return None, _table(page.items), source, now
+
+
+async def refresh(client: ApiClient, *, tick: int | None, look: object, changed: Any, before: str | None) -> Changes:
+    """The list of targets. ``before`` is the ``digest`` output of the previous call."""
+    look_of(look)
+    page = await client.targets()
+    source = cards.source_line(["Source: this service's API", cards.age("read", page.as_of)])
+    changes: Changes = {"message": None, "source": source}
+    now = digest(*page.items)
+    return changes if now == before else changes | {"list": _table(page.items), "digest": now}
 
 
 def _register_form(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("target-answer", "children"),
-        Output("targets-changed", "data"),
-        Output("target-url", "value"),
-        Output("target-name", "value"),
-        Input("target-test", "n_clicks"),
-        Input("target-add", "n_clicks"),
-        State("target-url", "value"),
-        State("target-name", "value"),
+    connect(
+        app,
+        partial(send, client),
+        output={
+            "answer": Output("target-answer", "children"),
+            "changed": Output("targets-changed", "data"),
+            "url": Output("target-url", "value"),
+            "name": Output("target-name", "value"),
+        },
+        inputs={"tests": Input("target-test", "n_clicks"), "adds": Input("target-add", "n_clicks")},
+        state={"url": State("target-url", "value"), "name": State("target-name", "value")},
+        has_trigger=True,
         running=[
             (Output("target-test", "disabled"), True, False),
             (Output("target-add", "disabled"), True, False),
         ],
         prevent_initial_call=True,
     )
-    async def send(tests: int | None, adds: int | None, url: str | None, name: str | None) -> Any:
-        if not (tests or adds):
-            raise PreventUpdate
-        if not (url or "").strip():
-            return (
-                cards.answer(False, "An address is needed, such as http://my-flink:8081."),
-                no_update,
-                no_update,
-                no_update,
-            )
-        try:
-            target = TargetIn(url=(url or "").strip(), name=(name or "").strip() or None)
-            if ctx.triggered_id == "target-test":
-                return _tested(await client.test_target(target)), no_update, no_update, no_update
-            added = await client.add_target(target)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            return cards.answer(False, f"{first['loc'][0]}: {first['msg']}"), no_update, no_update, no_update
-        except (ApiRefusedError, ApiUnavailableError) as problem:
-            return cards.answer(False, str(problem)), no_update, no_update, no_update
-        return cards.answer(True, f"{added.name} is watched from now on."), added.id, "", ""
+
+
+async def send(
+    client: ApiClient, *, tests: int | None, adds: int | None, url: str | None, name: str | None, trigger: object
+) -> Changes:
+    """Test or add the target in the form, as the pressed button says."""
+    if not (tests or adds):
+        raise PreventUpdate
+    if not (url or "").strip():
+        return {"answer": cards.answer(False, "Enter an address, such as http://my-flink:8081.")}
+    try:
+        target = TargetIn(url=(url or "").strip(), name=(name or "").strip() or None)
+        if trigger == "target-test":
+            return {"answer": _tested(await client.test_target(target))}
+        added = await client.add_target(target)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return {"answer": cards.answer(False, f"{first['loc'][0]}: {first['msg']}")}
+    except (ApiRefusedError, ApiUnavailableError) as problem:
+        return {"answer": cards.answer(False, str(problem))}
+    answer = cards.answer(True, f"{added.name} was added.")
+    return {"answer": answer, "changed": added.id, "url": "", "name": ""}
 
 
 def _register_actions(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("targets-message", "children", allow_duplicate=True),
-        Output("targets-changed", "data", allow_duplicate=True),
-        Input({"type": "target-pause", "target": ALL, "to": ALL}, "n_clicks"),
+    output = {
+        "message": Output("targets-message", "children", allow_duplicate=True),
+        "changed": Output("targets-changed", "data", allow_duplicate=True),
+    }
+    connect(
+        app,
+        partial(pause, client),
+        output=output,
+        inputs={"clicks": Input({"type": "target-pause", "target": ALL, "to": ALL}, "n_clicks")},
+        has_trigger=True,
         prevent_initial_call=True,
     )
-    @guarded(2)
-    async def pause(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        await client.enable_target(ctx.triggered_id["target"], is_enabled=ctx.triggered_id["to"] == "on")
-        return None, [ctx.triggered_id["target"], sum(c or 0 for c in clicks), ctx.triggered_id["to"]]
+    connect(
+        app,
+        ask_to_remove,
+        output={"displayed": Output("target-confirm", "displayed"), "target": Output("target-to-remove", "data")},
+        inputs={"clicks": Input({"type": "target-remove", "target": ALL}, "n_clicks")},
+        has_trigger=True,
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
+        partial(remove, client),
+        output=output,
+        inputs={"confirmed": Input("target-confirm", "submit_n_clicks")},
+        state={"target": State("target-to-remove", "data")},
+        prevent_initial_call=True,
+    )
 
-    @app.callback(
-        Output("target-confirm", "displayed"),
-        Output("target-to-remove", "data"),
-        Input({"type": "target-remove", "target": ALL}, "n_clicks"),
-        prevent_initial_call=True,
-    )
-    def ask(clicks: list[int | None]) -> Any:
-        if not any(clicks) or not isinstance(ctx.triggered_id, dict):
-            raise PreventUpdate
-        return True, ctx.triggered_id["target"]
 
-    @app.callback(
-        Output("targets-message", "children", allow_duplicate=True),
-        Output("targets-changed", "data", allow_duplicate=True),
-        Input("target-confirm", "submit_n_clicks"),
-        State("target-to-remove", "data"),
-        prevent_initial_call=True,
-    )
-    @guarded(2)
-    async def remove(confirmed: int | None, target: str | None) -> Any:
-        if not confirmed or not target:
-            raise PreventUpdate
-        await client.remove_target(target)
-        return None, ["removed", target]
+async def pause(client: ApiClient, *, clicks: list[int | None], trigger: object) -> Changes:
+    """Pause or resume the target whose button was pressed."""
+    pressed = pressed_id(clicks, trigger)
+    if pressed is None:
+        raise PreventUpdate
+    await client.enable_target(pressed["target"], is_enabled=pressed["to"] == "on")
+    return {"message": None, "changed": [pressed["target"], sum(c or 0 for c in clicks), pressed["to"]]}
+
+
+def ask_to_remove(*, clicks: list[int | None], trigger: object) -> Changes:
+    """Ask for confirmation before a target is removed."""
+    pressed = pressed_id(clicks, trigger)
+    if pressed is None:
+        raise PreventUpdate
+    return {"displayed": True, "target": pressed["target"]}
+
+
+async def remove(client: ApiClient, *, confirmed: int | None, target: str | None) -> Changes:
+    """Remove the target after confirmation."""
+    if not confirmed or not target:
+        raise PreventUpdate
+    await client.remove_target(target)
+    return {"message": None, "changed": ["removed", target]}
 
 
 def _tested(result: TargetTestOut) -> Component:

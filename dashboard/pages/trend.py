@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, html
+from dash import Dash, Input, Output, State, html
 from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import Page
 from backend.contracts.rollups import RollupHourOut
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards
 from dashboard.figures import trend
-from dashboard.live import digest, guarded, look
+from dashboard.live import digest, look_of
 
 # Of the service's tick (10 s): an hour changes slowly.
 _EVERY_TICKS = 6
@@ -36,34 +38,45 @@ def panel() -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the card fresh."""
-    outputs = (
-        Output("trend-message", "children"),
-        Output("trend-graph", "figure"),
-        Output("trend-summary", "children"),
-        Output("trend-data", "data"),
-        Output("trend-source", "children"),
+    """Register the callback of the card."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("trend-message", "children"),
+            "trend": cards.chart_outputs("trend"),
+            "source": Output("trend-source", "children"),
+        },
+        inputs={"tick": Input("status-tick", "n_intervals"), "look": Input("look", "data")},
+        state={"route": State("job-route", "data"), "before": State("trend-data", "data")},
+        has_trigger=True,
     )
 
-    @app.callback(
-        *outputs,
-        Input("status-tick", "n_intervals"),
-        Input("look", "data"),
-        State("job-route", "data"),
-        State("trend-data", "data"),
-    )
-    @guarded(len(outputs))
-    async def refresh(tick: int | None, look_data: object, route: dict[str, str], before: Any) -> Any:
-        view = look(look_data)
-        if before and ctx.triggered_id == "status-tick" and (tick or 0) % _EVERY_TICKS:
-            raise PreventUpdate
-        page = await client.rollups(route["job"])
-        now = digest(page, view.theme.name, str(view.where))
-        if before and before.get("digest") == now:
-            raise PreventUpdate
-        chart = trend.trend(page.items, theme=view.theme, where=view.where, revision=route["job"])
-        figure, summary, table = cards.chart_values("trend", chart)
-        return None, figure, summary, table | {"digest": now}, _source(page)
+
+async def refresh(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    look: object,
+    route: dict[str, str],
+    before: dict[str, Any] | None,
+    trigger: object,
+) -> Changes:
+    """The week of the job in ``route``. ``before`` is the chart's table, which also holds the digest."""
+    view = look_of(look)
+    if before and trigger == "status-tick" and (tick or 0) % _EVERY_TICKS:
+        raise PreventUpdate
+    page = await client.rollups(route["job"])
+    now = digest(page, view.theme.name, str(view.where))
+    if before and before.get("digest") == now:
+        raise PreventUpdate
+    chart = trend.trend(page.items, theme=view.theme, where=view.where, revision=route["job"])
+    table = cards.table_data("trend", chart.table) | {"digest": now}
+    return {
+        "message": None,
+        "trend": cards.chart_values("trend", chart) | {"table": table},
+        "source": _source(page),
+    }
 
 
 def _source(page: Page[RollupHourOut]) -> str:

@@ -198,11 +198,11 @@ def test_a_threshold_out_of_bounds_is_refused_with_its_bounds_and_a_good_one_cou
         expect(page.locator("#rules-answer")).to_contain_text("1 to 20")
         threshold.fill("")
         row.locator("button:has-text('Save')").click()
-        expect(page.locator("#rules-answer")).to_contain_text("window_count has to be a number")
+        expect(page.locator("#rules-answer")).to_contain_text("window_count must be a number")
         assert alerting.rules["CheckpointExpired"].version == 0
         threshold.fill("7")
         row.locator("button:has-text('Save')").click()
-        expect(page.locator("#rules-answer")).to_contain_text("CheckpointExpired is changed; version 1")
+        expect(page.locator("#rules-answer")).to_contain_text("CheckpointExpired was saved as version 1")
         expect(row).to_contain_text("version 1")
         expect(threshold).to_have_value("7")
         assert alerting.rules["CheckpointExpired"]["window_count"] == 7
@@ -216,12 +216,12 @@ def test_an_alert_is_silenced_for_a_while_with_a_reason_and_the_silence_ended(br
         expect(page.locator("#silence-matchers")).to_have_value("alertname=CheckpointExpired, job=payments-settlement")
         page.fill("#silence-author", "maria")
         page.click("#silence-add")
-        expect(page.locator("#silence-answer")).to_contain_text("A reason is needed")
+        expect(page.locator("#silence-answer")).to_contain_text("Enter a reason")
         page.fill("#silence-reason", "scaled up at noon")
         page.click("#silence-minutes")
         page.click("[role=option]:has-text('8 hours')")
         page.click("#silence-add")
-        expect(page.locator("#silence-answer")).to_contain_text("it hides 1 alert now")
+        expect(page.locator("#silence-answer")).to_contain_text("It hides 1 alert now")
         expect(page.locator("#alerts-silences tbody")).to_contain_text("scaled up at noon")
         expect(page.locator("#alerts-silences thead")).to_contain_text("By (as typed)")
         expect(page.locator("#alerts-open")).to_contain_text("silenced")
@@ -239,15 +239,15 @@ def test_a_receiver_is_added_answers_a_test_message_on_the_page_and_is_removed(b
         page.goto("/ui/alerts")
         expect(page.locator("#alerts-receivers")).to_contain_text("Nowhere yet")
         page.click("#receiver-add")
-        expect(page.locator("#receiver-answer")).to_contain_text("An address is needed")
+        expect(page.locator("#receiver-answer")).to_contain_text("Enter an address")
         for name, address, said in (
-            ("pager", "http://down.example/hook", "It did not take a test message: cannot connect"),
-            ("on-call", "https://pager.example/hook", "It took a test message: HTTP 200 (after 14 ms)"),
+            ("pager", "http://down.example/hook", "Test message not accepted: cannot connect"),
+            ("on-call", "https://pager.example/hook", "Test message accepted: HTTP 200 (after 14 ms)"),
         ):
             page.fill("#receiver-name", name)
             page.fill("#receiver-url", address)
             page.click("#receiver-add")
-            expect(page.locator("#receiver-answer")).to_contain_text(f"{name} is added. {said}")
+            expect(page.locator("#receiver-answer")).to_contain_text(f"{name} was added. {said}")
             expect(page.locator("#alerts-receivers tbody")).to_contain_text(address)
         assert [r.kind for r in alerting.receivers.values()] == ["webhook", "webhook"]
         page.click("button[aria-label='Remove pager']")
@@ -279,11 +279,11 @@ def test_advice_is_dismissed_with_a_reason_and_not_without(browser, site, alerti
     with opened(browser, site) as (page, watch):
         page.goto(f"/ui/jobs/{ADVISED}/advice")
         page.click("button:has-text('Dismiss')")
-        expect(page.locator("#advice-message")).to_contain_text("Say why it is not wanted")
+        expect(page.locator("#advice-message")).to_contain_text("Enter a reason")
         assert alerting.card.state is AdviceState.NEW
         page.fill(".advice-actions input", "it is scaled up on Monday")
         page.click("button:has-text('Dismiss')")
-        expect(page.locator("#advice-message")).to_contain_text("not given again for 30 days")
+        expect(page.locator("#advice-message")).to_contain_text("not recommended again for 30 days")
         expect(page.locator("#advice-history")).to_contain_text("it is scaled up on Monday")
         expect(page.locator(".advice-actions")).to_have_count(0)
         assert alerting.card.state is AdviceState.DISMISSED

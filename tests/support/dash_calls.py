@@ -41,11 +41,12 @@ class DashCalls:
         ``values`` are those of inputs and states; others are null. None where it has nothing to say.
         """
         found = next(d for d in self._dependencies if self._is_it(d, output, by))
-        names = found["output"].strip(".").split("...") if found["output"].startswith("..") else [found["output"]]
+        is_many = found["output"].startswith("..")
+        names = found["output"].strip(".").split("...") if is_many else [found["output"]]
         outputs = [{"id": n.rpartition(".")[0], "property": n.rpartition(".")[2]} for n in names]
         body = {
             "output": found["output"],
-            "outputs": outputs if len(outputs) > 1 else outputs[0],
+            "outputs": outputs if is_many else outputs[0],
             "inputs": [self._value(i, values) for i in found["inputs"]],
             "state": [self._value(s, values) for s in found["state"]],
             "changedPropIds": [by],

@@ -27,6 +27,7 @@ from dashboard.figures.gantt.marks import clock_skews, limits, vertex_bands
 from dashboard.figures.gantt.rows import Row, rows_of
 from dashboard.figures.gantt.words import summary, table
 from dashboard.palette import Theme
+from dashboard.routes import SubtaskOrder
 
 _ROW_PX = 22
 
@@ -40,7 +41,7 @@ def gantt(
     *,
     theme: Theme,
     opened: Sequence[str] = (),
-    sort: str = "topology",
+    sort: SubtaskOrder = SubtaskOrder.INDEX,
     is_path_pinned: bool = True,
     elapsed_ms: int | None = None,
 ) -> Chart:
@@ -52,52 +53,56 @@ def gantt(
     if not rows:
         return empty(theme, "The engine no longer had the subtasks of this checkpoint when it was read.")
     end_ms = _end(checkpoint, rows, elapsed_ms)
-    # Past a screenful the page scrolls the rows, and the axis belongs where they begin.
-    is_long = len(rows) > _ROWS_SHOWN
-    height_px = (108 if is_long else 70) + _ROW_PX * len(rows)
+    traces = [
+        envelopes(rows, theme),
+        *unacknowledged(rows, theme, end_ms),
+        *(phase_bars(p, rows, theme) for p in Phase),
+        overlaid_alignment(rows),
+        gauge_marks(rows, theme),
+        *(critical_path(checkpoint, rows, theme) if is_path_pinned else []),
+        pointer_bars(rows, end_ms),
+    ]
+    height_px = (108 if _is_long(rows) else 70) + _ROW_PX * len(rows)
+    figure = {"data": traces, "layout": _layout(checkpoint, rows, theme, end_ms, height_px)}
+    return Chart(figure, table(checkpoint), summary(checkpoint), height_px)
+
+
+def _is_long(rows: Sequence[Row]) -> bool:
+    """Whether the rows need more than a screen. The time axis is then above them."""
+    return len(rows) > _ROWS_SHOWN
+
+
+def _layout(
+    checkpoint: CheckpointDetailOut, rows: Sequence[Row], theme: Theme, end_ms: float, height_px: int
+) -> dict[str, object]:
+    is_long = _is_long(rows)
     values, labels = ticks_ms(end_ms)
     shapes, notes = limits(checkpoint, end_ms, theme, shift_px=40 if is_long else 0)
-    figure = {
-        "data": [
-            envelopes(rows, theme),
-            *unacknowledged(rows, theme, end_ms),
-            *(phase_bars(p, rows, theme) for p in Phase),
-            overlaid_alignment(rows),
-            gauge_marks(rows, theme),
-            *(critical_path(checkpoint, rows, theme) if is_path_pinned else []),
-            pointer_bars(rows, end_ms),
-        ],
-        "layout": layout(
-            theme,
-            height_px=height_px,
-            revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}",
-            barmode="overlay",
-            margin={"l": _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 40},
-            xaxis=axis(
-                theme,
-                "since trigger",
-                tickvals=values,
-                ticktext=labels,
-                range=[0, end_ms * 1.02],
-                side="top" if is_long else "bottom",
-            ),
-            yaxis=axis(
-                theme,
-                tickvals=list(range(len(rows))),
-                ticktext=[r.label for r in rows],
-                range=[len(rows) - 0.4, -0.6],
-                tickfont={"size": 11, "color": theme.text},
-                showgrid=False,
-                fixedrange=True,
-                # Measuring hundreds of labels to fit the margin takes the browser seconds.
-                automargin=False,
-            ),
-            shapes=[*vertex_bands(rows, theme), *shapes],
-            annotations=[*notes, *clock_skews(rows, theme)],
-            hovermode="closest",
-        ),
-    }
-    return Chart(figure, table(checkpoint), summary(checkpoint), height_px)
+    side = "top" if is_long else "bottom"
+    times = axis(theme, "since trigger", tickvals=values, ticktext=labels, range=[0, end_ms * 1.02], side=side)
+    names = axis(
+        theme,
+        tickvals=list(range(len(rows))),
+        ticktext=[r.label for r in rows],
+        range=[len(rows) - 0.4, -0.6],
+        tickfont={"size": 11, "color": theme.text},
+        showgrid=False,
+        fixedrange=True,
+        # To fit the margin to hundreds of labels, the browser needs seconds.
+        automargin=False,
+    )
+    return layout(
+        theme,
+        height_px=height_px,
+        revision=f"gantt{checkpoint.run_id}/{checkpoint.checkpoint_id}/{len(rows)}",
+        barmode="overlay",
+        margin={"l": _LABELS_PX, "r": 20, "t": 60 if is_long else 22, "b": 40},
+        xaxis=times,
+        yaxis=names,
+        shapes=[*vertex_bands(rows, theme), *shapes],
+        annotations=[*notes, *clock_skews(rows, theme)],
+        hovermode="closest",
+    )
 
 
 def _end(checkpoint: CheckpointDetailOut, rows: Sequence[Row], elapsed_ms: int | None) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from backend.contracts.api import CheckpointDetailOut, SubtaskPhasesOut, VertexPhasesOut
 from dashboard import text
+from dashboard.routes import SubtaskOrder
 
 _ROWS_MAX = 600
 
@@ -22,7 +23,9 @@ class Row:
     is_critical: bool
 
 
-def rows_of(checkpoint: CheckpointDetailOut, opened: Sequence[str], sort: str, *, is_path_pinned: bool) -> list[Row]:
+def rows_of(
+    checkpoint: CheckpointDetailOut, opened: Sequence[str], sort: SubtaskOrder, *, is_path_pinned: bool
+) -> list[Row]:
     critical = _critical(checkpoint)
     rows: list[Row] = []
     for vertex in checkpoint.vertices:
@@ -50,21 +53,21 @@ def _representative(vertex: VertexPhasesOut, on_path: frozenset[int]) -> Subtask
     return found or (vertex.subtasks[0] if vertex.subtasks else None)
 
 
-def _sorted(subtasks: Sequence[SubtaskPhasesOut], sort: str) -> list[SubtaskPhasesOut]:
+def _sorted(subtasks: Sequence[SubtaskPhasesOut], sort: SubtaskOrder) -> list[SubtaskPhasesOut]:
     def last(value: int | None) -> float:
         # Not reported is the slowest of all: it is what the checkpoint waits for.
         return float("inf") if value is None else float(value)
 
     match sort:
-        case "finish":
+        case SubtaskOrder.FINISH:
             return sorted(subtasks, key=lambda s: (-last(s.ack_ms), -last(s.first_barrier_ms), s.subtask))
-        case "start-delay":
+        case SubtaskOrder.START_DELAY:
             return sorted(subtasks, key=lambda s: (-last(s.first_barrier_ms), s.subtask))
-        case "alignment":
+        case SubtaskOrder.ALIGNMENT:
             return sorted(subtasks, key=lambda s: (-last(s.alignment_duration_ms), s.subtask))
-        case "async":
+        case SubtaskOrder.ASYNC:
             return sorted(subtasks, key=lambda s: (-last(s.async_duration_ms), s.subtask))
-        case "host":
+        case SubtaskOrder.HOST:
             return sorted(subtasks, key=lambda s: (s.host or "\uffff", s.subtask))
         case _:
             return sorted(subtasks, key=lambda s: s.subtask)

@@ -13,32 +13,31 @@ from dashboard import routes
 from dashboard.client import ApiClient
 from dashboard.components import cards, micro_batch, progress, scrubber
 from dashboard.components.attributes import attrs
-from dashboard.pages.checkpoint.front import register_front
-from dashboard.pages.checkpoint.refresh import register_refresh
-from dashboard.pages.checkpoint.selection import register_selection
+from dashboard.pages.checkpoint import front, refresh, selection
 from dashboard.palette import PHASE_WORDS
+from dashboard.routes import SubtaskOrder
 
 _SORT_WORDS = {
-    "topology": "index",
-    "finish": "finish",
-    "start-delay": "first barrier",
-    "alignment": "alignment",
-    "async": "async",
-    "host": "host",
+    SubtaskOrder.INDEX: "index",
+    SubtaskOrder.FINISH: "finish",
+    SubtaskOrder.START_DELAY: "first barrier",
+    SubtaskOrder.ALIGNMENT: "alignment",
+    SubtaskOrder.ASYNC: "async",
+    SubtaskOrder.HOST: "host",
 }
 
 
 def layout(route: routes.Route) -> Component:
     """The page of one checkpoint before its first answer."""
-    selection = route.selection
+    chosen = route.selection
     return html.Div(
         [
             dcc.Store(id="cp-route", data={"job": route.job, "run": route.run, "checkpoint": route.checkpoint}),
             dcc.Store(id="cp-digest"),
             dcc.Store(id="cp-title"),
-            dcc.Store(id="cp-opened", data=None if selection.opened is None else list(selection.opened)),
-            dcc.Store(id="cp-picked", data=selection.picked),
-            dcc.Store(id="front-at", data=selection.at_ms),
+            dcc.Store(id="cp-opened", data=None if chosen.opened is None else list(chosen.opened)),
+            dcc.Store(id="cp-picked", data=chosen.picked),
+            dcc.Store(id="front-at", data=chosen.at_ms),
             dcc.Store(id="front-steps"),
             html.Div(id="cp-message"),
             html.Div(id="cp-head", className="page-head"),
@@ -46,20 +45,20 @@ def layout(route: routes.Route) -> Component:
             html.Div(id="cp-facts"),
             html.Div(progress.panel("cp"), id="cp-progress", style={"display": "none"}),
             html.Div(micro_batch.card(), id="cp-batch-views", style=micro_batch.HIDDEN),
-            html.Div(_barrier_views(selection), id="cp-barrier-views"),
+            html.Div(_barrier_views(chosen), id="cp-barrier-views"),
             html.Div(id="cp-evidence"),
             html.Div(id="cp-source"),
         ]
     )
 
 
-def _barrier_views(selection: routes.Selection) -> list[Component]:
+def _barrier_views(chosen: routes.Selection) -> list[Component]:
     return [
         cards.chart(
             "gantt",
             "Phases",
             hint="times since the trigger; a closed vertex shows its slowest subtask",
-            tools=_gantt_tools(selection.sort),
+            tools=_gantt_tools(chosen.sort),
             before=html.Div([_gantt_legend(), html.Div(id="cp-vertices", className="vertices")]),
             after=html.Div(id="cp-picked-panel", className="picked", **attrs({"aria-live": "polite"})),
         ),
@@ -68,14 +67,20 @@ def _barrier_views(selection: routes.Selection) -> list[Component]:
             "Barrier front",
             hint="where the barrier was, at the time of the slider",
             before=_front_legend(),
-            after=scrubber.scrubber(selection.at_ms),
+            after=scrubber.scrubber(chosen.at_ms),
         ),
     ]
 
 
-def _gantt_tools(sort: str) -> list[Component]:
+def _gantt_tools(sort: SubtaskOrder) -> list[Component]:
     return [
-        cards.choice("Subtasks by", "gantt-sort", _SORT_WORDS, sort, width_px=124),
+        cards.choice(
+            "Subtasks by",
+            "gantt-sort",
+            {order.value: word for order, word in _SORT_WORDS.items()},
+            sort.value,
+            width_px=124,
+        ),
         html.Button(
             "Open all", id="gantt-open-all", className="button", title="show or hide the subtasks of all vertices"
         ),
@@ -117,7 +122,7 @@ def _front_legend() -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the page live."""
-    register_refresh(app, client)
-    register_front(app, client)
-    register_selection(app, client)
+    """Register the callbacks of the page."""
+    refresh.register(app, client)
+    front.register(app, client)
+    selection.register(app, client)

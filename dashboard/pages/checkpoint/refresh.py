@@ -1,99 +1,124 @@
-"""Reads a checkpoint and draws its page anew."""
+"""Reads a checkpoint and updates its page."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, no_update
+from dash import Dash, Input, Output, State
 from dash.exceptions import PreventUpdate
 
+from backend.contracts.api import CheckpointDetailOut
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import cards, micro_batch
 from dashboard.figures import gantt
 from dashboard.figures.front import times
-from dashboard.live import digest, guarded, look
+from dashboard.live import digest, look_of
 from dashboard.pages.checkpoint import parts
 from dashboard.pages.checkpoint.front import read_barriers
-from dashboard.pages.checkpoint.selection import is_pending, opened_of
+from dashboard.pages.checkpoint.selection import is_pending, key_of, opened_of
+from dashboard.routes import order_of
+
+_SETTLED_TICKS = 5
+"""How many ticks pass between two reads of a checkpoint that has ended. Only late barriers can still change it."""
 
 
-def register_refresh(app: Dash, client: ApiClient) -> None:
-    outputs = (
-        Output("cp-message", "children"),
-        Output("cp-head", "children"),
-        Output("cp-verdict", "children"),
-        Output("cp-facts", "children"),
-        Output("cp-progress", "style"),
-        Output("cp-progress-target", "data"),
-        Output("gantt-graph", "figure"),
-        Output("gantt-summary", "children"),
-        Output("gantt-data", "data"),
-        Output("cp-vertices", "children"),
-        Output("cp-batch-views", "style"),
-        Output("cp-barrier-views", "style"),
-        *cards.chart_outputs("cp-batch"),
-        Output("cp-batch-facts", "children"),
-        Output("cp-evidence", "children"),
-        Output("cp-source", "children"),
-        Output("cp-title", "data"),
-        Output("cp-digest", "data"),
-    )
-
-    @app.callback(
-        *outputs,
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        Input("gantt-sort", "value"),
-        Input("gantt-path", "aria-pressed"),
-        Input("cp-opened", "data"),
-        State("cp-route", "data"),
-        State("cp-digest", "data"),
+def register(app: Dash, client: ApiClient) -> None:
+    """Update the page on every tick and when the viewer changes what it shows."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("cp-message", "children"),
+            "head": Output("cp-head", "children"),
+            "verdict": Output("cp-verdict", "children"),
+            "facts": Output("cp-facts", "children"),
+            "progress_style": Output("cp-progress", "style"),
+            "progress_target": Output("cp-progress-target", "data"),
+            "gantt": cards.chart_outputs("gantt"),
+            "vertices": Output("cp-vertices", "children"),
+            "batch": micro_batch.outputs(),
+            "evidence": Output("cp-evidence", "children"),
+            "source": Output("cp-source", "children"),
+            "title": Output("cp-title", "data"),
+            "digest": Output("cp-digest", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "sort": Input("gantt-sort", "value"),
+            "path": Input("gantt-path", "aria-pressed"),
+            "chosen": Input("cp-opened", "data"),
+        },
+        state={"route": State("cp-route", "data"), "before": State("cp-digest", "data")},
+        has_trigger=True,
         prevent_initial_call="initial_duplicate",
     )
-    @guarded(len(outputs))
-    async def refresh(
-        tick: int | None, look_data: object, sort: str, path: str, chosen: list[str] | None, route: Any, before: Any
-    ) -> Any:
-        view = look(look_data)
-        is_tick = ctx.triggered_id == "tick"
-        # What is over changes only by late barriers: looking now and then is enough.
-        if is_tick and before and before["is_settled"] and (tick or 0) % 5:
-            raise PreventUpdate
-        found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
-        is_open = is_pending(found)
-        if found.has_barriers and (found.acknowledged_count or 0) < (found.subtask_count or 0):
-            key = (route["job"], route["run"], route["checkpoint"])
-            found = times.with_measured_barriers(found, await read_barriers(client, key, is_over=not is_open))
-        opened = opened_of(chosen, found)
-        drawn = digest(found, view.theme.name, str(view.where), sort, path, opened)
-        buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
-        if before and drawn == before["drawn"] and not is_open:
-            raise PreventUpdate
-        elapsed = None
-        if is_open:
-            elapsed = (await client.progress(route["job"], route["run"], route["checkpoint"])).elapsed_ms
-        chart = gantt.gantt(
-            found, theme=view.theme, opened=opened, sort=sort, is_path_pinned=path == "true", elapsed_ms=elapsed
-        )
-        return (
-            None,
-            parts.head(found, view),
-            parts.verdict_part(found),
-            parts.facts(found, view),
-            {"display": "block"} if is_open else {"display": "none"},
-            route if is_open else None,
-            *cards.chart_values("gantt", chart),
-            parts.vertex_buttons(found, opened) if not before or before["vertices"] != buttons else no_update,
-            *micro_batch.values(found, theme=view.theme),
-            parts.evidence(found),
-            parts.source(found),
-            f"{found.kind.value} {found.checkpoint_id} of {found.job}",
-            # ``data`` differs only where the data does: it is what the barrier front waits for.
-            {
-                "drawn": drawn,
-                "is_settled": not is_open,
-                "data": digest(found),
-                "vertices": buttons,
-                "elapsed_ms": elapsed,
-            },
-        )
+
+
+async def refresh(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    look: object,
+    sort: str | None,
+    path: str,
+    chosen: list[str] | None,
+    route: dict[str, Any],
+    before: dict[str, Any] | None,
+    trigger: object,
+) -> Changes:
+    """The page of the checkpoint in ``route``. ``before`` is the ``digest`` output of the previous call."""
+    view = look_of(look)
+    if trigger == "tick" and before and before["is_settled"] and (tick or 0) % _SETTLED_TICKS:
+        raise PreventUpdate
+    key = key_of(route)
+    found = await _read(client, key)
+    is_open = is_pending(found)
+    opened = opened_of(chosen, found)
+    drawn = digest(found, view.theme.name, str(view.where), sort, path, opened)
+    if before and drawn == before["drawn"] and not is_open:
+        raise PreventUpdate
+    elapsed_ms = (await client.progress(*key)).elapsed_ms if is_open else None
+    chart = gantt.gantt(
+        found,
+        theme=view.theme,
+        opened=opened,
+        sort=order_of(sort),
+        is_path_pinned=path == "true",
+        elapsed_ms=elapsed_ms,
+    )
+    buttons = digest(opened, [(v.vertex_id, v.acknowledged_count, v.subtask_count) for v in found.vertices])
+    changes: Changes = {
+        "message": None,
+        "head": parts.head(found, view),
+        "verdict": parts.verdict_part(found),
+        "facts": parts.facts(found, view),
+        "progress_style": {"display": "block"} if is_open else {"display": "none"},
+        "progress_target": route if is_open else None,
+        "gantt": cards.chart_values("gantt", chart),
+        "batch": micro_batch.values(found, theme=view.theme),
+        "evidence": parts.evidence(found),
+        "source": parts.source(found),
+        "title": f"{found.kind.value} {found.checkpoint_id} of {found.job}",
+        # ``data`` changes only if the checkpoint changed. The barrier front is drawn again then.
+        "digest": {
+            "drawn": drawn,
+            "is_settled": not is_open,
+            "data": digest(found),
+            "vertices": buttons,
+            "elapsed_ms": elapsed_ms,
+        },
+    }
+    if not before or before["vertices"] != buttons:
+        changes["vertices"] = parts.vertex_buttons(found, opened)
+    return changes
+
+
+async def _read(client: ApiClient, key: tuple[str, str, int]) -> CheckpointDetailOut:
+    """The checkpoint, with measured first barriers for subtasks that have not acknowledged."""
+    found = await client.checkpoint(*key)
+    if not found.has_barriers or (found.acknowledged_count or 0) >= (found.subtask_count or 0):
+        return found
+    return times.with_measured_barriers(found, await read_barriers(client, key, is_over=not is_pending(found)))

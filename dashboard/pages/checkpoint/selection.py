@@ -1,79 +1,59 @@
-"""What a viewer opened, picked and pinned on the page of a checkpoint."""
+"""What the viewer opened, picked and pinned on the page of a checkpoint."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State
 from dash.exceptions import PreventUpdate
 
 from backend.contracts.api import CheckpointDetailOut
 from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 from backend.domain.verdict import VerdictKind
+from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import picked_subtask
 
-# More rows than a screen holds are opened only when asked for.
 _OPENED_MAX = 32
+"""A vertex with more subtasks fills a screen. It is opened only by the viewer."""
 
 
-def register_selection(app: Dash, client: ApiClient) -> None:
-    @app.callback(
-        Output("cp-opened", "data"),
-        Output("cp-picked", "data"),
-        Input("gantt-graph", "clickData"),
-        Input("front-graph", "clickData"),
-        Input("gantt-open-all", "n_clicks"),
-        Input({"type": "vertex-toggle", "vertex": ALL}, "n_clicks"),
-        State("cp-opened", "data"),
-        State("cp-route", "data"),
+def register(app: Dash, client: ApiClient) -> None:
+    """Follow clicks on the charts and buttons, and keep the address in step."""
+    connect(
+        app,
+        partial(select, client),
+        output={"opened": Output("cp-opened", "data"), "picked": Output("cp-picked", "data")},
+        inputs={
+            "in_gantt": Input("gantt-graph", "clickData"),
+            "in_front": Input("front-graph", "clickData"),
+            "open_all": Input("gantt-open-all", "n_clicks"),
+            "toggles": Input({"type": "vertex-toggle", "vertex": ALL}, "n_clicks"),
+        },
+        state={"chosen": State("cp-opened", "data"), "route": State("cp-route", "data")},
+        has_trigger=True,
         prevent_initial_call=True,
     )
-    async def select(
-        in_gantt: Any, in_front: Any, _all: Any, toggles: list[int | None], chosen: Any, route: Any
-    ) -> Any:
-        by = ctx.triggered_id
-        if isinstance(by, dict) and not any(toggles):
-            # The buttons were drawn anew; nobody pressed one.
-            raise PreventUpdate
-        try:
-            found = await client.checkpoint(route["job"], route["run"], route["checkpoint"])
-        except (ApiRefusedError, ApiUnavailableError):
-            raise PreventUpdate from None
-        opened = opened_of(chosen, found)
-        if by == "gantt-open-all":
-            every = [v.vertex_id for v in found.vertices]
-            return ([] if len(opened) == len(every) else every), no_update
-        if isinstance(by, dict):
-            return _toggled(opened, by["vertex"]), no_update
-        try:
-            vertex, subtask = (in_gantt if by == "gantt-graph" else in_front)["points"][0]["customdata"]
-        except (TypeError, KeyError, IndexError, ValueError):
-            raise PreventUpdate from None
-        picked = no_update if subtask is None else f"{vertex}:{subtask}"
-        return (no_update if subtask is not None and vertex in opened else _toggled(opened, vertex)), picked
-
-    @app.callback(
-        Output("cp-picked-panel", "children"),
-        Input("cp-picked", "data"),
-        Input("cp-digest", "data"),
-        State("cp-route", "data"),
+    connect(
+        app,
+        partial(show_picked, client),
+        output={"panel": Output("cp-picked-panel", "children")},
+        inputs={"picked": Input("cp-picked", "data"), "loaded": Input("cp-digest", "data")},
+        state={"route": State("cp-route", "data")},
     )
-    async def show_picked(picked: str | None, loaded: Any, route: Any) -> Any:
-        if not loaded:
-            raise PreventUpdate
-        key = (route["job"], route["run"], route["checkpoint"])
-        try:
-            found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
-        except (ApiRefusedError, ApiUnavailableError):
-            raise PreventUpdate from None
-        return picked_subtask.panel(found, job, picked)
+    connect(
+        app,
+        pin_path,
+        output={"pressed": Output("gantt-path", "aria-pressed")},
+        inputs={"clicks": Input("gantt-path", "n_clicks")},
+        prevent_initial_call=True,
+    )
+    _register_permalink(app)
 
-    @app.callback(Output("gantt-path", "aria-pressed"), Input("gantt-path", "n_clicks"), prevent_initial_call=True)
-    def pin(clicks: int | None) -> str:
-        return "false" if clicks and clicks % 2 else "true"
 
+def _register_permalink(app: Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("bs", "permalink"),
         Input("cp-opened", "data"),
@@ -84,8 +64,64 @@ def register_selection(app: Dash, client: ApiClient) -> None:
     )
 
 
+async def select(
+    client: ApiClient,
+    *,
+    in_gantt: Any,
+    in_front: Any,
+    open_all: int | None,
+    toggles: list[int | None],
+    chosen: list[str] | None,
+    route: dict[str, Any],
+    trigger: object,
+) -> Changes:
+    """The opened vertices and the picked subtask after a click on a chart or a button."""
+    if isinstance(trigger, dict) and pressed_id(toggles, trigger) is None:
+        raise PreventUpdate
+    try:
+        found = await client.checkpoint(*key_of(route))
+    except (ApiRefusedError, ApiUnavailableError):
+        raise PreventUpdate from None
+    opened = opened_of(chosen, found)
+    if trigger == "gantt-open-all":
+        every = [v.vertex_id for v in found.vertices]
+        return {"opened": [] if len(opened) == len(every) else every}
+    if isinstance(trigger, dict):
+        return {"opened": _toggled(opened, trigger["vertex"])}
+    try:
+        vertex, subtask = (in_gantt if trigger == "gantt-graph" else in_front)["points"][0]["customdata"]
+    except (TypeError, KeyError, IndexError, ValueError):
+        raise PreventUpdate from None
+    if subtask is None:
+        return {"opened": _toggled(opened, vertex)}
+    picked = {"picked": f"{vertex}:{subtask}"}
+    return picked if vertex in opened else picked | {"opened": _toggled(opened, vertex)}
+
+
+async def show_picked(client: ApiClient, *, picked: str | None, loaded: object, route: dict[str, Any]) -> Changes:
+    """The panel of the picked subtask."""
+    if not loaded:
+        raise PreventUpdate
+    key = key_of(route)
+    try:
+        found, job = await asyncio.gather(client.checkpoint(*key), client.graph(key[0]))
+    except (ApiRefusedError, ApiUnavailableError):
+        raise PreventUpdate from None
+    return {"panel": picked_subtask.panel(found, job, picked)}
+
+
+def pin_path(*, clicks: int | None) -> Changes:
+    """The state of the button that pins the critical path; the path starts pinned."""
+    return {"pressed": "false" if clicks and clicks % 2 else "true"}
+
+
+def key_of(route: dict[str, Any]) -> tuple[str, str, int]:
+    """Job, run and checkpoint id of the page."""
+    return route["job"], route["run"], route["checkpoint"]
+
+
 def opened_of(chosen: list[str] | None, found: CheckpointDetailOut) -> list[str]:
-    """The opened vertices: what the viewer chose, or else the one that the verdict names."""
+    """The opened vertices: the viewer's choice, or by default the vertex that the verdict names."""
     if chosen is not None:
         return chosen
     named = found.verdict.vertex_id if found.verdict.kind is not VerdictKind.NONE else None
@@ -93,6 +129,7 @@ def opened_of(chosen: list[str] | None, found: CheckpointDetailOut) -> list[str]
 
 
 def is_pending(found: CheckpointDetailOut) -> bool:
+    """Whether the checkpoint is in progress in a run that has not ended."""
     return not found.status.is_terminal and not found.is_lost
 
 

@@ -9,13 +9,14 @@ from dash.development.base_component import Component
 from dash.exceptions import PreventUpdate
 
 from dashboard import routes
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import brush, cards, micro_batch, progress
 from dashboard.components.attributes import attrs
 from dashboard.figures import timeline
 from dashboard.pages import trend
+from dashboard.pages.job import alerts, refresh
 from dashboard.pages.job.parts import PRESSURE_NOW, timeline_legend
-from dashboard.pages.job.refresh import register_job
 
 
 def layout(route: routes.Route) -> Component:
@@ -76,21 +77,41 @@ def layout(route: routes.Route) -> Component:
 
 
 def register(app: Dash, client: ApiClient) -> None:
-    """Keep the page live."""
-    register_job(app, client)
+    """Register the callbacks of the page."""
+    refresh.register(app, client)
+    alerts.register(app, client)
+    connect(
+        app,
+        switch_log,
+        output={"pressed": Output("job-log", "aria-pressed")},
+        inputs={"clicks": Input("job-log", "n_clicks")},
+        prevent_initial_call=True,
+    )
+    connect(
+        app,
+        open_checkpoint,
+        output={"href": Output("url", "href")},
+        inputs={"click": Input("timeline-graph", "clickData")},
+        state={"route": State("job-route", "data")},
+    )
+    _register_range(app)
 
-    @app.callback(Output("job-log", "aria-pressed"), Input("job-log", "n_clicks"), prevent_initial_call=True)
-    def switch_log(clicks: int | None) -> str:
-        return "true" if clicks and clicks % 2 else "false"
 
-    @app.callback(Output("url", "href"), Input("timeline-graph", "clickData"), State("job-route", "data"))
-    def open_checkpoint(click: Any, route: dict[str, str]) -> str:
-        try:
-            run, number, *_ = click["points"][0]["customdata"]
-        except (TypeError, KeyError, IndexError, ValueError):
-            raise PreventUpdate from None
-        return routes.checkpoint(route["job"], str(run), int(number))
+def switch_log(*, clicks: int | None) -> Changes:
+    """The state of the button that makes the duration axis logarithmic."""
+    return {"pressed": "true" if clicks and clicks % 2 else "false"}
 
+
+def open_checkpoint(*, click: Any, route: dict[str, str]) -> Changes:
+    """The address of the checkpoint whose mark was clicked."""
+    try:
+        run, number, *_ = click["points"][0]["customdata"]
+    except (TypeError, KeyError, IndexError, ValueError):
+        raise PreventUpdate from None
+    return {"href": routes.checkpoint(route["job"], str(run), int(number))}
+
+
+def _register_range(app: Dash) -> None:
     for function, trigger, rest in (
         ("brush", Input("timeline-graph", "selectedData"), (State("job-range", "data"),)),
         ("moveRange", Input("job-range-slider", "value"), (State("job-range", "data"), State("job-span", "data"))),

@@ -6,7 +6,6 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import JobDetailOut
-from backend.contracts.backpressure import BackpressureOut
 from backend.domain.observation import Engine
 from backend.domain.verdict import Basis
 from dashboard import routes, text
@@ -74,7 +73,7 @@ def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:
     ]
 
 
-def facts(job: JobDetailOut, reading: BackpressureOut) -> Component:
+def facts(job: JobDetailOut) -> Component:
     config, counts = job.config, job.counts
     rows: list[tuple[str, str]] = []
     if config is not None:

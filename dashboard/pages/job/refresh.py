@@ -1,120 +1,154 @@
-"""Reads a job and draws its page anew."""
+"""Reads a job and updates its page."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from dash import Dash, Input, Output, State, no_update
+from dash import Dash, Input, Output, State
 
-from backend.contracts.api import CheckpointOut, JobDetailOut, Page
+from backend.contracts.api import CheckpointOut, JobDetailOut, JobEventOut, Page
 from backend.contracts.backpressure import BackpressureOut
+from backend.contracts.changes import ChangePointOut
 from backend.domain.observation import Engine
+from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import brush, cards, micro_batch, verdict
 from dashboard.figures import pressure, timeline
-from dashboard.live import digest, guarded, look
+from dashboard.figures.base import Chart
+from dashboard.live import Look, digest, look_of
 from dashboard.pages.job import parts
 from dashboard.pages.job.recent import recent_card
 from dashboard.span import Span, epoch_ms, span_of
 
 
-def register_job(app: Dash, client: ApiClient) -> None:
-    outputs = (
-        Output("job-message", "children"),
-        Output("job-head", "children"),
-        Output("job-verdict", "children"),
-        Output("timeline-graph", "figure"),
-        Output("timeline-summary", "children"),
-        Output("timeline-data", "data"),
-        Output("pressure-graph", "figure"),
-        Output("pressure-summary", "children"),
-        Output("pressure-data", "data"),
-        Output("job-micro-batches", "style"),
-        Output("job-pressure", "style"),
-        Output("job-progress-panel", "style"),
-        Output("job-over-time", "style"),
-        *cards.chart_outputs("job-batches"),
-        Output("timeline-legend", "children"),
-        Output("job-facts", "children"),
-        Output("job-recent", "children"),
-        Output("job-source", "children"),
-        Output("job-progress-target", "data"),
-        Output("job-title", "data"),
-        Output("job-pressure-hint", "children"),
-        Output("job-range-words", "children"),
-        Output("job-span", "data"),
-        Output("job-digest", "data"),
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What one refresh read of a job."""
+
+    job: JobDetailOut
+    checkpoints: Page[CheckpointOut]
+    chosen: list[CheckpointOut]
+    """The checkpoints in the chosen range."""
+    pressure: BackpressureOut
+    """The latest readings, or those taken while the chosen checkpoints ran."""
+    events: list[JobEventOut]
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Update the page on every tick and when the viewer changes what it shows."""
+    connect(
+        app,
+        partial(refresh, client),
+        output={
+            "message": Output("job-message", "children"),
+            "head": Output("job-head", "children"),
+            "verdict": Output("job-verdict", "children"),
+            "timeline": cards.chart_outputs("timeline"),
+            "pressure": cards.chart_outputs("pressure"),
+            "batches": micro_batch.job_outputs(),
+            "legend": Output("timeline-legend", "children"),
+            "facts": Output("job-facts", "children"),
+            "recent": Output("job-recent", "children"),
+            "source": Output("job-source", "children"),
+            "progress_target": Output("job-progress-target", "data"),
+            "title": Output("job-title", "data"),
+            "pressure_hint": Output("job-pressure-hint", "children"),
+            "range_words": Output("job-range-words", "children"),
+            "span": Output("job-span", "data"),
+            "digest": Output("job-digest", "data"),
+        },
+        inputs={
+            "tick": Input("tick", "n_intervals"),
+            "look": Input("look", "data"),
+            "log": Input("job-log", "aria-pressed"),
+            "chosen_range": Input("job-range", "data"),
+        },
+        state={
+            "route": State("job-route", "data"),
+            "before": State("job-digest", "data"),
+            "target": State("job-progress-target", "data"),
+        },
     )
 
-    @app.callback(
-        *outputs,
-        Input("tick", "n_intervals"),
-        Input("look", "data"),
-        Input("job-log", "aria-pressed"),
-        Input("job-range", "data"),
-        State("job-route", "data"),
-        State("job-digest", "data"),
-        State("job-progress-target", "data"),
+
+async def refresh(
+    client: ApiClient,
+    *,
+    tick: int | None,
+    look: object,
+    log: str | None,
+    chosen_range: object,
+    route: dict[str, str],
+    before: str | None,
+    target: dict[str, Any] | None,
+) -> Changes:
+    """The page of the job in ``route``. ``before`` is the ``digest`` output of the previous call."""
+    view, span, is_log = look_of(look), span_of(chosen_range), log == "true"
+    read = await _read(client, route["job"], span)
+    changes: Changes = {"message": None, "source": parts.source(read.job)}
+    wanted = _progress_target(read.job, read.checkpoints)
+    if wanted != target:
+        changes["progress_target"] = wanted
+    now = digest(
+        read.job, read.pressure, view.theme.name, str(view.where), is_log, span, *read.checkpoints.items, *read.events
     )
-    @guarded(len(outputs))
-    async def refresh(
-        _tick: int | None,
-        look_data: object,
-        log: str,
-        range_data: object,
-        route: dict[str, str],
-        before: str | None,
-        target: Any,
-    ) -> Any:
-        view, span = look(look_data), span_of(range_data)
-        job, (checkpoints, chosen, reading), events = await asyncio.gather(
-            client.job(route["job"]), _looked_at(client, route["job"], span), client.events(route["job"])
-        )
-        is_log = log == "true"
-        source = parts.source(job)
-        wanted = _progress_target(job, checkpoints)
-        shown: object = no_update if wanted == target else wanted
-        now = digest(job, reading, view.theme.name, str(view.where), is_log, span, *checkpoints.items, *events.items)
-        if now == before:
-            return (None, *((no_update,) * 18), source, shown, *((no_update,) * 5))
-        # Only where something is drawn anew: a change shows with a checkpoint.
-        changes = await client.change_points(route["job"])
-        chart = timeline.timeline(
-            checkpoints.items,
-            events.items,
-            changes.items,
-            theme=view.theme,
-            where=view.where,
-            timeout_ms=job.config.timeout_ms if job.config else job.timeout_ms,
-            interval_ms=job.config.interval_ms if job.config else job.interval_ms,
-            # What is in progress was so when it was read; since then it may be over.
-            now=min(checkpoints.as_of, job.observed_at or checkpoints.as_of),
-            is_log=is_log,
-            revision=job.id,
-            span=span,
-        )
-        pressed = pressure.backpressure if span.is_whole else pressure.along
-        return (
-            None,
-            parts.head(job),
-            verdict.verdict_card(job.verdict, engine=job.engine, tone_of=job.health, has_evidence=True),
-            *cards.chart_values("timeline", chart),
-            *cards.chart_values("pressure", pressed(reading, theme=view.theme)),
-            *micro_batch.job_values(job, theme=view.theme),
-            parts.timeline_legend(job.engine),
-            parts.facts(job, reading),
-            recent_card(chosen, [e for e in events.items if span.holds(e.at)], view.where, is_range=not span.is_whole),
-            source,
-            shown,
-            job.name,
-            parts.PRESSURE_NOW if span.is_whole else parts.PRESSURE_THEN,
-            brush.words(checkpoints.items, chosen, span, view.where, is_of_spark=job.engine is Engine.SPARK),
-            _ends(checkpoints.items),
-            now,
-        )
+    if now == before:
+        return changes
+    # Change points need no place in the digest: a new one appears together with a new checkpoint.
+    found = await client.change_points(route["job"])
+    chart = _timeline(read, found.items, view, span, is_log=is_log)
+    return changes | _drawn(read, chart, view, span) | {"digest": now}
+
+
+async def _read(client: ApiClient, job: str, span: Span) -> _Read:
+    found, (checkpoints, chosen, reading), events = await asyncio.gather(
+        client.job(job), _looked_at(client, job, span), client.events(job)
+    )
+    return _Read(found, checkpoints, chosen, reading, events.items)
+
+
+def _timeline(read: _Read, found: Sequence[ChangePointOut], view: Look, span: Span, *, is_log: bool) -> Chart:
+    job, as_of = read.job, read.checkpoints.as_of
+    return timeline.timeline(
+        read.checkpoints.items,
+        read.events,
+        found,
+        theme=view.theme,
+        where=view.where,
+        timeout_ms=job.config.timeout_ms if job.config else job.timeout_ms,
+        interval_ms=job.config.interval_ms if job.config else job.interval_ms,
+        # A checkpoint in progress is drawn as long as it was when it was read; it may have ended since.
+        now=min(as_of, job.observed_at or as_of),
+        is_log=is_log,
+        revision=job.id,
+        span=span,
+    )
+
+
+def _drawn(read: _Read, chart: Chart, view: Look, span: Span) -> Changes:
+    job, checkpoints = read.job, read.checkpoints.items
+    pressed = pressure.backpressure if span.is_whole else pressure.along
+    events = [e for e in read.events if span.holds(e.at)]
+    is_of_spark = job.engine is Engine.SPARK
+    return {
+        "head": parts.head(job),
+        "verdict": verdict.verdict_card(job.verdict, engine=job.engine, tone_of=job.health, has_evidence=True),
+        "timeline": cards.chart_values("timeline", chart),
+        "pressure": cards.chart_values("pressure", pressed(read.pressure, theme=view.theme)),
+        "batches": micro_batch.job_values(job, theme=view.theme),
+        "legend": parts.timeline_legend(job.engine),
+        "facts": parts.facts(job),
+        "recent": recent_card(read.chosen, events, view.where, is_range=not span.is_whole),
+        "title": job.name,
+        "pressure_hint": parts.PRESSURE_NOW if span.is_whole else parts.PRESSURE_THEN,
+        "range_words": brush.words(checkpoints, read.chosen, span, view.where, is_of_spark=is_of_spark),
+        "span": _ends(checkpoints),
+    }
 
 
 async def _looked_at(

@@ -330,7 +330,7 @@ async def test_a_target_is_added_once_and_the_refusal_of_the_second_is_shown(ui)
     first = await _send(ui, "target-add", "http://my-flink:8081", "mine")
     second = await _send(ui, "target-add", "http://my-flink:8081")
 
-    assert "mine is watched from now on" in texts(first["target-answer"]["children"])
+    assert "mine was added" in texts(first["target-answer"]["children"])
     assert first["target-url"]["value"] == ""
     assert "is a target already" in texts(second["target-answer"]["children"])
     assert "target-url" not in second
@@ -340,7 +340,7 @@ async def test_an_empty_or_overlong_address_is_refused_before_it_is_sent(ui):
     empty = await _send(ui, "target-add", "  ")
     long = await _send(ui, "target-add", "http://x/" + "y" * 3000)
 
-    assert "An address is needed" in texts(empty["target-answer"]["children"])
+    assert "Enter an address" in texts(empty["target-answer"]["children"])
     assert "at most 2000" in texts(long["target-answer"]["children"])
     assert not any(r.startswith("POST") for r in ui.fake.requests)
 

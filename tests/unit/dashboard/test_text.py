@@ -74,7 +74,7 @@ opaque = st.text(min_size=1, max_size=30).filter(lambda s: s.strip("/ ") == s an
 selections = st.builds(
     routes.Selection,
     opened=st.none() | st.lists(st.text(min_size=1, max_size=12), max_size=4, unique=True).map(tuple),
-    sort=st.sampled_from(routes.SORTS),
+    sort=st.sampled_from(routes.SubtaskOrder),
     at_ms=st.none() | st.integers(0, 10**9),
     picked=st.none() | st.text(min_size=1, max_size=20),
     since_ms=st.none() | st.integers(0, 10**13 - 1),

@@ -14,7 +14,7 @@ from backend.contracts.alerts import EpisodeOut, MatcherOut
 from dashboard import routes
 from dashboard.components.alerts import matchers_of, matchers_text
 from dashboard.figures.alert_strip import strip
-from dashboard.pages import alert
+from dashboard.pages import runbook
 from dashboard.palette import DARK
 from tests.support.observations import NOW
 
@@ -87,7 +87,7 @@ def test_the_pages_of_alerts_have_addresses_both_ways(path, page):
 def test_a_runbooks_links_lead_to_pages_that_are_there(rule):
     written = (Path(__file__).parents[4] / "docs" / "runbooks" / f"{rule}.md").read_text()
 
-    shown = alert._runbook(written).to_plotly_json()["props"]["children"]
+    shown = runbook.runbook_text(written).to_plotly_json()["props"]["children"]
 
     links = re.findall(r"\]\((?!http)([^)]*)\)", shown)
     assert len(links) == len(re.findall(r"\]\((?!http)[^)]*\)", written))

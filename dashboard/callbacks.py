@@ -1,0 +1,81 @@
+"""Connects the functions of the pages to Dash.
+
+A page function is a function or coroutine at module level. Its keyword arguments are the callback's inputs and states,
+by name. It returns the outputs that change, by name, and raises ``PreventUpdate`` if nothing changes. A test can call
+it without Dash.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from dash import Dash, Input, State, ctx, no_update
+
+from backend.domain.errors import ApiRefusedError, ApiUnavailableError
+from dashboard.components import cards
+
+Changes = dict[str, Any]
+"""New values of outputs, by name. An output that is not in it keeps its value."""
+Outputs = Mapping[str, Any]
+"""Dash outputs by name; a value may itself be a mapping, such as the outputs of a chart."""
+PageFunction = Callable[..., Changes | Awaitable[Changes]]
+
+
+def connect(
+    app: Dash,
+    function: PageFunction,
+    *,
+    output: Outputs,
+    inputs: Mapping[str, Input],
+    state: Mapping[str, State] | None = None,
+    message: str = "message",
+    has_trigger: bool = False,
+    **options: Any,
+) -> None:
+    """Register ``function`` as a Dash callback.
+
+    If there is an output called ``message``, it shows errors of the API; the other outputs then keep their values. If
+    ``has_trigger``, the function also gets ``trigger``, the id of the component that triggered the callback.
+    ``options`` are those of ``Dash.callback``.
+    """
+
+    @functools.wraps(function)
+    async def call(**values: Any) -> Changes:
+        if has_trigger:
+            values["trigger"] = ctx.triggered_id
+        try:
+            answer = function(**values)
+            changes = await answer if inspect.isawaitable(answer) else answer
+        except (ApiRefusedError, ApiUnavailableError) as problem:
+            if message not in output:
+                raise
+            changes = {message: cards.message(problem)}
+        return filled(changes, output)
+
+    app.callback(output=dict(output), inputs=dict(inputs), state=dict(state or {}), **options)(call)
+
+
+def filled(changes: Changes, outputs: Outputs) -> Changes:
+    """A value for each output: the one in ``changes``, or Dash's ``no_update``.
+
+    Raises:
+        KeyError: ``changes`` names something that is not an output.
+
+    """
+    if unknown := changes.keys() - outputs.keys():
+        raise KeyError(f"not an output: {', '.join(sorted(unknown))}")
+    return {
+        name: filled(changes.get(name, {}), output) if isinstance(output, Mapping) else changes.get(name, no_update)
+        for name, output in outputs.items()
+    }
+
+
+def pressed_id(clicks: list[int | None], trigger: object) -> dict[str, Any] | None:
+    """The id of the button that was pressed; None if Dash called because the buttons were drawn again.
+
+    ``clicks`` are the click counts of all buttons of one pattern.
+    """
+    return trigger if any(clicks) and isinstance(trigger, dict) else None

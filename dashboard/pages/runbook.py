@@ -1,0 +1,50 @@
+"""The runbook of an alert rule: what to do when it fires."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from dash import Dash, Input, Output, dcc, html
+from dash.development.base_component import Component
+
+from dashboard import routes
+from dashboard.callbacks import Changes, connect
+from dashboard.client import ApiClient
+
+_LINK_TO_RUNBOOK = re.compile(r"\]\((\w+)\.md\)")
+
+
+def layout(route: routes.Route) -> Component:
+    """The page before the first answer."""
+    return html.Div(
+        [
+            dcc.Store(id="runbook-route", data={"rule": route.rule}),
+            dcc.Store(id="runbook-title", data=f"Runbook: {route.rule}"),
+            html.Div(dcc.Link("Alerts", href=routes.alerts()), className="crumbs hint"),
+            html.Div(id="runbook-message"),
+            html.Div(id="runbook-text"),
+        ]
+    )
+
+
+def register(app: Dash, client: ApiClient) -> None:
+    """Register the callback of the page."""
+    connect(
+        app,
+        partial(show, client),
+        output={"message": Output("runbook-message", "children"), "text": Output("runbook-text", "children")},
+        inputs={"route": Input("runbook-route", "data")},
+    )
+
+
+async def show(client: ApiClient, *, route: dict[str, str]) -> Changes:
+    """The text of the runbook."""
+    runbook = await client.runbook(route["rule"])
+    return {"message": None, "text": html.Section(runbook_text(runbook.markdown), className="card")}
+
+
+def runbook_text(markdown: str) -> Component:
+    """The text of a runbook. Links to the files of other runbooks become links to their pages."""
+    linked = _LINK_TO_RUNBOOK.sub(lambda found: f"]({routes.runbook(found[1])})", markdown)
+    return dcc.Markdown(linked, className="runbook")

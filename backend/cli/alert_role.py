@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
+from backend.cli.database import DatabaseUrl, database_url_of
 from backend.cli.heartbeat import beating
 from backend.cli.listening import stop_event
 from backend.cli.options import seconds
 from backend.cli.role_logging import log_to_stderr
-from backend.cli.roles import DatabaseUrl, database_url_of
 from backend.settings import Settings, load_settings, names, secret_at
 
 

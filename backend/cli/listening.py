@@ -11,7 +11,8 @@ import socket
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backend.domain.errors import HostError
+from backend.domain.errors import FieldProblem, HostError, InvalidInputError
+from backend.settings import Settings
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -29,6 +30,24 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def listening_token(host: str, settings: Settings) -> str | None:
+    """The token that requests need where the API listens on ``host``; None where it needs none.
+
+    Raises:
+        InvalidInputError: others can reach that address, and there is no token.
+
+    """
+    token = settings.token()
+    if token is None and not is_loopback(host):
+        problem = "others can reach it, so every request has to carry a token"
+        allowed = (
+            "loopback, or any address with BARRIERSCOPE_API_TOKEN or BARRIERSCOPE_API_TOKEN_FILE set, "
+            "for example: export BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32)"
+        )
+        raise InvalidInputError([FieldProblem("--host", f"{host!r}: {problem}", allowed)], what="option")
+    return token
 
 
 def bind(host: str, port: int, *, option: str) -> socket.socket:

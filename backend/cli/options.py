@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from backend.domain.errors import FieldProblem, InvalidInputError
+
+if TYPE_CHECKING:
+    from backend.runtime.engine.jobfile import JobSpec
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -70,3 +75,22 @@ def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
             raise InvalidInputError([FieldProblem(option, f"{text!r} is no pair", "key=value")], what="option")
         result[key.strip()] = value.strip()
     return result
+
+
+def job_spec(text: str) -> JobSpec:
+    """The job of a demo's name, or of a job file's path.
+
+    Raises:
+        InvalidInputError: it is neither, or the file is malformed.
+        PlanError: the job cannot run.
+
+    """
+    from backend.runtime.demo import demo_names, demo_path
+    from backend.runtime.engine.jobfile import load_job
+
+    if text in demo_names():
+        return load_job(demo_path(text))
+    if not Path(text).exists():
+        allowed = "a job file (TOML), or one of " + ", ".join(demo_names())
+        raise InvalidInputError([FieldProblem("JOB", f"no job is called {text!r}", allowed)], what="option")
+    return load_job(Path(text))

@@ -17,9 +17,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from backend.cli.database import DatabaseUrl, plain_url
 from backend.cli.options import OutputFormat, help_without_command
 from backend.cli.role_logging import log_to_stderr
-from backend.cli.roles import DatabaseUrl, database_url_of
 from backend.domain.errors import FieldProblem, HostError, InvalidInputError
 from backend.pipeline.java import SparkMissing, SparkRuntime, find_spark
 from backend.settings import Settings, child_environment, load_settings
@@ -91,20 +91,6 @@ def schedule(database_url: DatabaseUrl = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     Schedule(url, lambda: find_here(settings), WallClock(), stop).run()
-
-
-def plain_url(option: str | None, settings: Settings) -> str:
-    """The database's URL as libpq reads it.
-
-    Raises:
-        InvalidInputError: there is none, or it is no PostgreSQL URL.
-
-    """
-    from backend.store.postgres.connections import store_url
-
-    return (
-        store_url(database_url_of(option, settings)).set(drivername="postgresql").render_as_string(hide_password=False)
-    )
 
 
 def find_here(settings: Settings) -> SparkRuntime | SparkMissing:

@@ -11,16 +11,17 @@ import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backend.cli.database import DatabaseUrl, database_url_of, plain_url
+from backend.cli.entry_points import load_role
 from backend.cli.heartbeat import beating
-from backend.cli.listening import bind, is_loopback, serve, stop_event
-from backend.cli.options import ReportFormat, seconds
+from backend.cli.listening import bind, is_loopback, listening_token, serve, stop_event
+from backend.cli.options import ReportFormat, job_spec, seconds
 from backend.cli.role_logging import log_to_stderr
-from backend.domain.errors import FieldProblem, HostError, InvalidInputError
+from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import Settings, load_settings, names, secret_at
 
 if TYPE_CHECKING:
@@ -29,28 +30,7 @@ if TYPE_CHECKING:
     from backend.live.driver import LiveJob
     from backend.runtime.engine.jobfile import JobSpec
 
-GROUP = "barrierscope.roles"
-
-DatabaseUrl = Annotated[
-    str | None, typer.Option("--database-url", metavar="URL", help="PostgreSQL [BARRIERSCOPE_DATABASE_URL].")
-]
 Host = Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")]
-
-
-def load_role(name: str) -> Any:
-    """What the entry point ``name`` of the group offers.
-
-    Raises:
-        HostError: no installed package offers it, or it cannot be loaded.
-
-    """
-    points = metadata.entry_points(group=GROUP, name=name)
-    if not points:
-        raise HostError(f"the part {name!r} is not installed", fix="install Barrierscope again")
-    try:
-        return next(iter(points)).load()
-    except (ImportError, AttributeError) as error:
-        raise HostError(f"the part {name!r} cannot be loaded ({error})", fix="install Barrierscope again") from error
 
 
 def diagnose(
@@ -184,49 +164,11 @@ def migrate(
 
 def _withdraw_spark_demo(url: str, settings: Settings) -> None:
     from backend.cli.built_in import unwatch_spark_demo
-    from backend.cli.pipeline import plain_url
     from backend.cli.spark_demo import Notice
     from backend.store.wall_clock import WallClock
 
     asyncio.run(unwatch_spark_demo(url, WallClock()))
     Notice(plain_url(url, settings), WallClock()).withdraw()
-
-
-def job_spec(text: str) -> JobSpec:
-    """The job of a demo's name, or of a job file's path.
-
-    Raises:
-        InvalidInputError: it is neither, or the file is malformed.
-        PlanError: the job cannot run.
-
-    """
-    from backend.runtime.demo import demo_names, demo_path
-    from backend.runtime.engine.jobfile import load_job
-
-    if text in demo_names():
-        return load_job(demo_path(text))
-    if not Path(text).exists():
-        allowed = "a job file (TOML), or one of " + ", ".join(demo_names())
-        raise InvalidInputError([FieldProblem("JOB", f"no job is called {text!r}", allowed)], what="option")
-    return load_job(Path(text))
-
-
-def listening_token(host: str, settings: Settings) -> str | None:
-    """The token that requests need where the API listens on ``host``; None where it needs none.
-
-    Raises:
-        InvalidInputError: others can reach that address, and there is no token.
-
-    """
-    token = settings.token()
-    if token is None and not is_loopback(host):
-        problem = "others can reach it, so every request has to carry a token"
-        allowed = (
-            "loopback, or any address with BARRIERSCOPE_API_TOKEN or BARRIERSCOPE_API_TOKEN_FILE set, "
-            "for example: export BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32)"
-        )
-        raise InvalidInputError([FieldProblem("--host", f"{host!r}: {problem}", allowed)], what="option")
-    return token
 
 
 def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) -> list[LiveJob]:
@@ -266,18 +208,3 @@ def _ready_to_log() -> Settings:
     settings = load_settings()
     log_to_stderr(settings.log_level)
     return settings
-
-
-def database_url_of(option: str | None, settings: Settings) -> str:
-    """The database: of the option, else of the environment.
-
-    Raises:
-        InvalidInputError: neither is set.
-
-    """
-    if option is not None:
-        return option
-    if settings.database_url is None:
-        problem = FieldProblem("--database-url", "it is not set, nor is BARRIERSCOPE_DATABASE_URL", "postgresql://...")
-        raise InvalidInputError([problem], what="option")
-    return settings.database_url.get_secret_value()

@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from backend.cli.options import OutputFormat, pairs, seconds
-from backend.cli.roles import job_spec
+from backend.cli.options import OutputFormat, job_spec, pairs, seconds
 
 _DURATION_MAX_S = 86_400.0
 _RESCALED = "rescaled: "

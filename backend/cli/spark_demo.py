@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from backend.cli.database import plain_url
+from backend.cli.entry_points import load_role
 from backend.cli.role_logging import log_to_stderr
-from backend.cli.roles import load_role
 from backend.domain.clock import Clock
 from backend.domain.errors import HostError, StoreUnavailableError
 from backend.pipeline.java import SparkMissing, find_spark
@@ -111,8 +112,6 @@ def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
 def _ledger_url(settings: Settings) -> str | None:
     if settings.database_url is None:
         return None
-    from backend.cli.pipeline import plain_url
-
     return plain_url(None, settings)
 
 

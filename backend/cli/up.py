@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from backend.cli.instance import Instance
+from backend.cli.listening import listening_token
 from backend.cli.options import seconds
-from backend.cli.roles import listening_token
 from backend.cli.stack import Plan, Stack
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import load_settings

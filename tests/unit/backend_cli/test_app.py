@@ -218,7 +218,7 @@ def test_a_folder_that_is_a_file_is_one_line(capsys, tmp_path):
 
 
 def test_a_part_that_is_not_installed_is_named(monkeypatch, capsys):
-    monkeypatch.setattr("backend.cli.roles.metadata.entry_points", lambda **_: ())
+    monkeypatch.setattr("backend.cli.entry_points.metadata.entry_points", lambda **_: ())
 
     assert run(["diagnose", "http://127.0.0.1:1"]) == 1
 

@@ -1,0 +1,29 @@
+"""The parts that live outside ``backend``, found through the entry-point group ``barrierscope.roles``.
+
+The collector, the pages and ``diagnose`` are such parts, so no import goes up.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+from backend.domain.errors import HostError
+
+GROUP = "barrierscope.roles"
+
+
+def load_role(name: str) -> Any:
+    """What the entry point ``name`` of the group offers.
+
+    Raises:
+        HostError: no installed package offers it, or it cannot be loaded.
+
+    """
+    points = metadata.entry_points(group=GROUP, name=name)
+    if not points:
+        raise HostError(f"the part {name!r} is not installed", fix="install Barrierscope again")
+    try:
+        return next(iter(points)).load()
+    except (ImportError, AttributeError) as error:
+        raise HostError(f"the part {name!r} cannot be loaded ({error})", fix="install Barrierscope again") from error

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from functools import partial
 from importlib import metadata
 
 import httpx
@@ -62,72 +62,65 @@ class AlertingOptions:
     secrets: Secrets = lambda reference: None
 
 
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The address of the service. ``token``: required in every request, None if only this machine can reach ``host``.
+
+    ``public_url``: the address that browsers use, if a proxy stands in front.
+    """
+
+    host: str
+    port: int
+    token: str | None = None
+    public_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the entry points ``dashboard``, ``probe`` and ``change-settings`` provide."""
+
+    create_dashboard: DashboardFactory
+    probe: Probe
+    change_settings: ChangeSettings
+
+
 def build(
-    *,
     database_url: str,
-    host: str,
-    port: int,
-    token: str | None,
-    public_url: str | None,
-    trusts_every_target: bool,
-    allowed_targets: tuple[str, ...],
-    retention_max_age_days: float,
-    retention_max_size_mib: int,
-    rollup_retention_max_age_days: float = 90.0,
-    create_dashboard: DashboardFactory,
-    probe: Probe,
+    listening: Listening,
+    parts: Parts,
+    *,
+    targets: TargetRules,
+    retention: Retention,
     alerting: AlertingOptions,
-    change_settings: ChangeSettings,
 ) -> ASGIApp:
     """The whole service as one ASGI application.
 
-    ``token`` None: no login, for only this machine can reach ``host``. ``public_url``: where browsers find it, when a
-    proxy stands before it. ``trusts_every_target``: any address may be watched, not only those of ``allowed_targets``.
-    ``create_dashboard``, ``probe`` and ``change_settings`` are what the entry points of their names offer.
-
     Raises:
-        InvalidInputError: ``database_url`` is no PostgreSQL URL.
+        InvalidInputError: ``database_url`` is not a PostgreSQL URL.
 
     """
     engine = create_store_engine(database_url)
     clock = WallClock()
     version = metadata.version("barrierscope")
-    retention = Retention(
-        timedelta(days=retention_max_age_days),
-        retention_max_size_mib * 2**20,
-        timedelta(days=rollup_retention_max_age_days),
-    )
-    rules = TargetRules(is_everything_allowed=trusts_every_target, allowed=allowed_targets)
-
-    @asynccontextmanager
-    async def running() -> AsyncIterator[None]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                beside = (_keep(engine, retention, clock), _advise(services.advice))
-                tasks = [group.create_task(task) for task in beside]
-                yield
-                for task in tasks:
-                    task.cancel()
-        finally:
-            await engine.dispose()
-
     services = build_services(
         engine,
         clock,
-        rules,
-        probe,
+        targets,
+        parts.probe,
         version,
         alerting,
         retention=retention,
-        change_settings=change_settings,
-        token=token,
+        change_settings=parts.change_settings,
+        token=listening.token,
     )
-    api = create_app(AppDeps(services, version, running))
-    # In one process: no socket, and no gate, which the page's own request has passed.
+    api = create_app(AppDeps(services, version, partial(_running, engine, clock, retention, services.advice)))
+    # The pages call the API inside the process, without a socket. The gate has already checked the page's own request.
     transport = httpx.ASGITransport(app=api, raise_app_exceptions=False)
-    pages = create_dashboard(transport=transport, api_base_url=f"http://127.0.0.1:{port}", token=token)
-    gate = Access(Splitter(api=api, pages=pages), AccessRules(token, frozenset({host.lower()}), public_url))
-    return Health(gate, SchemaCheck(engine).is_ready)
+    pages = parts.create_dashboard(
+        transport=transport, api_base_url=f"http://127.0.0.1:{listening.port}", token=listening.token
+    )
+    rules = AccessRules(listening.token, frozenset({listening.host.lower()}), listening.public_url)
+    return Health(Access(Splitter(api=api, pages=pages), rules), SchemaCheck(engine).is_ready)
 
 
 def build_services(
@@ -163,6 +156,21 @@ def build_services(
         rollups=RollupService(engine, clock),
         changes=ChangeService(engine, clock),
     )
+
+
+@asynccontextmanager
+async def _running(
+    engine: AsyncEngine, clock: Clock, retention: Retention, advice: AdviceService
+) -> AsyncIterator[None]:
+    """Run the periodic tasks while the application serves, then close ``engine``."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(task) for task in (_keep(engine, retention, clock), _advise(advice))]
+            yield
+            for task in tasks:
+                task.cancel()
+    finally:
+        await engine.dispose()
 
 
 async def _advise(advice: AdviceService) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from datetime import timedelta
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,27 +56,26 @@ def api(
     token = listening_token(host, settings)
     from backend.api import server
     from backend.services.targets.targets import TargetRules
+    from backend.store.schema.partitions import Retention
 
+    is_local = is_loopback(host)
+    parts = server.Parts(load_role("dashboard"), load_role("probe"), load_role("change-settings"))
     with bind(host, port, option="--port") as server_socket:
         app = server.build(
-            database_url=url,
-            host=host,
-            port=port,
-            token=token,
-            trusts_every_target=is_loopback(host),
-            public_url=settings.public_url,
-            allowed_targets=names(settings.allowed_targets),
-            retention_max_age_days=settings.retention_max_age_days,
-            retention_max_size_mib=settings.retention_max_size_mib,
-            rollup_retention_max_age_days=settings.rollup_retention_max_age_days,
-            create_dashboard=load_role("dashboard"),
-            probe=load_role("probe"),
+            url,
+            server.Listening(host, port, token, settings.public_url),
+            parts,
+            targets=TargetRules(is_local, names(settings.allowed_targets)),
+            retention=Retention(
+                timedelta(days=settings.retention_max_age_days),
+                settings.retention_max_size_mib * 2**20,
+                timedelta(days=settings.rollup_retention_max_age_days),
+            ),
             alerting=server.AlertingOptions(
                 base_url=settings.public_url or f"http://127.0.0.1:{port}",
-                receiver_rules=TargetRules(is_loopback(host), names(settings.allowed_receivers)),
+                receiver_rules=TargetRules(is_local, names(settings.allowed_receivers)),
                 secrets=partial(secret_at, folder=settings.secrets_dir),
             ),
-            change_settings=load_role("change-settings"),
         )
         serving = serve(app, server_socket, trusted_proxies=names(settings.trusted_proxies))
         asyncio.run(_beating(settings, serving))

@@ -15,6 +15,8 @@ from playwright.sync_api import Page, expect
 from starlette.responses import HTMLResponse
 
 from backend.api import server
+from backend.services.targets.targets import TargetRules
+from backend.store.schema.partitions import Retention
 from collectors.probe import probe
 from collectors.settings import change_settings
 from dashboard.role import create_app
@@ -55,19 +57,12 @@ def _serving(app, port):
 def _service(token):
     port = free_port()
     app = server.build(
-        database_url="postgresql://nobody@127.0.0.1:1/nothing",
-        host="127.0.0.1",
-        port=port,
-        token=token,
-        public_url=None,
-        trusts_every_target=True,
-        allowed_targets=(),
-        retention_max_age_days=7.0,
-        retention_max_size_mib=2048,
-        create_dashboard=create_app,
-        probe=probe,
+        "postgresql://nobody@127.0.0.1:1/nothing",
+        server.Listening("127.0.0.1", port, token),
+        server.Parts(create_app, probe, change_settings),
+        targets=TargetRules(is_everything_allowed=True),
+        retention=Retention(),
         alerting=server.AlertingOptions(),
-        change_settings=change_settings,
     )
     with _serving(app, port):
         yield port

@@ -25,9 +25,11 @@ from backend.live.access import TokenToChange
 from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
 from backend.live.rest import PREFIX, create_runtime_app
+from backend.services.targets.targets import TargetRules
 from backend.store.advice.cards import CardRecord, add_card
 from backend.store.jobs.reader import list_current
 from backend.store.postgres.connections import reading, writing
+from backend.store.schema.partitions import Retention
 from backend.store.wall_clock import WallClock
 from collectors import role
 from collectors.probe import probe
@@ -92,19 +94,12 @@ def runtime(live_job):
 def api_root(database):
     port = free_port()
     app = server.build(
-        database_url=database,
-        host="127.0.0.1",
-        port=port,
-        token=TOKEN,
-        public_url=None,
-        trusts_every_target=True,
-        allowed_targets=(),
-        retention_max_age_days=7.0,
-        retention_max_size_mib=2048,
-        create_dashboard=lambda **_: Starlette(),
-        probe=probe,
+        database,
+        server.Listening("127.0.0.1", port, TOKEN),
+        server.Parts(lambda **_: Starlette(), probe, change_settings),
+        targets=TargetRules(is_everything_allowed=True),
+        retention=Retention(),
         alerting=server.AlertingOptions(),
-        change_settings=change_settings,
     )
     with _serving(app, port) as root:
         yield f"{root}/api/v1"

@@ -52,13 +52,13 @@ Tell = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-def run(url: str, *, job: str | None, output_format: str) -> int:
-    """Diagnose the target at ``url`` and print the answer; 0 once it could be read.
+def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = False) -> int:
+    """Diagnose the target at ``url`` and print the answer; return 0 if the target could be read.
 
     Raises:
-        InvalidInputError: no such format, no address, or no job called ``job``.
+        InvalidInputError: the format or the address is not valid, or no job has the name or id ``job``.
         TargetUnavailableError: the target does not answer.
-        TargetProtocolError: it does not answer as a Flink does.
+        TargetProtocolError: the target's answer is not that of a Flink.
 
     """
     if output_format not in FORMATS:
@@ -68,7 +68,7 @@ def run(url: str, *, job: str | None, output_format: str) -> int:
         answer = asyncio.run(_asked(url, job=job, tell=tell))
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
-    sys.stdout.write(printed(answer, output_format, is_terminal=sys.stdout.isatty()))
+    sys.stdout.write(printed(answer, output_format, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
     sys.stdout.flush()
     return 0
 

@@ -1,16 +1,19 @@
-"""The answer of ``diagnose`` for a person, for a program and for a change ticket. Decides nothing.
+"""The answer of ``diagnose`` as text, JSON or markdown.
 
-Names come from a foreign engine: in markdown every character that could make markup, a link or a mention of them is
-escaped; in text nothing of them is markup; control characters never get this far (``document.clean``).
+The short text has the verdict, its three strongest facts and the change to make; ``--verbose`` has everything. Names
+come from a foreign engine: markdown escapes every character that could make markup, a link or a mention, and text
+prints no markup. Control characters are removed before (``document.clean``).
 """
 
 from __future__ import annotations
 
 import io
 import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import orjson
 from rich.console import Console
@@ -21,15 +24,18 @@ from rich.text import Text
 from backend.advisor.advice import Advice
 from backend.analysis import sentences as say
 from backend.contracts import advice_text
-from backend.contracts.advice import AdviceOut
+from backend.contracts.advice import AdviceOut, ExpectedOut
 from backend.contracts.advice_text import escaped
 from backend.contracts.api import DiagnosisOut, VerdictOut
 from backend.domain.verdict import Diagnosis, Evidence, Health, Verdict, VerdictKind
 
 _WIDTH_MAX = 100
 _WIDTH_MIN = 40
+FACTS_MAX: Final = 3
+"""Rows of evidence in the short text. A verdict lists its evidence strongest first, so these are the first ones."""
+_MORE = "More with --verbose: all evidence, and the reasons, risks and rollback of each change."
 
-# Status is always an icon, a word and a colour.
+# Health is an icon, a word and a colour, so that none of them alone carries it.
 _HEALTH = {
     Health.HEALTHY: ("✔", "healthy", "green"),
     Health.SLOW: ("▲", "slow", "yellow"),
@@ -49,9 +55,14 @@ _KIND = {
 }
 
 
+_STATE = "state"
+_WOULD_DECIDE = "would decide"
+_SHORT_FACTS = frozenset({_STATE, _WOULD_DECIDE})
+
+
 @dataclass(frozen=True, slots=True)
 class JobAnswer:
-    """What was found of one job."""
+    """The diagnosis of one job and the advice for it."""
 
     name: str
     engine_state: str
@@ -63,7 +74,7 @@ class JobAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found at one target; ``problems`` are what could not be read."""
+    """The answers for the jobs of one target; ``problems`` says what could not be read."""
 
     url: str
     engine: str
@@ -74,11 +85,13 @@ class Answer:
     as_of: datetime
 
 
-def printed(answer: Answer, output_format: str, *, is_terminal: bool = False) -> str:
-    """The whole output in ``text``, ``json`` or ``markdown``, with a line break at its end."""
+def printed(answer: Answer, output_format: str, *, is_terminal: bool = False, is_verbose: bool = False) -> str:
+    """The whole output in ``text``, ``json`` or ``markdown``; it ends with a line break."""
     if output_format == "json":
         return as_json(answer)
-    return as_markdown(answer) if output_format == "markdown" else as_text(answer, is_terminal=is_terminal)
+    if output_format == "markdown":
+        return as_markdown(answer)
+    return as_text(answer, is_terminal=is_terminal, is_verbose=is_verbose)
 
 
 # --- json -----------------------------------------------------------------------------------------------------------
@@ -113,8 +126,8 @@ def _advice_out(job: JobAnswer) -> AdviceOut:
 # --- text -----------------------------------------------------------------------------------------------------------
 
 
-def as_text(answer: Answer, *, is_terminal: bool) -> str:
-    """A narrow summary; colours only for a terminal."""
+def as_text(answer: Answer, *, is_terminal: bool, is_verbose: bool) -> str:
+    """A summary of at most 100 columns; in colours on a terminal."""
     columns = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns if is_terminal else _WIDTH_MAX
     out = io.StringIO()
     console = Console(
@@ -130,8 +143,14 @@ def as_text(answer: Answer, *, is_terminal: bool) -> str:
     console.print(Text(_headline(answer), style="dim"))
     for job in answer.jobs:
         console.print()
-        _print_job(console, job)
-    # A table pads its last column: nobody wants that in a log or a mail.
+        if is_verbose:
+            _print_job(console, job)
+        else:
+            _print_short(console, job)
+    if answer.jobs and not is_verbose:
+        console.print()
+        console.print(Text(_MORE, style="dim"))
+    # A table pads its last column with blanks, which a log or a mail would keep.
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -140,14 +159,57 @@ def _headline(answer: Answer) -> str:
     return f"{answer.url} · {answer.engine} · {jobs} · {answer.request_count} requests in {answer.took_s:.1f} s"
 
 
-def _print_job(console: Console, job: JobAnswer) -> None:
-    icon, word, colour = _HEALTH[job.diagnosis.health]
+def _print_short(console: Console, job: JobAnswer) -> None:
     verdict = job.diagnosis.verdict
+    title = _title(job)
+    title.append(f"  ({verdict.confidence.value} confidence)", style="dim")
+    console.print(title)
+    console.print(Padding(Text(verdict.sentence), (0, 0, 0, 2)))
+    if verdict.evidence:
+        console.print(Padding(_evidence_table(verdict.evidence[:FACTS_MAX], has_basis=False), (1, 0, 0, 2)))
+    console.print()
+    for label, text in [(label, text) for label, text in _facts(job) if label in _SHORT_FACTS]:
+        console.print(Padding(Text(f"{label}: {text}"), (0, 0, 0, 2)))
+    for line in _change_lines(_advice_out(job), width=console.width - 2):
+        # Settings are not wrapped, so that they can be copied.
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _change_lines(advice: AdviceOut, *, width: int) -> list[str]:
+    """The changes to make with their predicted effects; without one, why the first topic has none."""
+    lines: list[str] = []
+    for change in advice.recommendations:
+        restart = " (needs a restart)" if change.how_to.needs_restart else ""
+        lines += textwrap.wrap(f"change: {change.headline}{restart}", width, subsequent_indent="  ")
+        lines += [f"  + {c.key}: {c.proposed}" for c in change.changes]
+        lines += [
+            f"  {advice_text.metric_words(e.metric)}: {advice_text.expected_words(e)}"
+            for e in change.expected
+            if not _is_same(e)
+        ]
+    if not lines and advice.silences:
+        lines = textwrap.wrap(f"change: none, {advice.silences[0].reason}", width, subsequent_indent="  ")
+    return lines
+
+
+def _is_same(expected: ExpectedOut) -> bool:
+    """Whether the prediction is that nothing changes."""
+    predicted = expected.predicted
+    return expected.before == predicted.value == predicted.low == predicted.high
+
+
+def _title(job: JobAnswer) -> Text:
+    icon, word, colour = _HEALTH[job.diagnosis.health]
     title = Text(f"{icon} {say.vertex(job.name)}", style="bold")
     title.append("  ")
     title.append(word, style=f"bold {colour}")
-    title.append(f"  {_KIND[verdict.kind]}", style="bold")
-    console.print(title)
+    title.append(f"  {_KIND[job.diagnosis.verdict.kind]}", style="bold")
+    return title
+
+
+def _print_job(console: Console, job: JobAnswer) -> None:
+    verdict = job.diagnosis.verdict
+    console.print(_title(job))
     console.print(Padding(Text(verdict.sentence), (0, 0, 0, 2)))
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
@@ -160,7 +222,7 @@ def _print_job(console: Console, job: JobAnswer) -> None:
     console.print()
     advice = _advice_out(job)
     for line in advice_text.as_text(advice.recommendations, advice.silences, width=console.width - 2):
-        # Settings are to be copied: no wrapping.
+        # Settings are not wrapped, so that they can be copied.
         console.print(Text(f"  {line}" if line else ""), soft_wrap=True)
 
 
@@ -171,8 +233,8 @@ def _facts(job: JobAnswer) -> list[tuple[str, str]]:
         rows.append(("phase", verdict.phase.value.replace("-", " ")))
     rows.append(("confidence", f"{verdict.confidence.value}, {say.checkpoints(job.considered_count)} considered"))
     if job.engine_state != "RUNNING":
-        rows.append(("state", f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
-    rows.extend(("would decide", what) for what in verdict.would_decide)
+        rows.append((_STATE, f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
+    rows.extend((_WOULD_DECIDE, what) for what in verdict.would_decide)
     return rows
 
 
@@ -194,13 +256,13 @@ def _ranges(subtasks: Sequence[int]) -> str:
     return f"subtask{'' if len(subtasks) == 1 else 's'} {text}"
 
 
-def _evidence_table(rows: Sequence[Evidence]) -> Table:
+def _evidence_table(rows: Sequence[Evidence], *, has_basis: bool = True) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
     for row in rows:
-        table.add_row(Text(_value(row), style="bold"), Text(row.statement), Text(row.basis.value))
+        table.add_row(Text(_value(row), style="bold"), Text(row.statement), Text(row.basis.value if has_basis else ""))
     return table
 
 
@@ -213,7 +275,7 @@ def _value(row: Evidence) -> str:
         case "bytes":
             return say.size(row.value)
         case "ratio":
-            # Shares are at most one; what compares two subtasks is a factor.
+            # A share is at most 1; a ratio that compares two subtasks is a factor.
             is_share = row.metric in {"busyRatio", "backpressureRatio"}
             return say.percent(row.value) if is_share else f"{row.value:.1f} x"
         case "count":
@@ -230,7 +292,7 @@ def _code(text: str) -> str:
 
 
 def as_markdown(answer: Answer) -> str:
-    """A section for each job, fit for a change ticket."""
+    """A section for each job, to paste into a change ticket."""
     lines = [f"## Checkpoint diagnosis of {_code(answer.url)}", ""]
     seconds = f"{answer.took_s:.1f} s"
     lines += [

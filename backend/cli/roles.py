@@ -38,9 +38,15 @@ def diagnose(
     url: Annotated[str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager.")],
     job: Annotated[str | None, typer.Option(metavar="NAME", help="One job only, by name or id.")] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
+    is_verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Text with all evidence, and with reasons, risks and rollback of changes."
+        ),
+    ] = False,
 ) -> None:
     """Read the checkpoints a cluster still holds, once, and say who holds the barrier, in which phase, and why."""
-    code = load_role("diagnose")(url, job=job, output_format=output_format.value)
+    code = load_role("diagnose")(url, job=job, output_format=output_format.value, is_verbose=is_verbose)
     raise typer.Exit(code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 
 import pytest
@@ -124,12 +125,46 @@ def test_on_fewer_than_five_checkpoints_it_is_silent_and_says_so(capsys):
 
 
 @pytest.mark.parametrize("output_format", ["text", "markdown"])
-def test_a_person_reads_the_change_the_prediction_and_the_way_back(capsys, output_format):
+def test_the_full_text_and_markdown_show_the_change_the_prediction_and_the_rollback(capsys, output_format):
     with served(RecordedFlink(RECORDINGS / "B2", 58.0)) as url:
-        diagnose.run(url, job=None, output_format=output_format)
+        diagnose.run(url, job=None, output_format=output_format, is_verbose=True)
     out = capsys.readouterr().out
 
     assert "+ execution.checkpointing.aligned-checkpoint-timeout: 200 ms" in out
     assert "- execution.checkpointing.unaligned.enabled: false" in out
     assert "predicted" in out
     assert "undo it" in out
+
+
+def test_the_short_text_shows_each_proposed_setting_and_each_effect_with_its_interval(capsys):
+    advice = advice_on(capsys, "E")
+    with served(RecordedFlink(RECORDINGS / "E", 58.0)) as url:
+        diagnose.run(url, job=None, output_format="text")
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+
+    (found,) = advice["recommendations"]
+    assert f"change: {found['headline']} (needs a restart)" in lines
+    assert {f"+ {c['key']}: {c['proposed']}" for c in found["changes"]} <= set(lines)
+    effects = [line for line in lines if line.endswith("predicted")]
+    assert [line.partition(":")[0] for line in effects] == [
+        "end-to-end duration",
+        "persisted in-flight data",
+        "checkpoints that expire",
+    ]
+    assert all(re.search(r" -> .* \(.+ to .+\), predicted$", line) for line in effects)
+
+
+def test_the_short_text_leaves_out_an_effect_that_is_none(capsys):
+    """No checkpoint of B2 expires, and none is predicted to expire."""
+    with served(RecordedFlink(RECORDINGS / "B2", 58.0)) as url:
+        diagnose.run(url, job=None, output_format="text")
+
+    assert "checkpoints that expire" not in capsys.readouterr().out
+
+
+def test_without_a_recommendation_the_short_text_says_why(capsys):
+    advice = advice_on(capsys, "A")
+    with served(RecordedFlink(RECORDINGS / "A", 58.0)) as url:
+        diagnose.run(url, job=None, output_format="text")
+
+    assert f"change: none, {advice['silences'][0]['reason']}" in " ".join(capsys.readouterr().out.split())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from collectors import diagnose
 from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, recording, served
 
+ROOT = Path(__file__).resolve().parents[2]
 LAST = "slow-stage-2 -> sink: Writer"
 EXPECTED = {
     "A": ("healthy", "none", None, []),
@@ -26,10 +28,10 @@ def _readings_without_pauses(monkeypatch):
     monkeypatch.setattr(diagnose, "PAUSE_S", 0.0)
 
 
-def diagnosed(capsys, name, *, at_s, output_format="json", job=None):
+def diagnosed(capsys, name, *, at_s, output_format="json", job=None, is_verbose=False):
     flink = RecordedFlink(RECORDINGS / name, at_s)
     with served(flink) as url:
-        assert diagnose.run(url, job=job, output_format=output_format) == 0
+        assert diagnose.run(url, job=job, output_format=output_format, is_verbose=is_verbose) == 0
     return capsys.readouterr(), flink
 
 
@@ -105,13 +107,46 @@ def test_in_the_first_seconds_values_that_only_look_measured_accuse_nobody_and_a
     assert "no vertex is back-pressured" not in job["verdict"]["sentence"]
 
 
+@pytest.mark.parametrize("is_verbose", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_text_has_no_colours_where_it_is_no_terminal_and_stays_narrow(capsys, name):
-    answer, _ = diagnosed(capsys, name, at_s=58.0, output_format="text")
+def test_the_text_has_no_colours_outside_a_terminal_and_at_most_100_columns(capsys, name, is_verbose):
+    answer, _ = diagnosed(capsys, name, at_s=58.0, output_format="text", is_verbose=is_verbose)
 
     assert "\x1b" not in answer.out
     assert max(len(line) for line in answer.out.splitlines()) <= 100
     assert re.search(rf"^[✔▲✖?] {name}  {EXPECTED[name][0]}  ", answer.out, re.M)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_short_text_has_the_sentence_and_the_first_three_rows_of_evidence(capsys, name):
+    verdict = json.loads(diagnosed(capsys, name, at_s=58.0)[0].out)["jobs"][0]["verdict"]
+    answer, _ = diagnosed(capsys, name, at_s=58.0, output_format="text")
+    shown = " ".join(answer.out.split())
+
+    assert verdict["sentence"] in shown
+    assert [row["statement"] in shown for row in verdict["evidence"]] == [
+        i < 3 for i, _ in enumerate(verdict["evidence"])
+    ]
+    assert f"({verdict['confidence']} confidence)" in shown
+    assert "More with --verbose" in answer.out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_full_text_has_every_row_of_evidence(capsys, name):
+    verdict = json.loads(diagnosed(capsys, name, at_s=58.0)[0].out)["jobs"][0]["verdict"]
+    answer, _ = diagnosed(capsys, name, at_s=58.0, output_format="text", is_verbose=True)
+
+    verdict_lines = answer.out.partition("\n  advice: ")[0]
+    rows = len(re.findall(r" (?:measured|reconstructed)$", verdict_lines, re.M))
+    assert rows == len(verdict["evidence"])
+    assert verdict["sentence"] in " ".join(answer.out.split())
+    assert "--verbose" not in answer.out
+
+
+def test_the_short_text_of_an_undecided_job_names_the_reading_that_would_decide(capsys):
+    answer, _ = diagnosed(capsys, "C2", at_s=recording(RECORDINGS / "C2").end_s, output_format="text")
+
+    assert "\n  would decide: back-pressure of each vertex, read while the job runs\n" in answer.out
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,3 +176,29 @@ def test_a_handful_of_requests_is_enough(capsys):
         vertices = 4 if name == "H" else 3
         # Ten checkpoints, one request a vertex each; the rest is the job and the readings.
         assert len(flink.asked) <= 10 * vertices + 50, name
+
+
+class RenamedVertices(RecordedFlink):
+    """A recording with shorter names."""
+
+    NAMES = (("Source: main-source", "source"), ("stage-1", "parse"), (LAST, "window"))
+
+    def answer(self, path):
+        status, body = super().answer(path)
+        if path == "/jobs/overview":
+            return status, body | {"jobs": [row | {"name": "orders"} for row in body["jobs"]]}
+        if path == f"/jobs/{self.recording.job_id}":
+            vertices = [row | {"name": dict(self.NAMES)[row["name"]]} for row in body["vertices"]]
+            return status, body | {"name": "orders", "vertices": vertices}
+        return status, body
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/diagnosis.md"])
+def test_the_output_shown_in_the_documents_is_the_output_of_a_recording(capsys, document):
+    with served(RenamedVertices(RECORDINGS / "B2", 58.0)) as url:
+        diagnose.run(url, job="orders", output_format="text")
+    # The first line has the address and the duration, which differ.
+    _, _, printed = capsys.readouterr().out.partition("\n\n")
+
+    shown = re.findall(r"^```text\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
+    assert [block.partition("\n\n")[2] for block in shown if block.startswith("http://my-flink:8081")] == [printed]

@@ -14,10 +14,11 @@
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
 #   make fidelity [RECORDINGS=FOLDER]               the runtime beside a running Flink and the plain formulas (docs/fidelity.md)
+#   make screenshots [ARGS="fleet job"]             the pictures of README and docs anew, from a running product (3 min)
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -87,6 +88,9 @@ fidelity: install-dev
 
 model-check: install-dev
 	@exec $(BIN)/python -m tests.simulators.model_check $(ARGS)
+
+screenshots: install-dev
+	@exec $(BIN)/python -m tests.simulators.screenshots $(ARGS)
 
 wheel: install-dev
 	@rm -rf $(WHEEL_DIR)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from backend.cli.app import app
 from tests.packaging.wheel_environment import ROOT
+from tests.simulators.screenshots import FOLDER, PICTURES
 
 _DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "migrations").glob("*.md"))]
 
@@ -49,6 +50,12 @@ def test_every_relative_link_points_at_something(document):
     links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", document.read_text())
 
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_every_picture_is_taken_by_make_screenshots_and_shown_in_a_document():
+    shown = {Path(p).name for d in _DOCUMENTS for p in re.findall(r"!\[[^\]]+\]\(([^)]+\.png)\)", d.read_text())}
+
+    assert shown == {f"{picture.name}.png" for picture in PICTURES} == {path.name for path in FOLDER.iterdir()}
 
 
 def test_the_map_of_folders_names_folders_that_are_there():

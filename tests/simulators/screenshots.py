@@ -1,0 +1,127 @@
+"""``make screenshots``: takes every picture of the documents anew, from a ``barrierscope up`` of its own.
+
+It runs on free ports with a data folder that ends with it. A picture is taken when the page shows what the picture is
+for: the demo jobs need about a minute to be in trouble.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.support.browsing import chromium, drag, launched, opened
+from tests.support.running_up import Up, jobs_of
+from tests.support.waiting import until
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
+
+_TROUBLED = "orders-aligned"
+_HOLDER = "aggregate"
+_READY_S = 300.0
+_MARGIN_PX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One file of the folder: the page it shows, and the element at whose end it is cut off."""
+
+    name: str
+    show: Callable[[Page, str], None]
+    until: str
+    """A selector; the picture ends below its first element."""
+
+
+def _fleet(page: Page, _: str) -> None:
+    page.goto("/ui/")
+    expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo'))")).to_have_count(7)
+    expect(page.locator(f"#fleet-grid .ag-row:has-text('{_TROUBLED}')").first).to_contain_text("failing")
+
+
+def _job(page: Page, job: str) -> None:
+    page.goto(f"/ui/jobs/{job}")
+    expect(page.locator("#job-verdict .verdict-sentence")).to_contain_text(_HOLDER)
+    page.wait_for_selector("#timeline-graph .points path")
+    # Between two checkpoints none is in progress; the panel then shows the one that ended last.
+    page.wait_for_selector("#job-progress-head .progress-title")
+
+
+def _checkpoint(page: Page, job: str) -> None:
+    _job(page, job)
+    page.click("#job-recent tr:has-text('expired') a >> nth=0")
+    page.wait_for_url(re.compile(r"/runs/[^/]+/checkpoints/\d+"))
+    expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text(_HOLDER)
+    page.wait_for_selector("#gantt-graph .barlayer path")
+    page.wait_for_selector("#front-graph .textpoint text")
+    # Some subtasks have the barrier then, and some have not.
+    drag(page, "#front-slider [role=slider]", "#front-slider .mantine-Slider-track", to_ratio=0.6)
+    page.evaluate("window.scrollTo(0, 0)")
+
+
+def _advice(page: Page, job: str) -> None:
+    page.goto(f"/ui/jobs/{job}/advice")
+    page.wait_for_selector("text=unaligned")
+
+
+PICTURES = (
+    Picture("fleet", _fleet, "#fleet-source"),
+    Picture("job", _job, "section:has(#timeline-graph)"),
+    Picture("checkpoint", _checkpoint, "section:has(#front-slider)"),
+    Picture("advice", _advice, ".advice-lists"),
+)
+
+
+def _has_expired(up: Up, job: str | None, *, count: int) -> bool:
+    page = up.get(f"/api/v1/jobs/{job}/checkpoints?limit=50") if job else None
+    return sum(c.get("failure_reason") == "expired" for c in (page or {"items": []})["items"]) >= count
+
+
+def _take(page: Page, picture: Picture, job: str) -> None:
+    picture.show(page, job)
+    # A live page never stops asking, so there is no idle network to wait for: the fonts, and two frames.
+    page.evaluate(
+        "document.fonts.ready.then(() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r))))"
+    )
+    last = page.locator(picture.until).first.bounding_box()
+    assert last is not None
+    width = page.evaluate("document.documentElement.clientWidth")
+    clip = {"x": 0, "y": 0, "width": width, "height": last["y"] + last["height"] + _MARGIN_PX}
+    page.screenshot(path=FOLDER / f"{picture.name}.png", full_page=True, clip=clip)
+    print(f"{picture.name}.png  {clip['width']:.0f} x {clip['height']:.0f}", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Take the pictures that are named, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulators.screenshots", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="pictures to take; without one: all")
+    names = parser.parse_args(arguments).names or [picture.name for picture in PICTURES]
+    unknown = sorted(set(names) - {picture.name for picture in PICTURES})
+    executable = chromium()
+    if unknown or executable is None:
+        reason = f"no picture {', '.join(unknown)}" if unknown else "no Chromium on this machine"
+        print(f"screenshots: {reason}", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="barrierscope-") as folder:
+        up = Up(Path(folder) / "data")
+        try:
+            up.wait_until_says("ready: open")
+            until(lambda: _has_expired(up, jobs_of(up).get(_TROUBLED), count=6), "six expired", timeout_s=_READY_S)
+            job = jobs_of(up)[_TROUBLED]
+            base_url = f"http://127.0.0.1:{up.port}"
+            with launched(executable) as browser, opened(browser, base_url) as (page, _):
+                for picture in PICTURES:
+                    if picture.name in names:
+                        _take(page, picture, job)
+        finally:
+            up.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -11,11 +11,12 @@ from __future__ import annotations
 import random
 
 from backend.domain.failure import reason_of_message
-from backend.runtime.coordinator.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
+from backend.runtime.coordinator.failure_policy import MESSAGES, Failure, FailurePolicy
 from backend.runtime.coordinator.requests import Request, RequestQueue, Slots, Start, TooEarly
 from backend.runtime.core.elements import SnapshotType
 from backend.runtime.measure.requested import Savepoint, SavepointFormat
 from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink, differing
+from tests.support.flink_reasons import FLINK_REASONS
 
 _FLINK = FlinksCode("CoordinatorHarness", "coordinator")
 _RECORDED_COUNT = 160

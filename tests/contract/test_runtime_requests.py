@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.live_runtime import LiveRuntime
 from tests.support.runtime_jobs import small_job
 
@@ -68,7 +68,7 @@ async def test_one_trigger_id_triggers_one_checkpoint_and_an_empty_body_will_do(
     [("coordinator.metadata", "Failure to finalize checkpoint."), ("coordinator.location", "IO")],
 )
 async def test_a_requested_checkpoint_that_fails_says_why_and_shows_no_stack(point: str, words: str) -> None:
-    plan = (FaultSpec(point, at_us=500_000, action="error"),)
+    plan = (FaultSpec(point, at_us=500_000, action=FaultAction.ERROR),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
     runtime.advance_to(0.6)
     request_id = await runtime.trigger("/checkpoints")
@@ -83,7 +83,7 @@ async def test_a_requested_checkpoint_that_fails_says_why_and_shows_no_stack(poi
 
 @pytest.mark.anyio
 async def test_a_request_that_a_failure_of_the_job_ends_says_so() -> None:
-    plan = (FaultSpec("coordinator.on-ack", hit=1, action="crash"),)
+    plan = (FaultSpec("coordinator.on-ack", hit=1, action=FaultAction.CRASH),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
     runtime.advance_to(0.5)
     request_id = await runtime.trigger("/checkpoints")
@@ -215,7 +215,7 @@ async def test_a_job_that_has_stopped_is_not_rescaled_and_says_what_to_do() -> N
 
 @pytest.mark.anyio
 async def test_a_rescale_whose_savepoint_fails_is_told_of_and_the_job_goes_on() -> None:
-    plan = (FaultSpec("coordinator.metadata", at_us=500_000, action="error"),)
+    plan = (FaultSpec("coordinator.metadata", at_us=500_000, action=FaultAction.ERROR),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
     runtime.advance_to(0.6)
     assert (await _put(runtime, _body(runtime, keyed=3), "?from=savepoint")).status_code == 200

@@ -21,7 +21,7 @@ from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
 from backend.live.rest import PREFIX, create_runtime_app
 from backend.runtime.engine.jobfile import JobSpec
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.json_shape import Shape, type_of
 from tests.support.recorded_flink import NAMES, RECORDINGS, recording
 from tests.support.runtime_jobs import small_job
@@ -141,7 +141,7 @@ class Runtime:
 def _jobs() -> Runtime:
     """Crashes, expiries and failed writes in the first; queues and in-flight data in the second."""
     slow = {"execution.checkpointing.timeout": "400 ms", "execution.checkpointing.interval": "100 ms"}
-    plan = (FaultSpec("task.in-sync", hit=25), FaultSpec("rpc.ack", hit=20, action="drop"))
+    plan = (FaultSpec("task.in-sync", hit=25), FaultSpec("rpc.ack", hit=20, action=FaultAction.DROP))
     begun = small_job("capped", records=None)
     return Runtime(
         small_job("aligned", records=None, plan=plan, task_managers=2, config=dict(slow)),

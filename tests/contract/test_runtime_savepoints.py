@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.live_runtime import ORIGIN_MS, LiveRuntime
 from tests.support.runtime_jobs import small_job
 
@@ -54,7 +54,7 @@ async def test_one_trigger_id_triggers_once_and_an_empty_body_will_do() -> None:
 
 @pytest.mark.anyio
 async def test_a_failed_savepoint_says_why_and_shows_no_stack() -> None:
-    plan = (FaultSpec("coordinator.metadata", at_us=500_000, action="error"),)
+    plan = (FaultSpec("coordinator.metadata", at_us=500_000, action=FaultAction.ERROR),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan).with_config({
         "execution.checkpointing.interval": "1 h",
     }))  # fmt: skip

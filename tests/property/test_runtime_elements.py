@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.runtime.core.elements import HEADER, Element, Record, Watermark, WatermarkStatus, decode, wire_bytes
+from backend.runtime.core.elements import HEADER, Element, Record, Watermark, WatermarkStatus, decode
 from backend.runtime.core.hashing import groups_of, key_group, murmur3_32, owner_of_group
 from backend.runtime.job.graph import EdgeSpec, Partitioner
 from backend.runtime.network.routes import route
@@ -31,7 +31,7 @@ def test_elements_survive_any_cut_of_their_bytes(elements: list[Element], data: 
         at = 0
         while (element := decode(rest, at)) is not None:
             read.append(element)
-            at += wire_bytes(element)
+            at += element.size_bytes
         rest = rest[at:]
     assert read == elements
     assert rest == b""

@@ -18,13 +18,14 @@ from backend.runtime.core.elements import Alignment, Barrier, Element, Event, Re
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.network.gate import InputGate
 from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import Began, Ended, Forget, Snapshot
 from backend.runtime.task.task import Task
+from tests.support.inside_jobs import pending_ids
 from tests.support.invariants import Watch, run_to_the_end
 from tests.support.runtime_jobs import RECORDS, late_triggers, points_of, small_job, two_subtasks_job
 
@@ -75,11 +76,11 @@ def _drawn(seed: int) -> JobSpec:
     points = points_of("aligned")
     plan = [FaultSpec("coordinator.between-notifies", hit=2 + draws.below(14))]
     plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(draws.below(3))]
-    plan += [FaultSpec("rpc.abort", hit=1 + draws.below(4), action="drop")]
+    plan += [FaultSpec("rpc.abort", hit=1 + draws.below(4), action=FaultAction.DROP)]
     if seed % 3:
         plan += late_triggers()
     if seed % 4 == 0:
-        plan += [FaultSpec("rpc.ack", hit=4 + 9 * i, action="drop") for i in range(3)]
+        plan += [FaultSpec("rpc.ack", hit=4 + 9 * i, action=FaultAction.DROP) for i in range(3)]
     config = _MODE | {f"{_CP}max-concurrent-checkpoints": 1 + seed % 3, f"{_CP}timeout": "400 ms"}
     return small_job(
         "aligned",
@@ -169,8 +170,8 @@ def test_the_mode_goes_with_several_checkpoints_at_once_and_not_with_unaligned_o
 
 
 def test_what_is_given_up_at_a_task_leaves_no_checkpoint_in_work_there() -> None:
-    drop = tuple(FaultSpec("rpc.abort", hit=1, action="drop") for _ in range(400))
-    lost = tuple(FaultSpec("rpc.trigger", hit=3, action="drop") for _ in range(12))
+    drop = tuple(FaultSpec("rpc.abort", hit=1, action=FaultAction.DROP) for _ in range(400))
+    lost = tuple(FaultSpec("rpc.trigger", hit=3, action=FaultAction.DROP) for _ in range(12))
     config = _MODE | {f"{_CP}timeout": "150 ms", f"{_CP}max-concurrent-checkpoints": 2}
     spec = small_job("aligned", records=None, plan=(*drop, *lost), config=config, keyed={"cost_us": 150})
     engine = JobEngine(spec)
@@ -178,7 +179,7 @@ def test_what_is_given_up_at_a_task_leaves_no_checkpoint_in_work_there() -> None
     assert engine.coordinator.failed_count > 5
     assert engine.coordinator.completed_count > 5
     # No news of an abort came: what is left at a task is what a newer checkpoint has not completed yet (ALO-2).
-    assert max(len(task.checkpointing.pending_ids) for task in engine.tasks) <= 4
+    assert max(len(pending_ids(task)) for task in engine.tasks) <= 4
 
 
 def test_fifty_checkpoints_are_tracked_and_the_oldest_falls_out() -> None:

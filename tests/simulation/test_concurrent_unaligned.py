@@ -6,7 +6,7 @@ import pytest
 
 from backend.runtime.core.elements import SnapshotType
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
@@ -55,7 +55,7 @@ def test_each_of_them_persists_the_bytes_between_its_own_snapshots(seed: int) ->
 
 @pytest.mark.parametrize("seed", [1, 4])
 def test_what_crashes_and_loses_messages_meanwhile_is_exactly_once_all_the_same(seed: int) -> None:
-    lost = tuple(FaultSpec(point, hit=5, action="drop") for point in ("rpc.trigger", "rpc.abort", "rpc.ack"))
+    lost = tuple(FaultSpec(point, hit=5, action=FaultAction.DROP) for point in ("rpc.trigger", "rpc.abort", "rpc.ack"))
     crash = (FaultSpec("task.mid-channel-state", hit=20), FaultSpec("coordinator.after-store", hit=6))
     watch = Watch(_engine(seed, *lost, *crash), records=RECORDS)
     watch.run_to_the_end()

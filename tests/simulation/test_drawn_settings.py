@@ -8,6 +8,7 @@ To replay one run: ``drawn_job(17)``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.faults import MESSAGE_POINTS
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import PROTOCOLS, points_of
 
@@ -108,8 +109,8 @@ def drawn_job(seed: int) -> JobSpec:
         )
         for _ in range(draws.below(30))
     ]
-    plan += [FaultSpec("store.write", hit=1 + draws.below(20), action="error") for _ in range(draws.below(4))]
-    return load_job_document(document).with_faults(tuple(plan))
+    plan += [FaultSpec("store.write", hit=1 + draws.below(20), action=FaultAction.ERROR) for _ in range(draws.below(4))]
+    return replace(load_job_document(document), faults=tuple(plan))
 
 
 def _drawn_options(seed: int) -> dict[str, object]:

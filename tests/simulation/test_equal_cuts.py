@@ -17,6 +17,7 @@ from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.operators.state import OperatorSnapshot
 from backend.runtime.operators.storage import Row
+from tests.support.inside_jobs import take_over
 from tests.support.runtime_jobs import PROTOCOLS
 
 _RECORDS = 240
@@ -64,7 +65,7 @@ def _continued(spec: JobSpec) -> tuple[list[Row], Completed]:
     newest = first.coordinator.newest
     # Nothing behind the cut is committed by the run that took it.
     second = JobEngine(spec, keeps_rows=True, restore=newest.stored(newest.record.graph))
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 30_000_000:
         second.run_until(second.now_us + 50_000)
     return second.ledger.rows, newest

@@ -9,6 +9,7 @@ nobody up (WM-1), the end of the sources must fire everything (WM-2), and restor
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def _job(
     ]
     document = {"name": "timed", "seed": seed, "config": settings, "vertex": vertices, "edge": edges}
     document["store"] = {"latency": "4 ms", "bytes_per_s": "10 mb"}
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 def _sources(spec: JobSpec) -> list[tuple[int, int, int]]:

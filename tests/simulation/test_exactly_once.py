@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 
 from backend.runtime.job.faults import MESSAGE_POINTS
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import (
     PROTOCOLS,
@@ -51,7 +51,7 @@ def test_lost_doubled_and_late_messages_cost_time_and_no_record(protocol: str) -
             FaultSpec(point, hit=1 + (seed * 7 + i) % 9, action=action, delay_us=150_000)
             for i, (point, action) in kinds
         ]
-        plan.append(FaultSpec("store.write", hit=3 + seed, action="error"))
+        plan.append(FaultSpec("store.write", hit=3 + seed, action=FaultAction.ERROR))
         timeout: dict[str, object] = {"execution.checkpointing.timeout": "250 ms"}
         engine = run_to_the_end(
             small_job(protocol, seed=seed, fuzz=seed, plan=tuple(plan), config=timeout), records=RECORDS

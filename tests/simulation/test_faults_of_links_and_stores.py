@@ -12,7 +12,7 @@ from backend.domain.failure import FailureReason
 from backend.runtime.engine.jobfile import load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.faults import POINTS, Faults, corrupted
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
 from tests.support.runtime_jobs import small_job, two_subtasks_job
 
@@ -51,7 +51,7 @@ def test_a_missing_file_and_a_torn_one_are_found() -> None:
 
 
 def test_a_job_whose_checkpoint_is_damaged_ends_and_says_so() -> None:
-    plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action="corrupt"))
+    plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action=FaultAction.CORRUPT))
     engine = JobEngine(two_subtasks_job(plan=plan), keeps_rows=True)
     engine.run_until(5_000_000)
     assert engine.status == "FAILED"
@@ -67,7 +67,7 @@ def test_a_job_whose_checkpoint_is_damaged_ends_and_says_so() -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_is_tried_again() -> None:
-    plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action="error", times=3))
+    plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action=FaultAction.ERROR, times=3))
     engine = JobEngine(two_subtasks_job(plan=plan))
     engine.run_until(5_000_000)
     assert engine.status == "RUNNING"
@@ -77,8 +77,8 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again() -> None:
 
 
 def test_a_store_that_stands_still_makes_a_checkpoint_late_and_an_error_makes_it_fail() -> None:
-    slow = FaultSpec("store.write", hit=3, action="delay", delay_us=60_000)
-    full = FaultSpec("store.write", at_us=1_000_000, action="error", times=10)
+    slow = FaultSpec("store.write", hit=3, action=FaultAction.DELAY, delay_us=60_000)
+    full = FaultSpec("store.write", at_us=1_000_000, action=FaultAction.ERROR, times=10)
     engine = JobEngine(two_subtasks_job(plan=(slow, full), store_ms=5))
     engine.run_until(3_000_000)
     took = {r.id: r.end_to_end_us for r in engine.coordinator.history if r.failed_at_us is None}
@@ -99,7 +99,9 @@ def _arrivals(action: str | None) -> list[int]:
     }
     vertices = [{"id": "a", "kind": "source", "rate": 200}, {"id": "b", "kind": "sink", "parallelism": 2}]
     edges = [{"from": "a", "to": "b", "partitioner": "rebalance"}]
-    spec = load_job_document({"name": "link", "config": config, "vertex": vertices, "edge": edges}).with_faults(plan)
+    spec = replace(
+        load_job_document({"name": "link", "config": config, "vertex": vertices, "edge": edges}), faults=plan
+    )
     engine = JobEngine(spec)
     seen, times = 0, []
     for at_us in range(0, 1_000_000, 1_000):
@@ -120,7 +122,7 @@ def test_a_stalled_link_holds_everything_up_for_a_while_and_loses_nothing() -> N
 
 
 def test_a_fault_strikes_as_often_in_a_row_as_it_says() -> None:
-    faults = Faults([FaultSpec("store.write", hit=3, action="error", times=2)], lambda: 0)
+    faults = Faults([FaultSpec("store.write", hit=3, action=FaultAction.ERROR, times=2)], lambda: 0)
     assert [faults.message("store.write") is not None for _ in range(6)] == [False, False, True, True, False, False]
     assert not faults.concerns("link.send")
     assert len(POINTS) == len(set(POINTS))

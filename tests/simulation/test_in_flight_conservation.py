@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import late_triggers, small_job
 
@@ -26,7 +26,7 @@ def test_persisted_bytes_are_those_between_the_snapshots(protocol: str) -> None:
         if seed % 5 == 4:
             # Checkpoints expire while barriers are on their way, and tasks are not told: the next supersedes them.
             config["execution.checkpointing.timeout"] = "60 ms"
-            plan += tuple(FaultSpec("rpc.abort", hit=1, action="drop") for _ in range(400))
+            plan += tuple(FaultSpec("rpc.abort", hit=1, action=FaultAction.DROP) for _ in range(400))
         spec = small_job(
             protocol,
             seed=seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from backend.domain.failure import FailureReason
 from backend.runtime.engine.jobfile import load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
+from tests.support.inside_jobs import pending_ids
 from tests.support.runtime_jobs import small_job, two_subtasks_job
 
 
 def _lost(point: str, *hits: int) -> tuple[FaultSpec, ...]:
     """``hits`` are counted from the one before."""
-    return tuple(FaultSpec(point, hit=hit, action="drop") for hit in hits)
+    return tuple(FaultSpec(point, hit=hit, action=FaultAction.DROP) for hit in hits)
 
 
 @pytest.mark.parametrize("hits", [(1, 1), (1,), (2,), (1, 1, 1, 1, 1)])
@@ -43,7 +45,7 @@ def test_a_job_that_stops_ends_though_tasks_do_not_hear_that_its_savepoint_is_co
 
 def test_an_abort_brings_the_news_of_the_completion_that_was_lost() -> None:
     # The sink does not hear that the first is complete; the second expires, and its abort says so.
-    late = FaultSpec("rpc.ack", hit=4, action="delay", delay_us=500_000)
+    late = FaultSpec("rpc.ack", hit=4, action=FaultAction.DELAY, delay_us=500_000)
     engine = JobEngine(two_subtasks_job(interval="10 s", timeout="100 ms", plan=(*_lost("rpc.notify", 2), late)))
     for at_us in (50_000, 100_000):
         engine.run_until(at_us)
@@ -77,7 +79,7 @@ def _joining_job(plan: tuple[FaultSpec, ...]) -> Any:
             {"from": "map", "to": "sink", "partitioner": "rebalance"},
         ],
     }
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> None:
@@ -94,7 +96,7 @@ def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> 
     assert engine.coordinator.latest_failed is not None
     assert engine.coordinator.latest_failed.reason is FailureReason.EXPIRED
     assert not any(c.subpartition.is_blocked for task in engine.tasks for c in task.gate.channels)
-    assert sink.checkpointing.pending_ids == ()
+    assert pending_ids(sink) == ()
 
 
 def test_a_barrier_that_still_waits_for_its_turn_is_given_up_at_the_next_though_the_abort_was_lost() -> None:
@@ -110,8 +112,8 @@ def test_a_barrier_that_still_waits_for_its_turn_is_given_up_at_the_next_though_
     engine.run_until(260_000)
     sources = [task for task in engine.tasks if task.sourcing is not None]
     assert [record.reason for record in engine.coordinator.history] == [FailureReason.EXPIRED]
-    assert [task.checkpointing.pending_ids for task in sources] == [(1,), (1,)], "the news of the expiry is lost"
+    assert [pending_ids(task) for task in sources] == [(1,), (1,)], "the news of the expiry is lost"
     engine.coordinator.triggering.request_checkpoint()
     engine.run_until(265_000)
-    assert [task.checkpointing.pending_ids for task in sources] == [(2,), (2,)]
+    assert [pending_ids(task) for task in sources] == [(2,), (2,)]
     assert engine.env.faults.struck["rpc.abort"] == 6

@@ -9,6 +9,7 @@ key counted in order, and no invariant is broken on the way there (``tests/suppo
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from backend.runtime.core.elements import Alignment
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, points_of
 
@@ -60,7 +61,7 @@ def _job(
     settings |= PROTOCOLS[protocol] | (config or {})
     document = {"name": "mixed", "seed": seed, "config": settings, "vertex": vertices, "edge": edges}
     document["store"] = {"latency": "4 ms", "bytes_per_s": "10 mb"}
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 @pytest.mark.parametrize("seeds", [7, pytest.param(30, marks=pytest.mark.slow)])
@@ -72,7 +73,7 @@ def test_joins_and_pointwise_and_broadcast_edges_lose_and_double_nothing(protoco
         points = points_of(protocol)
         plan = [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(25)) for _ in range(3)]
         if draws.below(2):
-            plan += [FaultSpec("rpc.trigger", hit=2, action="delay", delay_us=40_000) for _ in range(60)]
+            plan += [FaultSpec("rpc.trigger", hit=2, action=FaultAction.DELAY, delay_us=40_000) for _ in range(60)]
         engine = run_to_the_end(_job(protocol, seed=seed, plan=tuple(plan)), records=_EXPECTED, copies=_COPIES)
         restores += engine.coordinator.restored_count
     assert restores > seeds // 3

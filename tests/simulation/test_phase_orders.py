@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from backend.domain.errors import PlanError
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import SubtaskCheckpoint
 from tests.support.invariants import Watch
 from tests.support.runtime_jobs import RECORDS, late_triggers, small_job
@@ -45,8 +46,8 @@ def _chain(order: str) -> JobSpec:
             {"from": "late", "to": "second", "partitioner": "shuffle"},
         ],
     }
-    late = FaultSpec("rpc.trigger", hit=2, action="delay", delay_us=_LATE_US)
-    return load_job_document(document).with_faults((late,))
+    late = FaultSpec("rpc.trigger", hit=2, action=FaultAction.DELAY, delay_us=_LATE_US)
+    return replace(load_job_document(document), faults=(late,))
 
 
 def _measured(order: str) -> dict[str, SubtaskCheckpoint]:
@@ -81,7 +82,10 @@ def test_the_barrier_comes_later_by_what_the_order_puts_in_front_of_it(order: st
 )
 def test_with_the_state_taken_first_every_checkpoint_is_a_consistent_cut(order: str, protocol: str) -> None:
     for seed in (1, 3):
-        crash = (FaultSpec("task.before-forward", hit=15 + seed), FaultSpec("rpc.abort", hit=2, action="drop"))
+        crash = (
+            FaultSpec("task.before-forward", hit=15 + seed),
+            FaultSpec("rpc.abort", hit=2, action=FaultAction.DROP),
+        )
         config = {"runtime.phase-order": order, "runtime.cost.sync": "4 ms"}
         if seed == 3:
             config[f"{_CP}timeout"] = "60 ms"

@@ -12,6 +12,7 @@ from backend.runtime.core.scheduler import Scheduler
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.task.task import TaskStatus
+from tests.support.inside_jobs import take_over
 from tests.support.runtime_jobs import exactly_once_violations, small_job
 
 _RECORDS = 700
@@ -68,7 +69,7 @@ def test_output_is_recovered_through_a_pool_smaller_than_itself(seed: int, monke
     stored = newest.stored(first.env.graph)
     few = small_job("unaligned", seed=seed, fuzz=seed, task_managers=managers, config=_FEW, **sizes)
     second = JobEngine(few, keeps_rows=True, restore=stored)
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     with monkeypatch.context() as patch:
         watch = _Watch(second, patch)
         second.run_until(400_000)

@@ -19,9 +19,10 @@ from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.engine.simulate import simulate
-from backend.runtime.job.graph import FaultSpec, Partitioner
+from backend.runtime.job.graph import FaultAction, FaultSpec, Partitioner
 from backend.runtime.task.recovery import Recovery
 from backend.runtime.task.task import TaskStatus
+from tests.support.inside_jobs import take_over
 from tests.support.invariants import InvariantError
 from tests.support.rescaled_jobs import (
     MODES,
@@ -175,7 +176,7 @@ def test_another_job_begins_from_a_savepoint_at_another_parallelism() -> None:
     stored = first.savepoint(asked.checkpoint_id or 0)
     assert stored is not None, "it still says of which parallelism it is"
     second = JobEngine(rescaled_job("unaligned", "hash", (2, 4, 3), seed=3), keeps_rows=True, restore=stored)
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     committed = first.ledger.committed_count
     finish(second)
     assert 0 < committed < RECORDS
@@ -184,7 +185,7 @@ def test_another_job_begins_from_a_savepoint_at_another_parallelism() -> None:
 
 def test_a_job_that_lost_a_worker_goes_on_with_fewer_subtasks_where_no_checkpoint_can_be_taken_any_more() -> None:
     """RS-14: overload, the store refuses, and what there is is the last unaligned checkpoint."""
-    refusing = tuple(FaultSpec("store.write", at_us=260_000, action="error") for _ in range(400))
+    refusing = tuple(FaultSpec("store.write", at_us=260_000, action=FaultAction.ERROR) for _ in range(400))
     engine = JobEngine(rescaled_job("unaligned", "rebalance", (2, 4, 4), seed=2, plan=refusing), keeps_rows=True)
     engine.run_until(600_000)
     newest = engine.coordinator.newest
@@ -363,7 +364,11 @@ def test_a_run_by_sizes_is_rescaled_as_one_with_bytes(mode: str) -> None:
 
 def test_a_savepoint_that_fails_rescales_nothing() -> None:
     spec = rescaled_job(
-        "aligned", "hash", (2, 2, 2), seed=1, plan=(FaultSpec("coordinator.metadata", at_us=200_000, action="error"),)
+        "aligned",
+        "hash",
+        (2, 2, 2),
+        seed=1,
+        plan=(FaultSpec("coordinator.metadata", at_us=200_000, action=FaultAction.ERROR),),
     )
     spec = spec.with_config({"execution.checkpointing.interval": "1 h"})
     engine = JobEngine(spec, keeps_rows=True)
@@ -376,7 +381,7 @@ def test_a_savepoint_that_fails_rescales_nothing() -> None:
 
 def test_a_savepoint_that_a_newer_checkpoint_overtook_is_not_gone_back_to() -> None:
     """CO-8: what the checkpoint committed would be committed once more, had the job begun from the savepoint."""
-    late = (FaultSpec("rpc.ack", hit=1, at_us=200_000, action="delay", delay_us=300_000),)
+    late = (FaultSpec("rpc.ack", hit=1, at_us=200_000, action=FaultAction.DELAY, delay_us=300_000),)
     config: dict[str, object] = {"execution.checkpointing.max-concurrent-checkpoints": 2}
     spec = rescaled_job("aligned", "hash", (2, 2, 2), seed=1, plan=late, config=config)
     engine = JobEngine(spec, keeps_rows=True)

@@ -80,7 +80,7 @@ def drawn_ahead(seed: int) -> JobSpec:
     plan = [FaultSpec(points[draws.below(len(points))], hit=3 + draws.below(9)) for _ in range(draws.below(3))]
     document = {"name": "ahead", "seed": seed, "config": settings, "vertex": vertices, "edge": edges}
     document["store"] = {"latency": "5 ms", "bytes_per_s": "10 mb"}
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 def _compare(seed: int, *, is_size_only: bool) -> None:

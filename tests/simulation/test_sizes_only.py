@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ from backend.cli.app import app
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.engine.simulate import simulate
 from backend.runtime.job.graph import FaultSpec
+from tests.support.inside_jobs import take_over
 from tests.support.observed_runs import observed
 from tests.support.runtime_jobs import PROTOCOLS, drawn_run, exactly_once_violations, late_triggers, small_job
 
@@ -31,7 +33,9 @@ def test_at_least_once_what_comes_again_is_the_same_by_sizes() -> None:
         "execution.checkpointing.max-concurrent-checkpoints": 2,
     }
     plan = (*late_triggers(), FaultSpec("coordinator.between-notifies", hit=9))
-    whole, sized = (observed(spec.with_config(config).with_faults(plan), is_size_only=flag) for flag in (False, True))
+    whole, sized = (
+        observed(replace(spec.with_config(config), faults=plan), is_size_only=flag) for flag in (False, True)
+    )
     assert whole.keys() == sized.keys()
     for what, seen in whole.items():
         assert sized[what] == seen, what
@@ -43,7 +47,7 @@ def test_at_least_once_what_comes_again_is_the_same_by_sizes() -> None:
 def test_in_flight_records_across_segments_are_persisted_and_restored_by_size() -> None:
     # Records of one and a half segments lie in several chunks, on both sides of the channel.
     spec = drawn_run("unaligned", 41)
-    spec = small_job("unaligned", seed=3, task_managers=2, record_bytes=777).with_faults(spec.faults)
+    spec = replace(small_job("unaligned", seed=3, task_managers=2, record_bytes=777), faults=spec.faults)
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(4_000_000)
     sized = JobEngine(engine.spec, keeps_rows=True, is_size_only=True)
@@ -64,7 +68,7 @@ def test_a_savepoint_of_a_run_by_sizes_starts_a_run_with_payloads() -> None:
         assert newest is not None
         stored = newest.stored(first.env.graph)
         then = JobEngine(spec, keeps_rows=True, restore=stored, is_size_only=restored_by_size)
-        then.ledger.take_over(first.ledger)
+        take_over(then.ledger, first.ledger)
         then.run_until(3_000_000)
         runs.append((stored, then.trace_hash, then.ledger.rows))
     assert runs[0] == runs[1] == runs[2]

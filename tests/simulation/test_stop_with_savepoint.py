@@ -16,11 +16,12 @@ from backend.runtime.coordinator.failure_policy import Failure, FailurePolicy
 from backend.runtime.core.elements import Alignment, Barrier, Element, EndOfData, EndOfPartition, Event, SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from backend.runtime.network.channel import InputChannel
 from backend.runtime.network.gate import InputGate
 from backend.runtime.task.task import TaskStatus
+from tests.support.inside_jobs import oldest_open_us, take_over
 from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
@@ -53,7 +54,7 @@ def test_what_was_read_is_committed_once_and_nothing_is_left_over(protocol: str)
     assert (stop.reason, stop.ended_at_us) == (None, engine.ended_at_us)
     assert stop.completed_at_us is not None
     assert coordinator.in_progress_count == engine.queued_bytes == 0
-    assert engine.ledger.oldest_open_us() is None, "a transaction was left open"
+    assert oldest_open_us(engine.ledger) is None, "a transaction was left open"
     total, at_us = coordinator.total_count, engine.now_us
     engine.run_until(at_us + 1_000_000)
     assert coordinator.total_count == total, "a finished job has no checkpoints"
@@ -72,7 +73,7 @@ def test_a_job_that_was_stopped_goes_on_from_its_savepoint(protocol: str) -> Non
     (stop,) = first.coordinator.triggering.savepoint_requests.values()
     assert stop.checkpoint_id is not None
     second = JobEngine(spec, keeps_rows=True, restore=first.savepoint(stop.checkpoint_id))
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < records and second.now_us < 30_000_000:
         second.run_until(second.now_us + 100_000)
     assert exactly_once_violations(second.ledger.rows, records) == []
@@ -106,7 +107,7 @@ def test_each_channel_ends_in_the_order_of_the_rules(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(InputGate, "next_element", watched)
     # Every subtask is told twice that the savepoint is complete, and ends once.
-    twice = FaultSpec("rpc.notify", hit=1, action="duplicate", times=1_000, delay_us=100)
+    twice = FaultSpec("rpc.notify", hit=1, action=FaultAction.DUPLICATE, times=1_000, delay_us=100)
     for drains in (False, True):
         seen.clear()
         spec = small_job("unaligned", records=None, task_managers=2, plan=(twice,))
@@ -202,9 +203,9 @@ def test_a_savepoint_that_the_job_recovered_from_stays_the_users() -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (FaultSpec("rpc.ack", at_us=200_000, action="drop"), FailureReason.EXPIRED),
-        (FaultSpec("store.write", at_us=200_000, action="error"), FailureReason.ASYNC_FAILURE),
-        (FaultSpec("coordinator.metadata", at_us=200_000, action="error"), FailureReason.FINALIZE_FAILURE),
+        (FaultSpec("rpc.ack", at_us=200_000, action=FaultAction.DROP), FailureReason.EXPIRED),
+        (FaultSpec("store.write", at_us=200_000, action=FaultAction.ERROR), FailureReason.ASYNC_FAILURE),
+        (FaultSpec("coordinator.metadata", at_us=200_000, action=FaultAction.ERROR), FailureReason.FINALIZE_FAILURE),
     ],
     ids=lambda value: value.value if isinstance(value, FailureReason) else "",
 )

@@ -8,6 +8,7 @@ one step (SRC-1), when a row is committed from the checkpoint (SNK-2), what is r
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_what_is_read_again_grows_with_the_age_of_the_last_checkpoint() -> None:
     replayed = []
     for age_us in (100_000, 400_000, 1_200_000):
         crash = FaultSpec("source.after-emit", at_us=300_000 + age_us)
-        spec = _chain(config={f"{_CP}interval": "1 h"}, source={"rate": 500}).with_faults((crash,))
+        spec = replace(_chain(config={f"{_CP}interval": "1 h"}, source={"rate": 500}), faults=(crash,))
         engine = JobEngine(spec, is_size_only=True)
         engine.run_until(300_000)
         engine.request_checkpoint()

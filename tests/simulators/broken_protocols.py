@@ -19,7 +19,7 @@ from backend.runtime.coordinator.coordinator import Coordinator
 from backend.runtime.coordinator.rescales import RescaleSpec
 from backend.runtime.core.elements import Alignment, Barrier, RecoveryCompletion
 from backend.runtime.core.scheduler import Scheduler
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import ChannelState
 from backend.runtime.network.buffers import Subpartition
 from backend.runtime.network.channel import ByteDecoder, InputChannel
@@ -38,7 +38,7 @@ from tests.simulators.fault_plans import AT_LEAST_ONCE
 
 _CRASH = (FaultSpec("coordinator.between-notifies", hit=8),)
 _EXPIRING = {"execution.checkpointing.timeout": "60 ms"}
-_LATE_ACKS = tuple(FaultSpec("rpc.ack", hit=7, action="delay", delay_us=300_000) for _ in range(20))
+_LATE_ACKS = tuple(FaultSpec("rpc.ack", hit=7, action=FaultAction.DELAY, delay_us=300_000) for _ in range(20))
 _CONCURRENT = {"execution.checkpointing.max-concurrent-checkpoints": 3}
 
 
@@ -339,7 +339,7 @@ VARIANTS: dict[str, Variant] = {
         Variant(store_the_offset_before_the_last_record, "INV-4"),
         Variant(announce_a_credit_twice, "INV-8"),
         Variant(complete_what_is_subsumed, "INV-10", protocol="aligned", plan=_LATE_ACKS, config=_CONCURRENT),
-        Variant(never_expire, "INV-9", plan=(FaultSpec("rpc.ack", hit=9, action="drop"),)),
+        Variant(never_expire, "INV-9", plan=(FaultSpec("rpc.ack", hit=9, action=FaultAction.DROP),)),
         Variant(measure_no_alignment, "INV-11", protocol="aligned"),
         Variant(write_a_file_too_many, "INV-7"),
         Variant(draw_from_outside, "INV-13"),

@@ -17,7 +17,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import comb
 from multiprocessing import get_context
 from os import cpu_count
@@ -105,7 +105,7 @@ def slow_sink_job(
         ],
         "store": {"latency": "10 ms", "bytes_per_s": "100 mb"},
     }
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 def _run(spec: JobSpec, for_us: int) -> JobEngine:

@@ -19,7 +19,7 @@ from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job import faults
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.cap_decisions import CapAction
 from backend.runtime.measure.measures import CheckpointRecord
 from tests.support import rescaled_jobs
@@ -42,7 +42,7 @@ EFFECTS = {CONCURRENT: SIDE_BY_SIDE, PARTIAL: OVERTOOK_PARTLY, LOCAL: FROM_COPY}
 _LATER_US = 250_000
 _RESCALED_US = 80_000
 """No rescale is before that."""
-_MESSAGE_ACTIONS = ("drop", "duplicate", "delay")
+_MESSAGE_ACTIONS = (FaultAction.DROP, FaultAction.DUPLICATE, FaultAction.DELAY)
 
 
 Kind = Callable[["_Draft", str, Stream, int], None]
@@ -115,13 +115,15 @@ def _messages(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
             )
         )
     # Someone has to decline for a decline to be lost.
-    draft.plan.append(FaultSpec("store.write", hit=2 + draws.below(5), action="error", times=1 + draws.below(3)))
+    draft.plan.append(
+        FaultSpec("store.write", hit=2 + draws.below(5), action=FaultAction.ERROR, times=1 + draws.below(3))
+    )
 
 
 def _links(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
     draft.task_managers = 2
     for _ in range(1 + draws.below(12)):
-        action = ("delay", "stall")[draws.below(2)]
+        action = (FaultAction.DELAY, FaultAction.STALL)[draws.below(2)]
         delay_us = (2_000, 30_000, 400_000)[draws.below(3)]
         draft.plan.append(FaultSpec("link.send", hit=1 + draws.below(60), action=action, delay_us=delay_us))
     if draws.below(2):
@@ -135,9 +137,9 @@ def _store(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
         [FaultSpec("store.write", hit, at_us, "delay", delay_us=(20_000, 700_000)[draws.below(2)])],
         [FaultSpec("store.write", hit, at_us, "error")],
         [FaultSpec("store.write", hit, at_us, "error", times=10 + draws.below(40))],
-        [FaultSpec("coordinator.location", hit, action="error", times=1 + draws.below(3))],
-        [FaultSpec("coordinator.metadata", hit, action="error", times=1 + draws.below(3))],
-        [FaultSpec("store.read", action="error", times=1 + draws.below(3))],
+        [FaultSpec("coordinator.location", hit, action=FaultAction.ERROR, times=1 + draws.below(3))],
+        [FaultSpec("coordinator.metadata", hit, action=FaultAction.ERROR, times=1 + draws.below(3))],
+        [FaultSpec("store.read", action=FaultAction.ERROR, times=1 + draws.below(3))],
     )[n % 6]
     if n % 6 == 5 or draws.below(2):
         draft.crash("coordinator.between-notifies", protocol, draws, at_us=_LATER_US)
@@ -153,7 +155,7 @@ def _storm(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 
 def _corrupt(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
     draft.crash("coordinator.between-notifies", protocol, draws)
-    draft.plan.append(FaultSpec("store.read", action="corrupt"))
+    draft.plan.append(FaultSpec("store.read", action=FaultAction.CORRUPT))
 
 
 def _rescaled(faults_of: Kind) -> Kind:
@@ -164,7 +166,8 @@ def _rescaled(faults_of: Kind) -> Kind:
         faults_of(draft, protocol, draws, n)
         # Half of what is to strike does so from a rescale on: while the job is started, or later.
         draft.plan = [
-            replace(f, at_us=_RESCALED_US) if f.action == "crash" and draws.below(2) else f for f in draft.plan
+            replace(f, at_us=_RESCALED_US) if f.action is FaultAction.CRASH and draws.below(2) else f
+            for f in draft.plan
         ]
 
     return rescaled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from backend.runtime.core.elements import ORIGIN_SHIFT
@@ -75,7 +76,7 @@ def rescaled_job(
     }
     document["vertex"][0]["watermark_interval_ms"] = watermark_interval_ms
     document["vertex"][0]["record_bytes"] = record_bytes or (60, 240, 1300)[seed % 3]
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bool, at_us: int = 200_000) -> JobEngine:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backend.runtime.core.prng import Stream
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.job import faults
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.operators.storage import Row
 
 PROTOCOLS: dict[str, dict[str, object]] = {
@@ -69,7 +69,7 @@ def small_job(
         ],
         "store": {"latency": "5 ms", "bytes_per_s": "10 mb"},
     }
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 def two_subtasks_job(
@@ -100,7 +100,7 @@ def two_subtasks_job(
         "edge": [{"from": "source", "to": "sink", "partitioner": "forward"}],
         "store": {"latency": f"{store_ms} ms", "bytes_per_s": 1_000_000_000_000},
     }
-    return load_job_document(document).with_faults(plan)
+    return replace(load_job_document(document), faults=plan)
 
 
 def exactly_once_violations(rows: list[Row], records: int = RECORDS) -> list[str]:
@@ -140,7 +140,7 @@ def points_of(protocol: str) -> tuple[str, ...]:
 
 def late_triggers() -> list[FaultSpec]:
     """Every second trigger reaches its source late: the barriers of a task arrive far apart."""
-    return [FaultSpec("rpc.trigger", hit=2, action="delay", delay_us=45_000) for _ in range(200)]
+    return [FaultSpec("rpc.trigger", hit=2, action=FaultAction.DELAY, delay_us=45_000) for _ in range(200)]
 
 
 # Passed a few times a run; the others dozens of times.
@@ -166,7 +166,9 @@ def needs_of(point: str, protocol: str) -> Needs:
         # Something must be restored first, and from a checkpoint.
         return Needs((FaultSpec("coordinator.between-notifies", hit=3),), hit_most=3)
     if point == "coordinator.on-expiry":
-        late = tuple(FaultSpec("rpc.ack", hit=3 + 5 * i, action="delay", delay_us=1_000_000) for i in range(3))
+        late = tuple(
+            FaultSpec("rpc.ack", hit=3 + 5 * i, action=FaultAction.DELAY, delay_us=1_000_000) for i in range(3)
+        )
         return Needs(late, {"execution.checkpointing.timeout": "300 ms"}, hit_most=2)
     if protocol == "aligned-timeout" and point.startswith(_OF_A_SWITCH):
         # Two task managers have links, announcements and input queues; one has none of them (UC-10).
@@ -190,7 +192,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
         plan.append(FaultSpec("coordinator.between-notifies", hit=1 + draws.below(6)))
     if point == "coordinator.on-expiry":
         config["execution.checkpointing.timeout"] = "300 ms"
-        plan += [FaultSpec("rpc.ack", hit=3 + 5 * i, action="delay", delay_us=1_000_000) for i in range(3)]
+        plan += [FaultSpec("rpc.ack", hit=3 + 5 * i, action=FaultAction.DELAY, delay_us=1_000_000) for i in range(3)]
     if protocol == "aligned-timeout" and point.startswith(_OF_A_SWITCH):
         config["execution.checkpointing.aligned-checkpoint-timeout"] = "10 ms"
         plan.append(FaultSpec(point))

@@ -24,6 +24,7 @@ from backend.runtime.coordinator.requests import Request
 from backend.runtime.coordinator.triggering import Triggering
 from backend.runtime.core.elements import Barrier, SnapshotType
 from backend.runtime.core.scheduler import EventClass
+from backend.runtime.job.graph import FaultAction
 from backend.runtime.measure.measures import Ack, CheckpointRecord, CheckpointState, SubtaskSnapshot, TaskKey
 from backend.runtime.measure.requested import UserCheckpoint
 from backend.runtime.protocols.registry import barrier_of
@@ -175,7 +176,7 @@ class Coordinator:
 
     def _is_failing(self, point: str) -> bool:
         fault = self._env.faults.message(point)
-        return fault is not None and fault.action == "error"
+        return fault is not None and fault.action == FaultAction.ERROR
 
     # --- collecting -----------------------------------------------------------------------------------------------
 

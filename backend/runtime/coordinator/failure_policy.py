@@ -1,6 +1,6 @@
-"""What a failed checkpoint is said to have failed of, which ones count, and when patience ends (FP-1 to FP-6).
+"""The messages of failed checkpoints, which failures count, and when the job fails because of them (FP-1 to FP-6).
 
-The reasons are a closed set: those of Flink, by its names and in its words, and one of our own (CAP-4).
+The reasons are a closed set: Flink's, in Flink's words, and one of our own (CAP-4).
 """
 
 from __future__ import annotations
@@ -11,34 +11,6 @@ from dataclasses import dataclass
 from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import SnapshotType
 from backend.runtime.job.config import UNLIMITED
-
-FLINK_REASONS: Mapping[str, FailureReason] = {
-    "PERIODIC_SCHEDULER_SHUTDOWN": FailureReason.SCHEDULER_SHUTDOWN,
-    "TOO_MANY_CHECKPOINT_REQUESTS": FailureReason.TOO_MANY_REQUESTS,
-    "MINIMUM_TIME_BETWEEN_CHECKPOINTS": FailureReason.MIN_PAUSE,
-    "NOT_ALL_REQUIRED_TASKS_RUNNING": FailureReason.NOT_ALL_TASKS_RUNNING,
-    "IO_EXCEPTION": FailureReason.IO_FAILURE,
-    "BLOCKING_OUTPUT_EXIST": FailureReason.BLOCKING_OUTPUT,
-    "CHECKPOINT_ASYNC_EXCEPTION": FailureReason.ASYNC_FAILURE,
-    "CHANNEL_STATE_SHARED_STREAM_EXCEPTION": FailureReason.SHARED_STREAM_FAILURE,
-    "CHECKPOINT_EXPIRED": FailureReason.EXPIRED,
-    "CHECKPOINT_SUBSUMED": FailureReason.SUBSUMED,
-    "CHECKPOINT_DECLINED": FailureReason.DECLINED,
-    "CHECKPOINT_DECLINED_TASK_NOT_READY": FailureReason.DECLINED_TASK_NOT_READY,
-    "CHECKPOINT_DECLINED_TASK_CLOSING": FailureReason.DECLINED_TASK_CLOSING,
-    "CHECKPOINT_DECLINED_SUBSUMED": FailureReason.DECLINED_SUBSUMED,
-    "CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER": FailureReason.DECLINED_ON_CANCELLATION,
-    "CHECKPOINT_DECLINED_INPUT_END_OF_STREAM": FailureReason.DECLINED_INPUT_END_OF_STREAM,
-    "CHECKPOINT_COORDINATOR_SHUTDOWN": FailureReason.COORDINATOR_SHUTDOWN,
-    "CHECKPOINT_COORDINATOR_SUSPEND": FailureReason.COORDINATOR_SUSPENDED,
-    "JOB_FAILOVER_REGION": FailureReason.REGION_RESTARTING,
-    "TASK_FAILURE": FailureReason.TASK_FAILURE,
-    "TASK_CHECKPOINT_FAILURE": FailureReason.TASK_FAILURE,
-    "UNKNOWN_TASK_CHECKPOINT_NOTIFICATION_FAILURE": FailureReason.UNKNOWN_TASK,
-    "FINALIZE_CHECKPOINT_FAILURE": FailureReason.FINALIZE_FAILURE,
-    "TRIGGER_CHECKPOINT_FAILURE": FailureReason.TRIGGER_FAILURE,
-}
-"""Every reason of Flink's ``CheckpointFailureReason`` by its name."""
 
 MESSAGES: Mapping[FailureReason, str] = {
     FailureReason.EXPIRED: "Checkpoint expired before completing.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 
 from backend.domain.errors import PlanError
@@ -32,6 +33,16 @@ class RescaleSpec:
     from_savepoint: bool = False
 
 
+class RescaleStatus(StrEnum):
+    """How far a rescale has come."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    REFUSED = "REFUSED"
+    INTERRUPTED = "INTERRUPTED"
+    """The job failed before it ran, and started once more."""
+
+
 @dataclass(slots=True)
 class Rescale:
     """One request. Instants are virtual microseconds; None: not reached (yet)."""
@@ -51,15 +62,15 @@ class Rescale:
     """What the stop and the new start cost; None: the job was not stopped (yet)."""
 
     @property
-    def status(self) -> str:
-        """How far it has come; interrupted: the job failed before it ran, and started once more."""
+    def status(self) -> RescaleStatus:
+        """How far it has come."""
         if self.refusal is not None:
-            return "REFUSED"
+            return RescaleStatus.REFUSED
         if self.restart is None:
-            return "IN_PROGRESS"
+            return RescaleStatus.IN_PROGRESS
         if self.restart.running_at_us is not None:
-            return "COMPLETED"
-        return "INTERRUPTED" if self.restart.is_interrupted else "IN_PROGRESS"
+            return RescaleStatus.COMPLETED
+        return RescaleStatus.INTERRUPTED if self.restart.is_interrupted else RescaleStatus.IN_PROGRESS
 
 
 def rescaled_graph(graph: Graph, parallelism: Mapping[str, int], config: RuntimeConfig) -> Graph:

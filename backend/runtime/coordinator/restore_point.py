@@ -8,7 +8,7 @@ from __future__ import annotations
 from backend.runtime.coordinator.coordinator import Coordinator
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.faults import InducedFailure, corrupted
-from backend.runtime.job.graph import Graph
+from backend.runtime.job.graph import FaultAction, Graph
 from backend.runtime.snapshot.completed import Completed
 from backend.runtime.snapshot.metadata import ReadCheckpoint, StoredCheckpoint, read_checkpoint
 from backend.runtime.snapshot.restoring import Assignment, assign, without_channel_state
@@ -36,9 +36,9 @@ class RestorePoint:
             return self.begun_from
         stored = newest.stored(newest.record.graph)
         fault = self._env.faults.message("store.read")
-        if fault is not None and fault.action == "error":
+        if fault is not None and fault.action == FaultAction.ERROR:
             raise InducedFailure("store.read", None)
-        if fault is not None and fault.action == "corrupt":
+        if fault is not None and fault.action == FaultAction.CORRUPT:
             draw = newest.record.id ^ self._env.seed
             stored = StoredCheckpoint(*corrupted(stored.metadata, stored.files, draw=draw))
         return read_checkpoint(stored)

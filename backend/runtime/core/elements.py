@@ -97,11 +97,6 @@ def decode(data: bytes | bytearray | memoryview, at: int) -> Element | None:
     return Record(key, origin, event_time_us, value, length + _PREFIX)
 
 
-def wire_bytes(element: Element) -> int:
-    """How many bytes the element takes on the wire."""
-    return element.size_bytes
-
-
 def origin_of(source_subtask: int, offset: int, vertex: int = 0) -> int:
     """The origin of one source record: its source's place in the graph, the subtask and the offset (DET-10)."""
     return vertex << VERTEX_SHIFT | source_subtask << ORIGIN_SHIFT | offset

@@ -118,7 +118,3 @@ class Stream:
     def between(self, low: int, high: int) -> int:
         """A whole number in [low, high]."""
         return low + self.below(high - low + 1)
-
-    def unit(self) -> float:
-        """A number in [0, 1)."""
-        return (self.next64() >> 11) / (1 << 53)

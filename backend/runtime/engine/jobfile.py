@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from backend.runtime.job import config as settings
 from backend.runtime.job import graph as plans
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.document import Reader, Table
-from backend.runtime.job.faults import ACTIONS, POINTS, actions_at
+from backend.runtime.job.faults import POINTS, actions_at
 from backend.runtime.job.graph import (
     Aggregate,
     EdgeSpec,
+    FaultAction,
     FaultSpec,
     Graph,
     Partitioner,
@@ -52,14 +54,23 @@ FIELDS: Mapping[str, frozenset[str]] = {
 """What each table of a job file may say; which rule asks for it says PROTOCOL.md."""
 
 
+class Stop(StrEnum):
+    """How a job stops with a savepoint (SV-3)."""
+
+    SUSPEND = "suspend"
+    """It may be started from the savepoint."""
+    DRAIN = "drain"
+    """It ends for good: all timers fire and all windows close."""
+
+
 @dataclass(frozen=True, slots=True)
 class SavepointSpec:
     """A savepoint that the job file asks for at a virtual time."""
 
     at_us: int
     format: SavepointFormat = SavepointFormat.CANONICAL
-    stop: str | None = None
-    """"suspend" or "drain" where the job stops with it (SV-3)."""
+    stop: Stop | None = None
+    """None: the job goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +97,6 @@ class JobSpec:
         changed = replace(self, config=settings.change(self.config, changes, where=""))
         plans.validate(changed.graph, changed.config)
         return changed
-
-    def with_faults(self, faults: tuple[FaultSpec, ...]) -> JobSpec:
-        """The same job with other faults."""
-        return replace(self, faults=faults)
 
 
 def load_job(path: Path) -> JobSpec:
@@ -238,9 +245,9 @@ def _store(row: Table) -> StoreSpec:
 
 def _fault(reader: Reader, value: object, where: str) -> FaultSpec:
     row = reader.table(value, where, FIELDS["fault"])
-    point, action = row.word("point", "", POINTS), row.word("action", "crash", ACTIONS)
+    point, action = row.word("point", "", POINTS), FaultAction(row.word("action", "crash", tuple(FaultAction)))
     if row.has("point") and action not in actions_at(point):
-        reader.problem(f"{where}.action", f"{action!r} cannot happen at {point}", ", ".join(actions_at(point)))
+        reader.problem(f"{where}.action", f"{action.value!r} cannot happen at {point}", ", ".join(actions_at(point)))
     return FaultSpec(
         point=point,
         hit=row.whole("hit", 1, 1, 10**9),
@@ -258,7 +265,7 @@ def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
     return SavepointSpec(
         at_us=row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15),
         format=SavepointFormat[row.word("format", "canonical", ("canonical", "native")).upper()],
-        stop=row.word("stop", "suspend", ("suspend", "drain")) if row.has("stop") else None,
+        stop=Stop(row.word("stop", "suspend", tuple(Stop))) if row.has("stop") else None,
     )
 
 

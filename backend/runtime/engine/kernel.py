@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import groupby
 
 from backend.domain.barriers import BarrierEvent
@@ -21,7 +22,7 @@ from backend.runtime.core.prng import mix64
 from backend.runtime.core.provenance import Provenance
 from backend.runtime.core.scheduler import EventClass, Scheduler
 from backend.runtime.engine.debloating import Debloating
-from backend.runtime.engine.jobfile import JobSpec, SavepointSpec
+from backend.runtime.engine.jobfile import JobSpec, SavepointSpec, Stop
 from backend.runtime.engine.wiring import connect
 from backend.runtime.job import config as settings
 from backend.runtime.job.config import OnStopFailure, RuntimeConfig
@@ -38,6 +39,15 @@ from backend.runtime.task.restarts import OffsetsReached, Restart
 from backend.runtime.task.task import Task, TaskStatus
 
 _EXCEPTIONS_KEPT = 20
+
+
+class JobStatus(StrEnum):
+    """The states of a job."""
+
+    RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,7 @@ class JobEngine:
         self.restore_point = RestorePoint(self.env, self.coordinator, begun_from)
         self.debloating = Debloating(self.env)
         self.tasks: list[Task] = []
-        self.status = "RUNNING"
+        self.status = JobStatus.RUNNING
         self.ended_at_us: int | None = None
         self.restart_count = 0
         self.restored_id: int | None = None
@@ -252,7 +262,7 @@ class JobEngine:
         except CorruptCheckpointError as error:
             self._end("CorruptCheckpointError", str(error))
             return
-        self.status = "RUNNING"
+        self.status = JobStatus.RUNNING
         if self.restore_point.begun_from is not None:
             # Transactions of the run before are those of attempts before this one.
             self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
@@ -311,7 +321,7 @@ class JobEngine:
         if savepoint.stop is None:
             self.coordinator.triggering.request_savepoint(savepoint.format)
         else:
-            self.coordinator.triggering.request_stop(savepoint.format, drains=savepoint.stop == "drain")
+            self.coordinator.triggering.request_stop(savepoint.format, drains=savepoint.stop is Stop.DRAIN)
 
     # --- failing --------------------------------------------------------------------------------------------------
 
@@ -319,7 +329,7 @@ class JobEngine:
         self._fail("FlinkRuntimeException", message, None)
 
     def _on_finished(self) -> None:
-        self.status = "FINISHED"
+        self.status = JobStatus.FINISHED
         self.ended_at_us = self.now_us
 
     def _fail(self, name: str, message: str, task: str | None) -> None:
@@ -350,7 +360,7 @@ class JobEngine:
         if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure is OnStopFailure.FAIL:
             self._end("StopWithSavepointStoppingException", f"the job failed behind its savepoint {stop.checkpoint_id}")
             return
-        self.status = "RESTARTING"
+        self.status = JobStatus.RESTARTING
         self.restart_count += 1
         self._attempt += 1
         self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
@@ -358,7 +368,7 @@ class JobEngine:
     def _end(self, name: str, message: str) -> None:
         """What cannot be restored is not run: an older checkpoint would show what was committed since once more."""
         self._excepted(name, message, None)
-        self.status = "FAILED"
+        self.status = JobStatus.FAILED
         self.ended_at_us = self.now_us
 
     def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> Restart:
@@ -375,7 +385,7 @@ class JobEngine:
 
     def _on_task_running(self) -> None:
         if all(task.status is TaskStatus.RUNNING for task in self.tasks):
-            self.status = "RUNNING"
+            self.status = JobStatus.RUNNING
 
     def _sample(self, _: object) -> None:
         now = self.now_us

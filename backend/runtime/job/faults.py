@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from backend.runtime.core.prng import mix64
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 
 COORDINATOR_POINTS = (
     "coordinator.before-id",
@@ -84,18 +84,17 @@ POINTS = (
     *READ_POINTS,
     *LINK_POINTS,
 )
-ACTIONS = ("crash", "drop", "duplicate", "delay", "error", "corrupt", "stall")
 
 
-def actions_at(point: str) -> tuple[str, ...]:
-    """What can be induced at a point; anything else would not happen there."""
+def actions_at(point: str) -> tuple[FaultAction, ...]:
+    """The actions that are possible at a point."""
     if point in MESSAGE_POINTS:
-        return ("drop", "duplicate", "delay")
+        return (FaultAction.DROP, FaultAction.DUPLICATE, FaultAction.DELAY)
     if point in STORE_POINTS:
-        return ("error", "delay") if point == "store.write" else ("error",)
+        return (FaultAction.ERROR, FaultAction.DELAY) if point == "store.write" else (FaultAction.ERROR,)
     if point in READ_POINTS:
-        return ("error", "corrupt")
-    return ("delay", "stall") if point in LINK_POINTS else ("crash",)
+        return (FaultAction.ERROR, FaultAction.CORRUPT)
+    return (FaultAction.DELAY, FaultAction.STALL) if point in LINK_POINTS else (FaultAction.CRASH,)
 
 
 class InducedFailure(Exception):  # noqa: N818 - the field says failure

@@ -67,11 +67,6 @@ class VertexKind(StrEnum):
         """Whether it ends in a sink."""
         return self.value.endswith("sink")
 
-    @property
-    def is_window(self) -> bool:
-        """Whether it aggregates by window."""
-        return self in (VertexKind.WINDOW, VertexKind.WINDOW_SINK)
-
 
 class Aggregate(StrEnum):
     """What a window makes of its records."""
@@ -182,6 +177,18 @@ class StoreSpec:
     upload_bytes_per_s: int | None = None
 
 
+class FaultAction(StrEnum):
+    """What a fault does at its point (``faults.actions_at`` says which are possible where)."""
+
+    CRASH = "crash"
+    DROP = "drop"
+    DUPLICATE = "duplicate"
+    DELAY = "delay"
+    ERROR = "error"
+    CORRUPT = "corrupt"
+    STALL = "stall"
+
+
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
     """One induced fault: at the ``hit``-th time that ``point`` is passed, from ``at_us`` on, and ``times`` in a row."""
@@ -189,7 +196,7 @@ class FaultSpec:
     point: str
     hit: int = 1
     at_us: int = 0
-    action: str = "crash"
+    action: FaultAction = FaultAction.CRASH
     delay_us: int = 0
     times: int = 1
 

@@ -31,7 +31,7 @@ class UserCheckpoint:
 
 @dataclass(slots=True)
 class Savepoint:
-    """One requested savepoint and how far it has come; instants are virtual microseconds."""
+    """One requested savepoint and how far it has come (SV-4); instants are virtual microseconds."""
 
     number: int
     format: SavepointFormat
@@ -45,8 +45,3 @@ class Savepoint:
     completed_at_us: int | None = None
     when_ended: Action | None = None
     """Whom its end is an event for."""
-
-    @property
-    def request_to_end_us(self) -> int | None:
-        """SV-4: how long the user waited; None while it is under way."""
-        return None if self.ended_at_us is None else self.ended_at_us - self.requested_at_us

@@ -89,6 +89,7 @@ class OutputPool:
         self.ahead: Ahead | None = None
         """What the writer has done ahead of its time, where it may."""
         self.requested = 0
+        """Segments in use; divided by ``size`` it is the usage of the output, above 1 with overdraft (ME-21)."""
         self.finished_count = 0
         """Buffers of data handed over so far."""
         self.full_channels = 0
@@ -96,11 +97,6 @@ class OutputPool:
         """MB-3: a free segment, and no channel at its limit; overdraft in use counts as unavailable (BUF-4)."""
         self.is_closed = False
         self.subpartitions: list[Subpartition] = [(subpartition or Subpartition)(self) for _ in range(channels)]
-
-    @property
-    def usage_ratio(self) -> float:
-        """Segments in use / size; above 1 with overdraft (ME-21)."""
-        return self.requested / self.size
 
     def request(self, subpartition: Subpartition) -> bool:
         """Take a segment for a step that has begun; False where even the overdraft is used up (BP-4)."""

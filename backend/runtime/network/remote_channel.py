@@ -15,6 +15,7 @@ from backend.domain.errors import ProtocolViolationError
 from backend.runtime.core.elements import Barrier, Event, blocks_upstream
 from backend.runtime.core.scheduler import EventClass, Scheduler
 from backend.runtime.job.faults import Faults
+from backend.runtime.job.graph import FaultAction
 from backend.runtime.network.buffers import Data, DataBuffer, Subpartition
 from backend.runtime.network.channel import ChannelKey, Decoder, Gate, InputChannel, Write
 
@@ -167,7 +168,7 @@ class RemoteChannel(InputChannel):
         fault = faults.message("link.send")
         if fault is None:
             return 0
-        if fault.action == "stall":
+        if fault.action == FaultAction.STALL:
             self._still_until_us = max(self._still_until_us, self._scheduler.now + fault.delay_us)
         return fault.delay_us
 

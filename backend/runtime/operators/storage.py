@@ -48,8 +48,6 @@ class SnapshotStore:
         self._still_until_us = 0
         self._uploads: deque[Upload] = deque()
         """Whose transfer may not be over, in their order."""
-        self.written_bytes = 0
-        self.write_count = 0
 
     def write(self, size_bytes: int, done: Callable[[object], None], *, factor: float = 1.0) -> Upload:
         """Write ``size_bytes``; ``done`` is called when they are durable."""
@@ -65,8 +63,6 @@ class SnapshotStore:
         upload = Upload(done, not_before_us, max(now, self._free_us), transfer_us, own_us, latency_us)
         self._uploads.append(upload)
         self._free_us = upload.start_us + transfer_us
-        self.written_bytes += size_bytes
-        self.write_count += 1
         self._schedule(upload)
         return upload
 
@@ -164,16 +160,6 @@ class TransactionLedger:
         self.committed: Callable[[], None] | None = None
         """Told behind each commit that made rows visible."""
 
-    def take_over(self, other: TransactionLedger) -> None:
-        """Go on with the content of another ledger: the external system outlives a run of the job."""
-        self._open |= {name: held for name, held in other._open.items() if name not in self._open}
-        self._committed = other._committed | self._committed
-        self.rows = [*other.rows, *self.rows]
-        self.table = other.table | self.table
-        self.committed_count += other.committed_count
-        self.put_count += other.put_count
-        self.folded = (self.folded + other.folded) & _MASK
-
     @property
     def newest_attempt(self) -> int:
         """The last attempt of a job that a transaction names; -1 where there is none."""
@@ -259,7 +245,3 @@ class TransactionLedger:
             self.rows.append(Row(record.origin, record.key, record.value))
         else:
             self.folded = (self.folded + mix64_pair(record.value, record.origin)) & _MASK
-
-    def oldest_open_us(self) -> int | None:
-        """When the oldest transaction that is still open was begun; None where none is."""
-        return min((t.began_us for t in self._open.values()), default=None)

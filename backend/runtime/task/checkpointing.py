@@ -180,11 +180,6 @@ class TaskCheckpointing:
                     run.measured.repeatable_records += 1
 
     @property
-    def pending_ids(self) -> tuple[int, ...]:
-        """Checkpoints in work at this subtask."""
-        return tuple(self._snapshots.runs)
-
-    @property
     def alignment_gauge_us(self) -> int:
         """How long the pending checkpoint has been aligning here; 0 where none is (ME-2)."""
         pending = self._known_keeper.pending_id if self._known_keeper is not None else None

@@ -10,7 +10,7 @@ from backend.runtime.core.provenance import Provenance
 from backend.runtime.core.scheduler import Action, EventClass, Scheduler
 from backend.runtime.job.config import RuntimeConfig
 from backend.runtime.job.faults import Faults
-from backend.runtime.job.graph import Graph
+from backend.runtime.job.graph import FaultAction, Graph
 from backend.runtime.measure.measures import TaskKey
 from backend.runtime.operators.storage import SnapshotStore, TransactionLedger, Upload
 from backend.runtime.snapshot.local_copies import LocalCopies
@@ -85,11 +85,11 @@ class Environment:
         """A message between coordinator and task: it takes the RPC latency, unless a fault says otherwise."""
         delay_us = self.scheduler.jitter(self.config.rpc_latency_us)
         fault = self.faults.message(point)
-        if fault is not None and fault.action == "drop":
+        if fault is not None and fault.action == FaultAction.DROP:
             return
-        if fault is not None and fault.action == "duplicate":
+        if fault is not None and fault.action == FaultAction.DUPLICATE:
             self.scheduler.after(delay_us * 2, EventClass.RPC, action, argument)
-        if fault is not None and fault.action == "delay":
+        if fault is not None and fault.action == FaultAction.DELAY:
             delay_us += fault.delay_us
         self.scheduler.after(delay_us, EventClass.RPC, action, argument)
 
@@ -98,9 +98,9 @@ class Environment:
     ) -> Upload | None:
         """Write to the store; one of the two is called, unless what it returns is cancelled."""
         fault = self.faults.message("store.write")
-        if fault is not None and fault.action == "error":
+        if fault is not None and fault.action == FaultAction.ERROR:
             self.scheduler.after(self.store.latency_us, EventClass.STORAGE, failed)
             return None
-        if fault is not None and fault.action == "delay":
+        if fault is not None and fault.action == FaultAction.DELAY:
             self.store.stand_still(fault.delay_us)
         return self.store.write(size_bytes, done, factor=factor)

@@ -14,9 +14,10 @@ from backend.domain.failure import FailureReason
 from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import CheckpointRecord, CheckpointState
 from backend.runtime.task.task import TaskStatus
+from tests.support.inside_jobs import oldest_open_us
 from tests.support.runtime_jobs import two_subtasks_job
 
 _CP = "execution.checkpointing."
@@ -121,14 +122,14 @@ def test_a_checkpoint_older_than_its_timeout_expires_and_the_next_goes_on() -> N
 
 
 def test_an_acknowledgement_that_comes_after_the_expiry_changes_nothing() -> None:
-    late = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=95_000) for _ in range(50))
+    late = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DELAY, delay_us=95_000) for _ in range(50))
     engine, records = _run(two_subtasks_job(store_ms=10, timeout="90 ms", plan=late), until_ms=1_000)
     assert engine.coordinator.completed_count == 0
     assert {r.reason for r in records[:-1]} == {FailureReason.EXPIRED}
 
 
 def test_a_repeated_acknowledgement_counts_once() -> None:
-    twice = tuple(FaultSpec("rpc.ack", hit=1, action="duplicate") for _ in range(50))
+    twice = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DUPLICATE) for _ in range(50))
     engine, records = _run(two_subtasks_job(store_ms=10, plan=twice), until_ms=1_000)
     completed = [r for r in records if r.state is CheckpointState.COMPLETED]
     assert len(completed) == engine.coordinator.completed_count > 5
@@ -136,7 +137,7 @@ def test_a_repeated_acknowledgement_counts_once() -> None:
 
 
 def test_a_newer_checkpoint_that_completes_first_subsumes_the_older() -> None:
-    held = (FaultSpec("rpc.ack", hit=1, action="delay", delay_us=800_000),)
+    held = (FaultSpec("rpc.ack", hit=1, action=FaultAction.DELAY, delay_us=800_000),)
     spec = two_subtasks_job(store_ms=10, max_concurrent_checkpoints=2, tolerable_failed_checkpoints=0, plan=held)
     engine, records = _run(spec, until_ms=1_500)
     assert records[0].reason is FailureReason.SUBSUMED
@@ -157,7 +158,7 @@ def test_as_many_completed_checkpoints_are_kept_as_set(retained: int) -> None:
 
 def _failed_writes(*hits: int) -> tuple[FaultSpec, ...]:
     """One write is one subtask's state: two a checkpoint; ``hits`` are counted from the fault before."""
-    return tuple(FaultSpec("store.write", hit=hit, action="error") for hit in hits)
+    return tuple(FaultSpec("store.write", hit=hit, action=FaultAction.ERROR) for hit in hits)
 
 
 def test_one_failure_more_than_tolerable_in_a_row_fails_the_job() -> None:
@@ -222,7 +223,7 @@ def test_without_a_completed_checkpoint_the_job_starts_from_nothing() -> None:
     assert engine.restored_id is None
     assert engine.coordinator.restored_count == 0
     # SNK-3: the failed attempt's transaction is dropped, only the running one is open.
-    oldest_us = engine.ledger.oldest_open_us()
+    oldest_us = oldest_open_us(engine.ledger)
     assert oldest_us is not None
     assert oldest_us > engine.exceptions[0].at_us
 
@@ -237,7 +238,11 @@ def test_a_trigger_while_a_task_still_restores_is_counted_and_not_listed() -> No
 
 
 def test_the_counts_add_up_at_every_moment() -> None:
-    plan = (*_failed_writes(3, 5), FaultSpec("task.after-ack", hit=20), FaultSpec("rpc.ack", hit=9, action="drop"))
+    plan = (
+        *_failed_writes(3, 5),
+        FaultSpec("task.after-ack", hit=20),
+        FaultSpec("rpc.ack", hit=9, action=FaultAction.DROP),
+    )
     engine = JobEngine(two_subtasks_job(store_ms=40, timeout="90 ms", plan=plan))
     for at_ms in range(0, 3_000, 7):
         engine.run_until(at_ms * 1000)

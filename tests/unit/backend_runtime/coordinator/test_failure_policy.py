@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.failure import FailureReason
-from backend.runtime.coordinator.failure_policy import FLINK_REASONS, MESSAGES, Failure, FailurePolicy
+from backend.runtime.coordinator.failure_policy import MESSAGES, Failure, FailurePolicy
 from backend.runtime.core.elements import SnapshotType
+from tests.support.flink_reasons import FLINK_REASONS
 
 _COUNTED = {
     "IO_EXCEPTION",

@@ -5,6 +5,7 @@ The job is that of the coordinator's rules: two subtasks, and checkpoints that t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -17,9 +18,10 @@ from backend.runtime.coordinator.requests import REQUESTS_KEPT, Request, Request
 from backend.runtime.core.elements import Alignment, SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import FaultSpec
+from backend.runtime.job.graph import FaultAction, FaultSpec
 from backend.runtime.measure.measures import CheckpointState
 from backend.runtime.measure.requested import Savepoint, SavepointFormat
+from tests.support.inside_jobs import take_over
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job, two_subtasks_job
 
 _CP = "execution.checkpointing."
@@ -64,7 +66,7 @@ def test_each_tick_is_queued_and_a_change_of_settings_leaves_one() -> None:
 
 
 def test_after_a_long_checkpoint_those_that_waited_follow_one_another() -> None:
-    slow = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=450_000) for _ in range(1))
+    slow = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DELAY, delay_us=450_000) for _ in range(1))
     engine = JobEngine(two_subtasks_job(store_ms=10, plan=slow, timeout="2 s"))
     engine.run_until(2_000_000)
     records = sorted(engine.coordinator.history, key=lambda r: r.id)
@@ -159,7 +161,7 @@ def test_with_unaligned_checkpoints_a_savepoint_waits_for_the_slot_and_goes_firs
     assert done.triggered_at_us == pending.latest_ack_us
     assert (done.barrier.alignment, done.barrier.snapshot_type) == (Alignment.ALIGNED, SnapshotType.SAVEPOINT)
     assert done.barrier.aligned_timeout_us is None
-    assert savepoint.request_to_end_us == (savepoint.ended_at_us or 0) - savepoint.requested_at_us > 130_000
+    assert (savepoint.ended_at_us or 0) - savepoint.requested_at_us > 130_000
 
 
 def _unaligned(*, store_ms: int) -> JobSpec:
@@ -168,7 +170,7 @@ def _unaligned(*, store_ms: int) -> JobSpec:
 
 def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point() -> None:
     # Checkpoint acknowledgements come very late, those of the savepoint at once: it is complete first.
-    late = tuple(FaultSpec("rpc.ack", hit=1, action="delay", delay_us=400_000) for _ in range(2))
+    late = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DELAY, delay_us=400_000) for _ in range(2))
     spec = two_subtasks_job(plan=late, max_concurrent_checkpoints=1)
     engine = JobEngine(spec, keeps_rows=True)
     while not engine.coordinator.in_progress_count:
@@ -190,7 +192,7 @@ def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point()
 
 
 def test_a_newer_checkpoint_does_not_subsume_a_pending_savepoint() -> None:
-    late = (FaultSpec("rpc.ack", at_us=350_000, action="delay", delay_us=600_000),)
+    late = (FaultSpec("rpc.ack", at_us=350_000, action=FaultAction.DELAY, delay_us=600_000),)
     engine = JobEngine(two_subtasks_job(plan=late, max_concurrent_checkpoints=3))
     engine.run_until(350_000)
     assert not engine.coordinator.in_progress_count
@@ -219,7 +221,7 @@ def test_a_restart_uses_the_newest_checkpoint_and_not_a_newer_savepoint() -> Non
 
 def test_a_requested_savepoint_is_told_why_it_failed() -> None:
     engine = JobEngine(
-        two_subtasks_job(plan=(FaultSpec("rpc.ack", hit=3, at_us=300_000, action="drop"),), timeout="200 ms")
+        two_subtasks_job(plan=(FaultSpec("rpc.ack", hit=3, at_us=300_000, action=FaultAction.DROP),), timeout="200 ms")
     )
     engine.run_until(300_000)
     savepoint = engine.request_savepoint()
@@ -238,7 +240,7 @@ def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
     engine.run_until(500_000)
     assert running.reason is FailureReason.COORDINATOR_SUSPENDED
     waiting_job = JobEngine(
-        _unaligned(store_ms=500).with_faults((FaultSpec("source.after-emit", at_us=400_000),)),
+        replace(_unaligned(store_ms=500), faults=(FaultSpec("source.after-emit", at_us=400_000),)),
     )
     waiting_job.run_until(380_000)
     waiting = waiting_job.request_savepoint()
@@ -261,7 +263,7 @@ def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
 def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     point: str, reason: FailureReason, words: str
 ) -> None:
-    engine = JobEngine(two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),)))
+    engine = JobEngine(two_subtasks_job(plan=(FaultSpec(point, hit=2, action=FaultAction.ERROR),)))
     engine.run_until(500_000)
     failed = engine.coordinator.latest_failed
     assert failed is not None
@@ -269,13 +271,15 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     assert engine.restart_count == 0
     assert engine.coordinator.completed_count >= 3
     strict = JobEngine(
-        two_subtasks_job(plan=(FaultSpec(point, hit=2, action="error"),), tolerable_failed_checkpoints=0)
+        two_subtasks_job(plan=(FaultSpec(point, hit=2, action=FaultAction.ERROR),), tolerable_failed_checkpoints=0)
     )
     strict.run_until(500_000)
     assert strict.restart_count == 1
     # The same failure of a savepoint is the coordinator's own, and no sign of a sick job (FP-6).
     asked = JobEngine(
-        two_subtasks_job(plan=(FaultSpec(point, at_us=350_000, action="error"),), tolerable_failed_checkpoints=0)
+        two_subtasks_job(
+            plan=(FaultSpec(point, at_us=350_000, action=FaultAction.ERROR),), tolerable_failed_checkpoints=0
+        )
     )
     asked.run_until(350_000)
     while asked.coordinator.in_progress_count:
@@ -291,7 +295,7 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     ("plan", "reason"),
     [
         ((), None),
-        ((FaultSpec("coordinator.metadata", action="error"),), FailureReason.FINALIZE_FAILURE),
+        ((FaultSpec("coordinator.metadata", action=FaultAction.ERROR),), FailureReason.FINALIZE_FAILURE),
         ((FaultSpec("task.before-sync"),), FailureReason.COORDINATOR_SUSPENDED),
     ],
 )
@@ -332,8 +336,8 @@ def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not
 
 
 def test_each_acknowledgement_is_told_apart() -> None:
-    twice = tuple(FaultSpec("rpc.ack", hit=1, action="duplicate") for _ in range(4))
-    late = (FaultSpec("rpc.ack", hit=2, action="delay", delay_us=300_000),)
+    twice = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DUPLICATE) for _ in range(4))
+    late = (FaultSpec("rpc.ack", hit=2, action=FaultAction.DELAY, delay_us=300_000),)
     engine = JobEngine(two_subtasks_job(plan=(*twice, *late), timeout="150 ms"))
     engine.run_until(1_000_000)
     outcomes = engine.coordinator.ack_outcomes
@@ -343,7 +347,7 @@ def test_each_acknowledgement_is_told_apart() -> None:
     crashed = JobEngine(
         two_subtasks_job(
             plan=(
-                FaultSpec("rpc.ack", hit=5, action="delay", delay_us=300_000),
+                FaultSpec("rpc.ack", hit=5, action=FaultAction.DELAY, delay_us=300_000),
                 FaultSpec("source.after-emit", at_us=400_000),
             )
         )
@@ -395,7 +399,7 @@ def test_a_job_started_from_a_savepoint_goes_on_where_it_was_taken(protocol: str
     stored = first.savepoint(savepoint.checkpoint_id)
     assert stored is not None
     second = JobEngine(spec, keeps_rows=True, restore=stored)
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < records and second.now_us < 30_000_000:
         second.run_until(second.now_us + 100_000)
     assert exactly_once_violations(second.ledger.rows, records) == []

@@ -15,6 +15,7 @@ from backend.runtime.job.graph import FaultSpec
 from backend.runtime.operators.redistribution import restored_operator
 from backend.runtime.operators.sinks import TransactionalSink
 from backend.runtime.operators.storage import Row, TransactionLedger
+from tests.support.inside_jobs import oldest_open_us, take_over
 from tests.support.runtime_jobs import two_subtasks_job
 
 
@@ -220,7 +221,7 @@ def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_co
     runs = [_ledger(keeps_rows=False)[0] for _ in range(2)]
     for number in numbers:
         runs[number % 2].append(_record(number))
-    runs[1].take_over(runs[0])
+    take_over(runs[1], runs[0])
     assert (runs[1].folded, runs[1].committed_count) == (alone.folded, len(numbers)), "of a run and the next"
 
 
@@ -240,7 +241,7 @@ def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it
     second.prepare("both")
     second.append(_record(5))
     second.put(replace(_record(7), value=70))
-    second.take_over(first)
+    take_over(second, first)
     for name in ("a", "b", "both"):
         second.commit(name)
     assert [row.value for row in second.rows] == [1, 5, 2, 4], "of one name its own stands"
@@ -252,16 +253,16 @@ def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it
 
 def test_the_newest_attempt_is_the_highest_that_a_transaction_open_or_committed_names() -> None:
     ledger, clock = _ledger()
-    assert (ledger.newest_attempt, ledger.oldest_open_us()) == (-1, None)
+    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (-1, None)
     clock.now_us = 5
     ledger.begin("a/sink/0/11/2")
     clock.now_us = 9
     ledger.begin("sink/1/3/99")
-    assert (ledger.newest_attempt, ledger.oldest_open_us()) == (11, 5)
+    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (11, 5)
     assert (ledger.open_of("a/sink"), ledger.open_of("a")) == (["a/sink/0/11/2"], [])
     ledger.prepare("a/sink/0/11/2")
     ledger.commit("a/sink/0/11/2")
-    assert (ledger.newest_attempt, ledger.oldest_open_us()) == (11, 9)
+    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (11, 9)
     assert ledger.open_of("sink") == ["sink/1/3/99"]
     assert ledger.open_of("a/sink") == []
 

@@ -25,6 +25,7 @@ from backend.runtime.snapshot.metadata import (
     read_checkpoint,
 )
 from backend.runtime.snapshot.restoring import assign, restored_graph, without_channel_state
+from tests.support.inside_jobs import take_over
 from tests.support.runtime_jobs import exactly_once_violations, small_job, two_subtasks_job
 
 _M = 128
@@ -263,14 +264,14 @@ def test_a_job_restored_from_the_bytes_alone_goes_on_exactly_once(protocol: str,
     spec = small_job(protocol, seed=4, task_managers=2, records=_RECORDS)
     # The first run had attempts of its own, the last of them after the checkpoint.
     crash = FaultSpec("task.in-sync", hit=9)
-    first = JobEngine(spec.with_faults((crash,)), keeps_rows=True)
+    first = JobEngine(replace(spec, faults=(crash,)), keeps_rows=True)
     first.run_until(600_000)
     assert first.restart_count == 1
     stored = _stored(first, inline_below_bytes=inline_below_bytes)
     before = first.ledger.committed_count
     second = JobEngine(spec, keeps_rows=True, restore=StoredCheckpoint(bytes(stored.metadata), dict(stored.files)))
     # The external system is one: the second run settles what the first one left open.
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 20_000_000:
         second.run_until(second.now_us + 100_000)
     second.run_until(second.now_us + 500_000)

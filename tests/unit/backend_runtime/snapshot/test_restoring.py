@@ -16,6 +16,7 @@ from backend.runtime.job.graph import Graph, Partitioner
 from backend.runtime.snapshot.capabilities import CAPABILITIES, SnapshotKind, Support, Use
 from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
 from backend.runtime.snapshot.restoring import assign, restored_graph
+from tests.support.inside_jobs import take_over
 from tests.support.rescaled_jobs import RECORDS, finish, rescaled_job, violations
 
 _KINDS = {
@@ -80,7 +81,7 @@ def test_a_job_that_grew_goes_on_from_what_it_had_and_its_sources_read_the_same_
     committed = first.ledger.committed_count
     assert read_checkpoint(stored).has_channel_state == (kind is SnapshotKind.UNALIGNED)
     second = JobEngine(_grown(_spec(kind, (3, 1, 3))), keeps_rows=True, restore=stored)
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     finish(second)
     assert len({row.origin for row in second.ledger.rows}) == len(second.ledger.rows), "a new source has its own log"
     rows = [row for row in second.ledger.rows if row.value > 0]
@@ -107,7 +108,7 @@ def test_state_that_no_operator_takes_is_refused_unless_it_may_be_left_out() -> 
         JobEngine(replace(spec, graph=without), restore=stored)
     assert wrong.value.fix == "keep the operator, or allow state that is not restored"
     second = JobEngine(replace(spec, graph=without), keeps_rows=True, restore=stored, allows_non_restored=True)
-    second.ledger.take_over(first.ledger)
+    take_over(second.ledger, first.ledger)
     finish(second)
     assert len({row.origin for row in second.ledger.rows}) == len(second.ledger.rows) == RECORDS
 

@@ -1,0 +1,27 @@
+"""What only tests read or do inside a job's ledger and subtasks."""
+
+from __future__ import annotations
+
+from backend.runtime.operators.storage import TransactionLedger
+from backend.runtime.task.task import Task
+
+
+def take_over(ledger: TransactionLedger, other: TransactionLedger) -> None:
+    """Add the content of ``other`` to ``ledger``: the external system outlives a run of the job."""
+    ledger._open |= {name: held for name, held in other._open.items() if name not in ledger._open}
+    ledger._committed = other._committed | ledger._committed
+    ledger.rows = [*other.rows, *ledger.rows]
+    ledger.table = other.table | ledger.table
+    ledger.committed_count += other.committed_count
+    ledger.put_count += other.put_count
+    ledger.folded = (ledger.folded + other.folded) % (1 << 64)
+
+
+def oldest_open_us(ledger: TransactionLedger) -> int | None:
+    """When the oldest open transaction was begun, in virtual microseconds; None if none is open."""
+    return min((transaction.began_us for transaction in ledger._open.values()), default=None)
+
+
+def pending_ids(task: Task) -> tuple[int, ...]:
+    """The checkpoints in work at a subtask."""
+    return tuple(task.checkpointing._snapshots.runs)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -21,7 +22,15 @@ PREFIX = "BARRIERSCOPE_"
 SECRET_PREFIX = PREFIX + "SECRET_"
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class LogLevel(StrEnum):
+    """The least severe log line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 # Long enough that guessing is hopeless, and such that it can stand in a header.
@@ -38,6 +47,13 @@ def _networks(value: str) -> str:
     for part in names(value):
         ipaddress.ip_network(part, strict=False)
     return value
+
+
+class SecretKind(StrEnum):
+    """The places that a reference to a credential can name."""
+
+    ENVIRONMENT = "env"
+    FILE = "file"
 
 
 class Settings(BaseSettings):
@@ -97,7 +113,7 @@ class Settings(BaseSettings):
     """Folder of the files that the credential of a receiver may be in (``file:NAME``)."""
     heartbeat_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """File that every role which goes on touches each 5 s while it is alive, for a probe that looks at its age."""
-    log_level: LogLevel = "info"
+    log_level: LogLevel = LogLevel.INFO
     """Least severe log line that is written."""
     xdg_data_home: Annotated[Path | None, Field(validation_alias="XDG_DATA_HOME")] = None
     """The desktop standard's folder for data of a user; ``~/.local/share`` where it is not set."""
@@ -175,9 +191,9 @@ def secret_at(reference: str, folder: Path | None) -> str | None:
     Only these can be referred to: whoever may add a receiver must not read every variable and file through it.
     """
     kind, _, name = reference.partition(":")
-    if kind == "env" and name.startswith(SECRET_PREFIX):
+    if kind == SecretKind.ENVIRONMENT and name.startswith(SECRET_PREFIX):
         return os.environ.get(name) or None
-    if kind == "file" and folder is not None and name and name == Path(name).name:
+    if kind == SecretKind.FILE and folder is not None and name and name == Path(name).name:
         try:
             return (folder / name).read_text(encoding="utf-8").strip() or None
         except (OSError, ValueError):

@@ -21,6 +21,7 @@ from backend.analysis.thresholds import EXPIRY_SLACK_MS
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.observation import JobState
+from backend.domain.target import TargetState
 
 _TOLERABLE_MAX = 3
 # Kubernetes waits up to five minutes before it starts again what keeps failing.
@@ -223,17 +224,17 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
 # --- targets and the service --------------------------------------------------------------------------------------
 
 
-_DOES_NOT = {
-    "unreachable": "does not answer",
-    "malformed": "answers, but not as its kind does",
-    "silent": "has gone silent",
+_DOES_NOT: Mapping[str, str] = {
+    TargetState.UNREACHABLE: "does not answer",
+    TargetState.MALFORMED: "answers, but not as its kind does",
+    TargetState.SILENT: "has gone silent",
 }
 
 
 def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
     does = _DOES_NOT.get(signal.state)
     if does is None:
-        if signal.state == "ok":
+        if signal.state == TargetState.OK:
             return Reading(ReadingKind.CLEAR, "it answers")
         return Reading(ReadingKind.UNKNOWN, "it has not been read yet")
     since_ms = (signal.now - signal.since) / timedelta(milliseconds=1) if signal.since is not None else None

@@ -51,10 +51,11 @@ def _alerts(
 ) -> None:
     if context.invoked_subcommand is not None:
         return
+    from backend.alerting.lifecycle import AlertState
     from backend.contracts.alerts import AlertOut
     from backend.contracts.api import Page
 
-    states = "" if every else "&state=pending&state=firing"
+    states = "" if every else f"&state={AlertState.PENDING}&state={AlertState.FIRING}"
     with Client(api) as client:
         found = list(client.pages(f"/api/v1/alerts?limit={_SHOWN_MAX}{states}", Page[AlertOut], most=_SHOWN_MAX))
     if output_format is OutputFormat.JSON:

@@ -6,11 +6,13 @@ import logging
 import sys
 import time
 
+from backend.settings import LogLevel
+
 # Libraries that tell of every request or statement; their warnings are still worth a line.
 _TALKATIVE = ("httpx", "httpcore", "aiohttp", "alembic", "asyncio", "sqlalchemy", "uvicorn")
 
 
-def log_to_stderr(level: str) -> None:
+def log_to_stderr(level: LogLevel) -> None:
     """Send what is logged through ``logging`` and ``structlog`` to standard error, from ``level`` on."""
     import structlog
 

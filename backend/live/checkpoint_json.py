@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from backend.contracts.flink import TYPE_CHECKPOINT, TYPE_SAVEPOINT, TYPE_SYNC_SAVEPOINT, TYPE_UNALIGNED
-from backend.live.view import Ack, CheckpointView, JobView
+from backend.live.view import Ack, CheckpointState, CheckpointView, JobView
 from backend.live.wire import Json, Object, quantile
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
@@ -124,7 +124,7 @@ def _checkpoint(view: JobView, checkpoint: CheckpointView, tasks: Object) -> Obj
         "checkpoint_type": _type(checkpoint),
         "tasks": tasks,
     }
-    if checkpoint.state == "COMPLETED":
+    if checkpoint.state is CheckpointState.COMPLETED:
         entry |= {"external_path": checkpoint.external_path, "discarded": checkpoint.is_discarded}
     if checkpoint.failed_at_us is not None:
         failed = view.epoch_ms(checkpoint.failed_at_us)
@@ -140,7 +140,7 @@ def _type(checkpoint: CheckpointView) -> str:
 
 
 def _task(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:
-    return {"id": checkpoint.id, "status": checkpoint.state} | _ack_figures(view, checkpoint, acks)
+    return {"id": checkpoint.id, "status": checkpoint.state, **_ack_figures(view, checkpoint, acks)}
 
 
 def _ack_figures(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:

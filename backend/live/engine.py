@@ -24,11 +24,13 @@ from backend.live.view import (
     ExceptionView,
     GateView,
     InputView,
+    JobState,
     JobView,
     RatesView,
     RequestedCheckpointView,
     SavepointView,
     SubtaskView,
+    TaskState,
     VertexView,
 )
 from backend.live.wire import Json, Object
@@ -46,9 +48,9 @@ from backend.runtime.task.task import Task
 
 _UNLIMITED_FAILURES = 2**31 - 1
 _STATES: Mapping[State, CheckpointState] = {
-    State.IN_PROGRESS: "IN_PROGRESS",
-    State.COMPLETED: "COMPLETED",
-    State.FAILED: "FAILED",
+    State.IN_PROGRESS: CheckpointState.IN_PROGRESS,
+    State.COMPLETED: CheckpointState.COMPLETED,
+    State.FAILED: CheckpointState.FAILED,
 }
 
 
@@ -173,7 +175,7 @@ class RuntimeEngine:
         return JobView(
             id=job_id,
             name=engine.spec.name,
-            state=engine.status,
+            state=JobState(engine.status),
             origin_epoch_ms=origin_epoch_ms,
             now_us=engine.now_us,
             ended_at_us=engine.ended_at_us,
@@ -320,7 +322,7 @@ def _subtask(task: Task, now_us: int, gates: Sequence[GateDebloater]) -> Subtask
     size = sum(output.pool.size for output in task.outputs)
     totals = task.totals
     return SubtaskView(
-        status=task.status.value,
+        status=TaskState(task.status.value),
         attempt=task.attempt,
         started_at_us=task.started_us,
         ended_at_us=task.ended_us,

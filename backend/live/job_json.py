@@ -12,37 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backend.contracts.flink import NAN_TEXT
-from backend.live.view import JobView, SubtaskView, VertexView
+from backend.live.view import JobState, JobView, SubtaskView, TaskState, VertexView
 from backend.live.wire import Json, Object, quantile
 
 FLINK_VERSION = "1.20"
 """The version whose REST this is; the collector goes by ``barrierscope-runtime`` and not by it."""
 
 _HOST = "localhost"
-_TASK_STATES = (
-    "CANCELED",
-    "FAILED",
-    "RECONCILING",
-    "CANCELING",
-    "INITIALIZING",
-    "CREATED",
-    "FINISHED",
-    "DEPLOYING",
-    "RUNNING",
-    "SCHEDULED",
-)
-_JOB_STATES = (
-    "FAILED",
-    "CANCELLING",
-    "SUSPENDED",
-    "RECONCILING",
-    "CANCELED",
-    "RUNNING",
-    "FAILING",
-    "FINISHED",
-    "RESTARTING",
-    "INITIALIZING",
-    "CREATED",
+# As in Flink: the state that is furthest from running is the vertex's, and FINISHED only if every subtask has finished.
+_DECIDES_FIRST = (
+    TaskState.FAILED,
+    TaskState.CANCELED,
+    TaskState.CANCELING,
+    TaskState.CREATED,
+    TaskState.SCHEDULED,
+    TaskState.DEPLOYING,
+    TaskState.INITIALIZING,
+    TaskState.RUNNING,
 )
 _OVERVIEW_STATES = (
     "running",
@@ -86,10 +72,10 @@ def overview(jobs: Sequence[JobView], version: str) -> Object:
         "taskmanagers": 1,
         "slots-total": slots,
         "slots-available": 0,
-        "jobs-running": sum(j.state in {"RUNNING", "RESTARTING"} for j in jobs),
-        "jobs-finished": sum(j.state == "FINISHED" for j in jobs),
-        "jobs-cancelled": sum(j.state == "CANCELED" for j in jobs),
-        "jobs-failed": sum(j.state == "FAILED" for j in jobs),
+        "jobs-running": sum(j.state in {JobState.RUNNING, JobState.RESTARTING} for j in jobs),
+        "jobs-finished": sum(j.state is JobState.FINISHED for j in jobs),
+        "jobs-cancelled": sum(j.state is JobState.CANCELED for j in jobs),
+        "jobs-failed": sum(j.state is JobState.FAILED for j in jobs),
         "flink-version": FLINK_VERSION,
         "flink-commit": f"barrierscope {version}",
     }
@@ -178,10 +164,10 @@ def _slots(views: Sequence[JobView]) -> int:
 
 def job(view: JobView) -> Object:
     """``/jobs/:id``."""
-    stamps: dict[str, Json] = dict.fromkeys(_JOB_STATES, 0)
-    stamps |= dict.fromkeys(("INITIALIZING", "CREATED", "RUNNING"), view.epoch_ms(0))
+    stamps: dict[str, Json] = {state.value: 0 for state in JobState}
+    stamps |= {state.value: view.epoch_ms(0) for state in (JobState.INITIALIZING, JobState.CREATED, JobState.RUNNING)}
     if view.ended_at_us is not None:
-        stamps[view.state] = view.epoch_ms(view.ended_at_us)
+        stamps[view.state.value] = view.epoch_ms(view.ended_at_us)
     return {
         "jid": view.id,
         "name": view.name,
@@ -300,15 +286,13 @@ def _total(rows: Sequence[Mapping[str, int | float | bool | str]], key: str) -> 
     return NAN_TEXT if NAN_TEXT in numbers else sum(n for n in numbers if not isinstance(n, str))
 
 
-def _vertex_status(vertex: VertexView) -> str:
+def _vertex_status(vertex: VertexView) -> TaskState:
     statuses = {s.status for s in vertex.subtasks}
-    # As in Flink: what is furthest from running decides, and FINISHED only when all are.
-    order = ("FAILED", "CANCELED", "CANCELING", "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
-    return next((s for s in order if s in statuses), "FINISHED")
+    return next((state for state in _DECIDES_FIRST if state in statuses), TaskState.FINISHED)
 
 
-def _state_counts(statuses: Sequence[str]) -> Object:
-    return {state: statuses.count(state) for state in _TASK_STATES}
+def _state_counts(statuses: Sequence[TaskState]) -> Object:
+    return {state.value: statuses.count(state) for state in TaskState}
 
 
 def _end(view: JobView) -> int:

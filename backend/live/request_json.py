@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.live.body import read_object, read_trigger_id
@@ -16,7 +17,23 @@ from backend.live.savepoint_json import FAILURE
 from backend.live.view import JobView, RequestedCheckpointView, VertexView
 from backend.live.wire import Object
 
-_CHECKPOINT_TYPES = ("CONFIGURED", "FULL")
+
+class CheckpointType(StrEnum):
+    """The types of checkpoints that Flink's REST knows."""
+
+    CONFIGURED = "CONFIGURED"
+    FULL = "FULL"
+    INCREMENTAL = "INCREMENTAL"
+
+
+class RescaleSource(StrEnum):
+    """What a job with another parallelism continues from."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+
+
+_CHECKPOINT_TYPES = (CheckpointType.CONFIGURED, CheckpointType.FULL)
 _BOUNDS = ("lowerBound", "upperBound")
 _EXAMPLE = '{"<vertex id>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}}'
 
@@ -30,7 +47,7 @@ def wanted_checkpoint(body: bytes) -> str | None:
     """
     fields, problems = read_object(body, ("checkpointType", "triggerId"), '{"checkpointType": "CONFIGURED"}')
     kind = fields.get("checkpointType")
-    if kind == "INCREMENTAL":
+    if kind == CheckpointType.INCREMENTAL:
         problem = "every checkpoint of this runtime is written in full"
         problems.append(FieldProblem("checkpointType", problem, ", ".join(_CHECKPOINT_TYPES)))
     elif kind is not None and kind not in _CHECKPOINT_TYPES:
@@ -88,11 +105,11 @@ def wanted_rescale(body: bytes, view: JobView, source: str | None) -> WantedResc
         for v in view.vertices
         if v.id not in fields
     ]
-    if source not in (None, "checkpoint", "savepoint"):
-        problems.append(FieldProblem("from", "is nothing to go on from", "checkpoint, savepoint"))
+    if source is not None and source not in list(RescaleSource):
+        problems.append(FieldProblem("from", "is nothing to go on from", ", ".join(RescaleSource)))
     if problems:
         raise InvalidInputError(problems, what="body")
-    return WantedRescale(wanted, source == "savepoint")
+    return WantedRescale(wanted, source == RescaleSource.SAVEPOINT)
 
 
 def _upper_bound(vertex: VertexView, requirement: object, problems: list[FieldProblem]) -> int | None:

@@ -8,9 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
 
-CheckpointState = Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
+
+class CheckpointState(StrEnum):
+    """Flink's words for the state of a checkpoint."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class JobState(StrEnum):
+    """Flink's words for the state of a job, in Flink's order."""
+
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    SUSPENDED = "SUSPENDED"
+    RECONCILING = "RECONCILING"
+    CANCELED = "CANCELED"
+    RUNNING = "RUNNING"
+    FAILING = "FAILING"
+    FINISHED = "FINISHED"
+    RESTARTING = "RESTARTING"
+    INITIALIZING = "INITIALIZING"
+    CREATED = "CREATED"
+
+
+class TaskState(StrEnum):
+    """Flink's words for the state of a subtask, in Flink's order."""
+
+    CANCELED = "CANCELED"
+    FAILED = "FAILED"
+    RECONCILING = "RECONCILING"
+    CANCELING = "CANCELING"
+    INITIALIZING = "INITIALIZING"
+    CREATED = "CREATED"
+    FINISHED = "FINISHED"
+    DEPLOYING = "DEPLOYING"
+    RUNNING = "RUNNING"
+    SCHEDULED = "SCHEDULED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +158,7 @@ class RatesView:
 class SubtaskView:
     """One subtask now. Totals are since its attempt began; ``*_ms_per_s`` are shares of the engine's window."""
 
-    status: str
+    status: TaskState
     attempt: int
     started_at_us: int
     ended_at_us: int | None
@@ -212,7 +249,7 @@ class JobView:
 
     id: str
     name: str
-    state: str
+    state: JobState
     origin_epoch_ms: int
     now_us: int
     ended_at_us: int | None

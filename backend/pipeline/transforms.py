@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
 from backend.analysis.log_buckets import BOUNDS, GAMMA, ZERO
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.rollup import Measure
 
@@ -32,11 +33,11 @@ def hourly_rollups(checkpoints: DataFrame) -> DataFrame:
 
 
 def _counts(checkpoints: DataFrame) -> DataFrame:
-    is_failed = F.col("status") == "failed"
+    is_failed = F.col("status") == CheckpointStatus.FAILED.value
     reason = F.coalesce("failure_reason", F.lit(FailureReason.UNKNOWN.value))
     counted = checkpoints.groupBy(*_KEY).agg(
         F.count("*").alias("triggered_count"),
-        F.count_if(F.col("status") == "completed").alias("completed_count"),
+        F.count_if(F.col("status") == CheckpointStatus.COMPLETED.value).alias("completed_count"),
         F.count_if(is_failed).alias("failed_count"),
         F.max("completed_at").alias("last_completed_at"),
         F.collect_list(F.when(is_failed, reason)).alias("reasons"),
@@ -58,7 +59,7 @@ def _counts(checkpoints: DataFrame) -> DataFrame:
 def _measures(checkpoints: DataFrame) -> DataFrame:
     pairs = ", ".join(f"'{measure}', {measure}" for measure in Measure)
     values = (
-        checkpoints.where(F.col("status") == "completed")
+        checkpoints.where(F.col("status") == CheckpointStatus.COMPLETED.value)
         .select(*_KEY, F.expr(f"stack({len(Measure)}, {pairs}) AS (measure, value)"))
         .where(F.col("value").isNotNull())
     )

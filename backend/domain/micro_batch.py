@@ -95,12 +95,6 @@ class MicroBatch:
         return next((ms for p, ms in self.phases_ms if p is phase), None)
 
     @property
-    def log_ms(self) -> int | None:
-        """Writing the checkpoint log: offsets file and commits file together; None where neither was reported."""
-        known = [self.phase_ms(p) for p in (BatchPhase.WAL_COMMIT, BatchPhase.COMMIT_OFFSETS)]
-        return sum(ms for ms in known if ms is not None) if any(ms is not None for ms in known) else None
-
-    @property
     def backlog(self) -> int | None:
         """What waits at all sources that report it; None where none does."""
         known = [s.backlog for s in self.sources if s.backlog is not None]

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from backend.contracts.flink import TYPE_CHECKPOINT, TYPE_SAVEPOINT, TYPE_SYNC_SAVEPOINT, TYPE_UNALIGNED
+from backend.contracts.flink import (
+    NOT_YET,
+    TYPE_CHECKPOINT,
+    TYPE_SAVEPOINT,
+    TYPE_SYNC_SAVEPOINT,
+    TYPE_UNALIGNED,
+    UNSET_ALIGNED_TIMEOUT_MS,
+)
 from backend.live.view import Ack, CheckpointState, CheckpointView, JobView
 from backend.live.wire import Json, Object, quantile
 
@@ -63,7 +70,9 @@ def checkpoint_config(view: JobView) -> Object:
         "unaligned_checkpoints": settings.is_unaligned,
         "tolerable_failed_checkpoints": min(settings.tolerable_failures, _INT_MAX),
         # Flink prints 0 where unaligned checkpoints are off: not applicable there.
-        "aligned_checkpoint_timeout": settings.aligned_timeout_ms if settings.is_unaligned else 0,
+        "aligned_checkpoint_timeout": settings.aligned_timeout_ms
+        if settings.is_unaligned
+        else UNSET_ALIGNED_TIMEOUT_MS,
         "checkpoints_after_tasks_finish": True,
         "state_changelog_enabled": False,
         "changelog_periodic_materialization_interval": 600_000,
@@ -145,12 +154,12 @@ def _task(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None])
 
 def _ack_figures(view: JobView, checkpoint: CheckpointView, acks: Sequence[Ack | None]) -> Object:
     got = [a for a in acks if a is not None]
-    latest = max((view.epoch_ms(a.at_us) for a in got), default=-1)
+    latest = max((view.epoch_ms(a.at_us) for a in got), default=NOT_YET)
     return {
         "latest_ack_timestamp": latest,
         "checkpointed_size": sum(a.checkpointed_bytes for a in got),
         "state_size": sum(a.state_bytes for a in got),
-        "end_to_end_duration": latest - view.epoch_ms(checkpoint.triggered_at_us) if got else -1,
+        "end_to_end_duration": latest - view.epoch_ms(checkpoint.triggered_at_us) if got else NOT_YET,
         "alignment_buffered": 0,
         "processed_data": sum(a.processed_bytes for a in got),
         "persisted_data": sum(a.persisted_bytes for a in got),

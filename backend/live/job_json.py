@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from backend.contracts.flink import NAN_TEXT
+from backend.contracts.flink import NAN_TEXT, NOT_YET
 from backend.live.view import JobState, JobView, SubtaskView, TaskState, VertexView
 from backend.live.wire import Json, Object, quantile
 
@@ -177,7 +177,7 @@ def job(view: JobView) -> Object:
         "start-time": view.epoch_ms(0),
         "end-time": _end(view),
         "duration": _until_end(view, 0),
-        "maxParallelism": -1,
+        "maxParallelism": NOT_YET,
         "now": view.epoch_ms(view.now_us),
         "timestamps": stamps,
         "vertices": [_job_vertex(view, v) for v in view.vertices],
@@ -273,7 +273,7 @@ def _job_vertex(view: JobView, vertex: VertexView) -> Object:
         "parallelism": vertex.parallelism,
         "status": _vertex_status(vertex),
         "start-time": view.epoch_ms(start_us),
-        "end-time": -1 if end_us is None else view.epoch_ms(end_us),
+        "end-time": NOT_YET if end_us is None else view.epoch_ms(end_us),
         "duration": ((view.now_us if end_us is None else end_us) - start_us) // 1000,
         "tasks": _state_counts([s.status for s in vertex.subtasks]),
         "metrics": {key: value if isinstance(value, bool) else _total(totals, key) for key, value in totals[0].items()},
@@ -296,7 +296,7 @@ def _state_counts(statuses: Sequence[TaskState]) -> Object:
 
 
 def _end(view: JobView) -> int:
-    return -1 if view.ended_at_us is None else view.epoch_ms(view.ended_at_us)
+    return NOT_YET if view.ended_at_us is None else view.epoch_ms(view.ended_at_us)
 
 
 def _until_end(view: JobView, since_us: int) -> int:
@@ -386,7 +386,7 @@ def _vertex_subtask(view: JobView, index: int, subtask: SubtaskView, task_manage
         "host": _HOST,
         "endpoint": f"{_HOST}:0",
         "start-time": view.epoch_ms(subtask.started_at_us),
-        "end-time": -1 if subtask.ended_at_us is None else view.epoch_ms(subtask.ended_at_us),
+        "end-time": NOT_YET if subtask.ended_at_us is None else view.epoch_ms(subtask.ended_at_us),
         "duration": (end_us - subtask.started_at_us) // 1000,
         "metrics": _io_metrics(subtask),
         "taskmanager-id": task_manager_id,

@@ -1,22 +1,21 @@
-"""Floor 1: the reference runtime, a deterministic stream engine on virtual time. Standard library only.
+"""The reference runtime: a deterministic stream processor on virtual time. Standard library only.
 
-Same job, settings and seed give the same event trace, whatever the machine (``PROTOCOL.md`` has the rules and how far
-each is built). It reads no wall clock, draws no chance of its own and starts no thread.
+The same job, settings and seed give the same event trace on every machine. The runtime reads no clock, takes all random
+numbers from the seed, and starts no thread. ``PROTOCOL.md`` lists its rules, and how much of each is built.
 
-* ``jobfile``      TOML -> ``JobSpec``
-* ``config``       the settings and their keys
-* ``graph``        vertices, edges, partitioners, channels
-* ``elements``     records on the wire, barriers and other events
-* ``buffers``      segments, output pools, subpartitions
-* ``sizes``        the same run without the bytes of records
-* ``channel``      local and remote input channels, credits, the input gate
-* ``operators``    sources, maps, keyed stages, the transactional sink
-* ``task``         one subtask: mailbox loop, backpressure, time accounting
-* ``checkpointing`` what a subtask does for one checkpoint
-* ``protocols``    when it does so: aligned, unaligned, aligned with timeout, in-flight cap
-* ``coordinator``  trigger, pending, completed, subsumed, expired, failure policy
-* ``storage``      the store that snapshots are written to, and the sink's ledger
-* ``faults``       named failpoints
-* ``kernel``       the event heap and the engine that composes all of this
-* ``simulate``     a job as fast as it goes, and its figures
+Each folder is a wing, and its docstring lists its modules. A module imports from its own wing and from the wings below
+it, never from one above. From top to bottom:
+
+* ``engine``       runs one job: from a job file to the trace and its figures
+* ``coordinator``  the checkpoint coordinator: triggers, completes and fails checkpoints, and restarts the job from one
+* ``task``         one subtask: its mailbox loop, its part in checkpoints, its restore and its stop
+* ``snapshot``     what a checkpoint holds, its bytes in the store, and how it is dealt out to subtasks again
+* ``protocols``    the checkpoint protocols: when a task aligns, snapshots and persists in-flight data
+* ``measure``      what is measured: values only
+* ``network``      how records travel between subtasks: buffers, channels, credit
+* ``operators``    what subtasks compute: operators, sources, sinks, and their state
+* ``job``          what a job is before it runs: graph, settings, faults
+* ``core``         elements of a channel, virtual time, random numbers, hashing, units
+
+``demo`` holds job files.
 """

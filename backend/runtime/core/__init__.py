@@ -1,1 +1,11 @@
-"""What every part of the runtime is made of: elements, virtual time, seeded chance, hashing, units."""
+"""What everything else is built on; it knows no jobs and no tasks.
+
+* ``elements``     records and watermarks as bytes, barriers and other events as values
+* ``scheduler``    the event heap on virtual time
+* ``prng``         named streams of pseudo-random numbers
+* ``hashing``      the stable hash of keys
+* ``units``        durations and sizes as text
+* ``rates``        rates over the window of metrics, and mailbox latency
+* ``provenance``   which source records a derived record came from
+* ``barrier_log``  the barrier events of the last checkpoints
+"""

@@ -1,1 +1,12 @@
-"""How records travel: buffers, channels with credit, gates, routes, and what rescaling does to channels."""
+"""How records travel from subtask to subtask.
+
+* ``buffers``         the sender: segments, the output pool, one queue for each receiver
+* ``emission``        what one subtask writes to all its channels
+* ``routes``          which receiver a record goes to
+* ``channel``         the receiver of one channel in the same task manager
+* ``remote_channel``  a channel between two task managers, with credit
+* ``gate``            the gate: all input channels of one subtask
+* ``spans``           buffers of a run that counts bytes and does not make them
+* ``rescaling``       which old channels a subtask takes over at another parallelism
+* ``demultiplexing``  reads several old channels from one new channel
+"""

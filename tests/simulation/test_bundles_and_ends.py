@@ -20,6 +20,7 @@ from backend.runtime.network.buffers import DataBuffer, OutputPool, Subpartition
 from backend.runtime.network.emission import Emission, Output
 from backend.runtime.operators.timed_operators import Window
 from backend.runtime.task.task import TaskStatus
+from tests.support.inside_jobs import is_at_end_of_data
 from tests.support.invariants import run_to_the_end
 from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violations, small_job
 
@@ -136,11 +137,11 @@ def test_the_end_of_bounded_sources_reaches_everyone_behind_the_last_record(
     plan = (FaultSpec("task.in-sync", at_us=900_000),)
     engine = JobEngine(_bundled(protocol, 3, plan), keeps_rows=True)
     engine.run_until(200_000)
-    assert not any(task.is_at_end_of_data for task in engine.tasks if task.spec.kind.has_sink)
+    assert not any(is_at_end_of_data(task) for task in engine.tasks if task.spec.kind.has_sink)
     engine.run_until(3_000_000)
     assert engine.restart_count == 1
     for task in engine.tasks:
-        assert task.is_at_end_of_data, task.name
+        assert is_at_end_of_data(task), task.name
         assert task.status is TaskStatus.RUNNING, "it goes on taking part in checkpoints"
         if task.source is None:
             assert task.watermark_us == WATERMARK_MAX, task.name
@@ -166,4 +167,4 @@ def test_no_watermark_overtakes_what_is_held_back() -> None:
 def test_an_unbounded_source_never_ends() -> None:
     engine = JobEngine(small_job("unaligned", records=None))
     engine.run_until(2_000_000)
-    assert not any(task.is_at_end_of_data for task in engine.tasks)
+    assert not any(is_at_end_of_data(task) for task in engine.tasks)

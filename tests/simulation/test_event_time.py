@@ -69,7 +69,7 @@ def _sources(spec: JobSpec) -> list[tuple[int, int, int]]:
     vertex = spec.graph.vertices[0]
     found = []
     for subtask in range(vertex.parallelism):
-        source = Source(vertex, subtask, seed=spec.seed, started_us=0)
+        source = Source(vertex, subtask, seed=spec.seed)
         while source.due_us() is not None:
             record = source.poll()
             found.append((record.origin, record.key, record.event_time_us))

@@ -98,7 +98,7 @@ def test_the_busy_time_of_a_legacy_source_is_no_number() -> None:
 def _due_times(**fields: Any) -> list[int]:
     vertices = [{"id": "s", "kind": "source", "limit": 100} | fields, {"id": "k", "kind": "sink"}]
     document = {"name": "due", "vertex": vertices, "edge": [{"from": "s", "to": "k", "partitioner": "rebalance"}]}
-    source = Source(load_job_document(document).graph.vertex("s"), 0, seed=1, started_us=0)
+    source = Source(load_job_document(document).graph.vertex("s"), 0, seed=1)
     times = []
     while (at_us := source.due_us()) is not None:
         times.append(at_us)

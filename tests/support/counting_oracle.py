@@ -41,7 +41,7 @@ class SourceRecords:
         number = vertex if spec.number is None else spec.number
         if (number, split) not in self._polled:
             seed = self._engine.env.seed ^ number
-            self._polled[number, split] = (Split(spec, split, seed=seed, started_us=0, vertex=number), [])
+            self._polled[number, split] = (Split(spec, split, seed=seed, vertex=number), [])
         source, records = self._polled[number, split]
         while len(records) < count:
             records.append(source.poll())
@@ -59,7 +59,7 @@ class SourceRecords:
         for v, spec in enumerate(self._engine.env.graph.vertices):
             if spec.kind.is_source:
                 for split in range(spec.split_count):
-                    limit = Split(spec, split, seed=0, started_us=0).limit
+                    limit = Split(spec, split, seed=0).limit
                     assert limit is not None, f"{spec.id} has no end"
                     yield from ((spec.id, record) for record in self.first(spec, v, split, limit))
 

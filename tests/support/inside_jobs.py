@@ -25,3 +25,10 @@ def oldest_open_us(ledger: TransactionLedger) -> int | None:
 def pending_ids(task: Task) -> tuple[int, ...]:
     """The checkpoints in work at a subtask."""
     return tuple(task.checkpointing._snapshots.runs)
+
+
+def is_at_end_of_data(task: Task) -> bool:
+    """Whether no record comes out of a subtask any more (Q-2)."""
+    if task.sourcing is not None:
+        return task.sourcing._time._is_over
+    return all(channel.is_at_end_of_data or channel.is_ended for channel in task.gate.channels)

@@ -94,30 +94,17 @@ class JobEngine:
             self.at_own_risk = at_own_risk(begun_from, graph)
         self.spec = spec
         self.seed = spec.seed if seed is None else seed
-        config = spec.config
-        self.scheduler = Scheduler(config.fuzz_schedule)
-        scheduler = self.scheduler
-        self.ledger = TransactionLedger(
-            lambda: scheduler.now, keeps_rows=keeps_rows, timeout_us=config.transaction_timeout_us
-        )
-        self.env = Environment(
-            scheduler=scheduler,
-            config=config,
-            graph=graph,
-            faults=Faults(spec.faults, lambda: scheduler.now),
-            store=SnapshotStore(
-                scheduler,
-                latency_us=spec.store.latency_us,
-                bytes_per_s=spec.store.bytes_per_s,
-                upload_bytes_per_s=spec.store.upload_bytes_per_s,
-            ),
-            ledger=self.ledger,
-            log=BarrierLog(kept=config.history_size),
-            provenance=Provenance(is_kept=keeps_rows),
+        self.scheduler = Scheduler(spec.config.fuzz_schedule)
+        self.env = _environment(
+            spec,
+            graph,
+            self.scheduler,
             seed=self.seed,
+            keeps_rows=keeps_rows,
             is_size_only=is_size_only,
             is_stepwise=is_stepwise,
         )
+        self.ledger = self.env.ledger
         self.coordinator = Coordinator(self.env, on_job_failure=self._on_checkpoint_failures)
         self.coordinator.on_job_finished = self._on_finished
         self.env.coordinator = self.coordinator
@@ -148,12 +135,16 @@ class JobEngine:
         """Of the attempts before."""
         if begun_from is not None:
             self.coordinator.continue_after(begun_from.id)
-        scheduler.at(0, EventClass.RPC, self._deploy)
-        for savepoint in spec.savepoints:
-            scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
-        for rescale in spec.rescales:
-            scheduler.at(rescale.at_us, EventClass.TIMER, self._rescaler.on_due, rescale)
-        scheduler.at(config.metric_period_us, EventClass.TIMER, self._sample)
+        self._schedule_plan()
+
+    def _schedule_plan(self) -> None:
+        """The events that are known before the run."""
+        self.scheduler.at(0, EventClass.RPC, self._deploy)
+        for savepoint in self.spec.savepoints:
+            self.scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
+        for rescale in self.spec.rescales:
+            self.scheduler.at(rescale.at_us, EventClass.TIMER, self._rescaler.on_due, rescale)
+        self.scheduler.at(self.config.metric_period_us, EventClass.TIMER, self._sample)
 
     # --- what callers do ------------------------------------------------------------------------------------------
 
@@ -393,3 +384,36 @@ class JobEngine:
             if not task.is_dead:
                 task.sample(now)
         self.scheduler.after(self.config.metric_period_us, EventClass.TIMER, self._sample)
+
+
+def _environment(
+    spec: JobSpec,
+    graph: Graph,
+    scheduler: Scheduler,
+    *,
+    seed: int,
+    keeps_rows: bool,
+    is_size_only: bool,
+    is_stepwise: bool,
+) -> Environment:
+    config = spec.config
+    return Environment(
+        scheduler=scheduler,
+        config=config,
+        graph=graph,
+        faults=Faults(spec.faults, lambda: scheduler.now),
+        store=SnapshotStore(
+            scheduler,
+            latency_us=spec.store.latency_us,
+            bytes_per_s=spec.store.bytes_per_s,
+            upload_bytes_per_s=spec.store.upload_bytes_per_s,
+        ),
+        ledger=TransactionLedger(
+            lambda: scheduler.now, keeps_rows=keeps_rows, timeout_us=config.transaction_timeout_us
+        ),
+        log=BarrierLog(kept=config.history_size),
+        provenance=Provenance(is_kept=keeps_rows),
+        seed=seed,
+        is_size_only=is_size_only,
+        is_stepwise=is_stepwise,
+    )

@@ -185,25 +185,20 @@ def chain_of(
     vertex: int,
     seed: int,
     attempt: int,
-    started_us: int,
     ledger: TransactionLedger,
     provenance: Provenance,
 ) -> tuple[Operator, ...]:
     """The operators of one subtask, first to last."""
-    operators: list[Operator] = [
-        _first(spec, subtask, vertex=vertex, seed=seed, started_us=started_us, provenance=provenance)
-    ]
+    operators: list[Operator] = [_first(spec, subtask, vertex=vertex, seed=seed, provenance=provenance)]
     if spec.kind.has_sink:
         operators.append(sink_of(spec, subtask, attempt=attempt, ledger=ledger))
     return tuple(operators)
 
 
-def _first(
-    spec: VertexSpec, subtask: int, *, vertex: int, seed: int, started_us: int, provenance: Provenance
-) -> Operator:
+def _first(spec: VertexSpec, subtask: int, *, vertex: int, seed: int, provenance: Provenance) -> Operator:
     match spec.kind:
         case VertexKind.SOURCE:
-            return Source(spec, subtask, seed=seed, started_us=started_us, vertex=vertex)
+            return Source(spec, subtask, seed=seed, vertex=vertex)
         case VertexKind.KEYED | VertexKind.KEYED_SINK:
             return Keyed(spec, subtask)
         case VertexKind.WINDOW | VertexKind.WINDOW_SINK:

@@ -41,7 +41,7 @@ class Split:
     dated up to ``out_of_orderness`` earlier, and comes when it happens, with its burst, or as a backlog at once.
     """
 
-    def __init__(self, spec: VertexSpec, number: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
+    def __init__(self, spec: VertexSpec, number: int, *, seed: int, vertex: int = 0) -> None:
         self.number = number
         self.offset = 0
         self.newest_us = -1
@@ -54,7 +54,6 @@ class Split:
         self._keys = spec.keys
         self._hot_limit = int(spec.hot_key_ratio * (1 << 32))
         self.record_bytes = spec.record_bytes
-        self._started_us = started_us
         rate = spec.rate / spec.split_count
         self._period_us = 1e6 / rate if rate > 0 else 0.0
         self._step_us = self._period_us or _STEP_US
@@ -71,7 +70,7 @@ class Split:
         """When the next record is there; None after the last."""
         offset = self.offset
         if offset < self._at_once:
-            return self._started_us
+            return 0
         if self.limit is not None and offset >= self.limit:
             return None
         return self._due_us(offset)
@@ -87,13 +86,13 @@ class Split:
 
     def _due_us(self, offset: int) -> int:
         if offset < self._at_once:
-            return self._started_us
+            return 0
         at_us = int((offset - self._backlog) * self._period_us)
         if self._burst_period_us:
             # What happens in one period comes in the first part of it (SRC-4).
             begun_us = at_us // self._burst_period_us * self._burst_period_us
             at_us = begun_us + int((at_us - begun_us) * self._burst_ratio)
-        return self._started_us + at_us
+        return at_us
 
     def stop(self) -> None:
         """No record follows those that were polled; the snapshot says how far it came, and a restore goes on there."""
@@ -146,9 +145,9 @@ class Split:
         dated: Sequence[int]
         if step_us.is_integer():
             whole_us = int(step_us)
-            dated = range(self._started_us + first * whole_us, self._started_us + (first + LANES) * whole_us, whole_us)
+            dated = range(first * whole_us, (first + LANES) * whole_us, whole_us)
         else:
-            dated = [self._started_us + int(offset * step_us) for offset in range(first, first + LANES)]
+            dated = [int(offset * step_us) for offset in range(first, first + LANES)]
         if self._spread_us:
             span_us = self._spread_us + 1
             dated = [max(0, at_us - mix64(draw) % span_us) for at_us, draw in zip(dated, draws, strict=True)]
@@ -169,8 +168,8 @@ class Source:
     poll: Callable[[], Record]
     """The next record; its split's offset moves with it."""
 
-    def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, started_us: int, vertex: int = 0) -> None:
-        self._of = partial(Split, spec, seed=seed, started_us=started_us, vertex=vertex)
+    def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, vertex: int = 0) -> None:
+        self._of = partial(Split, spec, seed=seed, vertex=vertex)
         self.splits: list[Split] = []
         dealt = redistribute(StateMode.SPLIT, [[n] for n in range(spec.split_count)], spec.parallelism)
         self._take(list(dealt[subtask]))

@@ -76,6 +76,7 @@ class Task:
         attempt: int,
         on_running: Callable[[], None],
     ) -> None:
+        # Who it is.
         self.env = env
         self.spec = spec
         self.key = key
@@ -84,61 +85,54 @@ class Task:
         self.number = key[0] * PARALLELISM_MAX + key[1]
         """Its place in the order of steps of one instant."""
         self.attempt = attempt
+        # How far it has come.
         self.status = TaskStatus.INITIALIZING
         self.is_dead = False
         self.started_us = env.now
         self.initialization = Initialization(env.now)
         self.ended_us: int | None = None
-        self.lamport = 0
-        self.emission = SizedEmission() if env.is_size_only else Emission()
+        self._on_running = on_running
+        # What it reads, computes and writes.
         self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
         self.floating: dict[int, FloatingPool] = {}
-        number = key[0] if spec.number is None else spec.number
-        self.operators: tuple[Operator, ...] = chain_of(
-            spec,
-            key[1],
-            vertex=number,
-            seed=env.seed ^ number,
-            attempt=attempt,
-            started_us=0,
-            ledger=env.ledger,
-            provenance=env.provenance,
-        )
+        self.operators = _operators(env, spec, key, attempt)
         self.source = self.operators[0] if isinstance(self.operators[0], Source) else None
-        self.event_time = EventTime(self)
-        self.sourcing = Sourcing(self, self.source) if self.source is not None else None
-        samples = env.config.metric_window_us // env.config.metric_period_us
-        self.account = TimeAccount(env.now, samples)
-        self.rates = Rates(env.now, samples)
-        self.mail_latency = MailLatency()
+        self.emission = SizedEmission() if env.is_size_only else Emission()
         self._channel_ids: dict[ChannelKey, ChannelId] = {}
-        self._records_in = 0
-        self.steps = StepSums()
-        self.ahead: RunningAhead | None = None
-        """What it has done before its time, where it may."""
-        self.is_at_end_of_data = False
-        """Whether no record comes out of it any more (Q-2); it goes on running."""
-        self.slow_factor = factor_of(spec.slow_factors, key[1])
         self._process = self.operators[0].process
         self._behind_first = self.operators[1:]
+        self._may_block = spec.may_block_in_emission
+        self._pools: tuple[OutputPool, ...] = ()
+        """The pools that must be available before a step; none if the subtask may block in the middle of one."""
+        # What its steps cost, and when they are.
+        self.slow_factor = factor_of(spec.slow_factors, key[1])
         is_fixed = spec.cost_of is None and not spec.cost_ns_per_byte
         self._fixed_cost_us = self._cost_of(_ANY_RECORD) if is_fixed else None
+        self.cost_us = 0
+        """Cost of the current step; mails add to it."""
         self._scheduler = env.scheduler
         self._step_action = self._step
-        self._pools: tuple[OutputPool, ...] = ()
-        """What must be available before a step; nothing of a subtask that may block in the middle of one."""
-        self.cost_us = 0
-        """Cost of the step in work; mails add to it."""
         self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
         self._is_scheduled = False
         self._epoch = 0
         """Steps scheduled in an earlier one are not made."""
         self._free_us = env.now
-        self._recovery = Recovery(self)
-        self._on_running = on_running
-        self._may_block = spec.may_block_in_emission
+        # What is measured.
+        samples = env.config.metric_window_us // env.config.metric_period_us
+        self.account = TimeAccount(env.now, samples)
+        self.rates = Rates(env.now, samples)
+        self.mail_latency = MailLatency()
+        self.steps = StepSums()
+        self.lamport = 0
+        self._records_in = 0
+        # Its parts.
+        self.ahead: RunningAhead | None = None
+        """The steps that were carried out ahead of their time; None if none may be."""
+        self.event_time = EventTime(self)
+        self.sourcing = Sourcing(self, self.source) if self.source is not None else None
         self.stopping = Stopping(self)
         self.checkpointing = TaskCheckpointing(self)
+        self._recovery = Recovery(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -488,8 +482,7 @@ class Task:
                 self.pass_on(held, behind)
 
     def end_of_data(self, *, is_drained: bool = True) -> None:
-        """Nothing but events follows: every receiver is told (Q-2, SRC-4)."""
-        self.is_at_end_of_data = True
+        """Tell every receiver that only events follow (Q-2, SRC-4)."""
         self.flush()
         self.emission.broadcast_event(EndOfData(is_drained))
 
@@ -500,3 +493,16 @@ class Task:
         if self.initialization.gate_restored_at_us is None:
             self.initialization.gate_restored_at_us = self.env.now
         self._on_running()
+
+
+def _operators(env: Environment, spec: VertexSpec, key: TaskKey, attempt: int) -> tuple[Operator, ...]:
+    number = key[0] if spec.number is None else spec.number
+    return chain_of(
+        spec,
+        key[1],
+        vertex=number,
+        seed=env.seed ^ number,
+        attempt=attempt,
+        ledger=env.ledger,
+        provenance=env.provenance,
+    )

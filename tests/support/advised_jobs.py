@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from backend.advisor import advise
-from backend.advisor.advice import Advice, Recommendation, Silence
-from backend.domain.advice import Topic
+from backend.advisor.advice import Advice, Expected, Recommendation, Silence
+from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.observation import Engine
 from backend.domain.pressure import VertexPressure
@@ -16,6 +16,7 @@ from tests.support.handwritten_jobs import ALIGNED, LAST, MIDDLE, SOURCE, detail
 
 FOUR = (0, 1, 2, 3)
 EXACTLY_ONCE = replace(ALIGNED, mode="exactly_once", max_concurrent=1)
+UNALIGNED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=0)
 DELAYS = {SOURCE: [5] * 4, MIDDLE: [1_500] * 4, LAST: [4_800] * 4}
 
 
@@ -103,3 +104,28 @@ def mode_of(advice: Advice) -> Recommendation | Silence:
 def in_flight_of(advice: Advice) -> Recommendation | Silence:
     """The answer on in-flight data."""
     return on(Topic.IN_FLIGHT, advice)
+
+
+def with_timeout(ms: int) -> CheckpointConfig:
+    """Settings of an unaligned job whose barriers stay aligned for so long."""
+    return replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=ms)
+
+
+def recommended(advice: Advice) -> Recommendation:
+    """The recommendation on the checkpoint mode; a silence fails the test."""
+    found = mode_of(advice)
+    assert isinstance(found, Recommendation), found
+    return found
+
+
+def silent(advice: Advice, rule: str) -> Silence:
+    """The silence on the checkpoint mode, which must be by ``rule``."""
+    found = mode_of(advice)
+    assert isinstance(found, Silence), found
+    assert found.rule == rule, found
+    return found
+
+
+def expected(advice: Recommendation, metric: Metric) -> Expected:
+    """What a recommendation predicts of a metric."""
+    return next(e for e in advice.expected if e.metric is metric)

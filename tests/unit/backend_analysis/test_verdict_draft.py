@@ -1,13 +1,10 @@
-"""How sure a verdict is, and which reading makes a subtask full."""
+"""The confidence of a verdict."""
 
 from __future__ import annotations
 
 import pytest
 
-from backend.analysis.pressure import VertexLoad
-from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, BUSY_MIN_RATIO
 from backend.analysis.verdict_draft import by_count, weaker
-from backend.domain.ids import VertexId
 from backend.domain.verdict import Confidence
 
 
@@ -23,21 +20,3 @@ def test_what_was_seen_more_often_is_surer(count, confidence):
 def test_an_answer_is_as_sure_as_its_weakest_ground(other):
     assert weaker(Confidence.LOW, other) is weaker(other, Confidence.LOW) is Confidence.LOW
     assert weaker(Confidence.HIGH, other) is weaker(other, Confidence.HIGH) is other
-
-
-@pytest.mark.parametrize(
-    ("busy", "held", "is_full"),
-    [
-        (BUSY_MIN_RATIO, BACKPRESSURED_OK_RATIO, True),
-        (BUSY_MIN_RATIO - 0.01, 0.0, False),
-        (1.0, BACKPRESSURED_OK_RATIO + 0.01, False),
-        # Not known is not held back; not known to be busy is not full.
-        (1.0, None, True),
-        (None, None, False),
-    ],
-)
-def test_a_subtask_is_full_where_it_is_busy_and_nothing_holds_it_back(busy, held, is_full):
-    load = VertexLoad(VertexId("v"), 3, busy=(busy,), backpressured=(held,), idle=(None,))
-
-    assert load.is_full(0) is is_full
-    assert load.known_subtasks == (() if busy is None else (0,))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from backend.domain.checkpoint import CheckpointCounts, CheckpointHeader, CheckpointKind, CheckpointStatus
+from backend.domain.checkpoint import CheckpointHeader, CheckpointKind, CheckpointStatus
 from backend.domain.errors import TargetProtocolError
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
 from collectors.flink import parse
-from collectors.flink.document import Document, clean, number, read
-from collectors.flink.history import poll_within_s
-from collectors.flink.parse import CheckpointsAnswer
+from collectors.flink.document import Document
 
 TRIGGERED_MS = 1_795_218_627_942
 ENTRY: dict[str, Any] = {
@@ -210,66 +208,3 @@ def test_an_aligned_timeout_of_zero_is_at_once_or_not_applicable() -> None:
 @pytest.mark.parametrize("value", [2**63 - 1, 0, -1])
 def test_an_interval_of_never_is_none(value: int) -> None:
     assert settings(interval=value).interval_ms is None
-
-
-def test_text_from_outside_is_one_line_of_bounded_length() -> None:
-    assert clean("a\x00b\n\u202ec", length_max=10) == "a b  c"
-    assert clean("x" * 100, length_max=5) == "xxxx…"
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("1.5", 1.5), (3, 3.0), ("NaN", None), ("Infinity", None), (True, None), ("n/a", None), ([], None)],
-)
-def test_a_metric_that_is_no_finite_number_is_missing(value: object, expected: float | None) -> None:
-    assert number(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [(b"", "it is empty"), (b" <html>", "it looks like HTML"), (b'{"a": [1', "no JSON"), (b"[" * 100_000, "no JSON")],
-)
-def test_what_is_no_json_is_said_so(body: bytes, words: str) -> None:
-    with pytest.raises(TargetProtocolError, match=words):
-        read(body, url="http://flink/x")
-
-
-# --- how long the next poll may wait ----------------------------------------------------------------------------------
-
-
-def history(count: int, *, interval_s: float, total: int | None = None) -> CheckpointsAnswer:
-    t0 = datetime(2026, 11, 21, tzinfo=UTC)
-    headers = tuple(
-        CheckpointHeader(
-            n, CheckpointKind.CHECKPOINT, CheckpointStatus.COMPLETED, t0 + timedelta(seconds=n * interval_s)
-        )
-        for n in reversed(range(count))
-    )
-    return CheckpointsAnswer(CheckpointCounts(0, count if total is None else total, 0, count, 0), headers, None)
-
-
-@pytest.mark.parametrize(
-    ("answer", "interval_ms", "expected"),
-    [
-        # Ten are listed of more: the history holds ten, and turns over in ten intervals.
-        (history(10, interval_s=5, total=50), 5000, 25.0),
-        # All that were counted are listed: it holds at least Flink's default of ten.
-        (history(3, interval_s=5), 5000, 25.0),
-        (history(40, interval_s=5, total=900), 5000, 100.0),
-        # Checkpoints come faster than the setting says (savepoints, or a setting changed), or slower.
-        (history(10, interval_s=1, total=50), 5000, 5.0),
-        (history(10, interval_s=60, total=50), 5000, 25.0),
-        # Nothing known of the setting: what is seen.
-        (history(10, interval_s=2, total=50), None, 10.0),
-        (history(1, interval_s=2), None, None),
-        (history(0, interval_s=2), None, None),
-        (history(0, interval_s=2), 5000, 25.0),
-        # Not without end, whatever a target claims.
-        (history(10, interval_s=0.001, total=50), 1, 0.2),
-        (history(10, interval_s=0, total=50), 1, 0.2),
-    ],
-)
-def test_the_next_poll_comes_before_half_the_history_has_turned_over(
-    answer: CheckpointsAnswer, interval_ms: int | None, expected: float | None
-) -> None:
-    assert poll_within_s(answer, interval_ms) == pytest.approx(expected)

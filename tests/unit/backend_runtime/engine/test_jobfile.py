@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backend.domain.errors import InvalidInputError, PlanError
 from backend.runtime.demo import demo_names, demo_path
-from backend.runtime.engine.jobfile import load_job, load_job_toml
+from backend.runtime.engine.jobfile import load_job, load_job_document, load_job_toml
+from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.config import KEYS, LIVE_CONFIG_KEYS, RuntimeConfig, change, show
 
 _SMALL = """
@@ -146,3 +148,78 @@ def test_a_running_job_takes_live_settings_only_and_all_or_none() -> None:
         change(config, live | {"taskmanager.memory.segment-size": 4096}, live=True)
     assert "execution.checkpointing.unaligned.enabled" in LIVE_CONFIG_KEYS
     assert "taskmanager.memory.segment-size" not in LIVE_CONFIG_KEYS
+
+
+# --- the job file -----------------------------------------------------------------------------------------------------
+
+
+def _document(*rescales: object, **vertex: object) -> dict[str, Any]:
+    return {
+        "name": "asked",
+        "vertex": [
+            {"id": "s", "kind": "source", "rate": 10, "parallelism": 2},
+            {"id": "k", "kind": "keyed+sink", "parallelism": 2} | vertex,
+        ],
+        "edge": [{"from": "s", "to": "k", "partitioner": "hash"}],
+        "rescale": list(rescales),
+    }
+
+
+def test_a_job_file_says_when_and_from_what_a_job_is_rescaled() -> None:
+    rows = (
+        {"at": "9 s", "vertex": "k", "parallelism": 3, "from": "savepoint"},
+        {"at": "4 s", "vertex": "k", "parallelism": 1},
+        {"at": "4 s", "vertex": "s", "parallelism": 5},
+    )
+    one, other = load_job_document(_document(*rows)).rescales
+    assert (one.at_us, one.parallelism, one.from_savepoint) == (4_000_000, {"k": 1, "s": 5}, False)
+    assert (other.at_us, other.parallelism, other.from_savepoint) == (9_000_000, {"k": 3}, True)
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({}, "rescale[0].at"),
+        ({"at": "1 s", "parallelism": 2}, "rescale[0].vertex"),
+        ({"at": "1 s", "vertex": "k"}, "rescale[0].parallelism"),
+        ({"at": "1 s", "vertex": "x", "parallelism": 2}, "rescale[0].vertex"),
+        ({"at": "soon", "vertex": "k", "parallelism": 2}, "rescale[0].at"),
+        ({"at": "1 s", "vertex": "k", "parallelism": 0}, "rescale[0].parallelism"),
+        ({"at": "1 s", "vertex": "k", "parallelism": 2, "from": "memory"}, "rescale[0].from"),
+        ({"at": "1 s", "vertex": "k", "parallelism": 2, "to": 3}, "rescale[0].to"),
+    ],
+)
+def test_what_is_wrong_with_a_rescale_of_a_job_file_is_named(row: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidInputError) as wrong:
+        load_job_document(_document(row))
+    assert field in {problem.field for problem in wrong.value.problems}
+
+
+def test_a_rescale_that_could_never_run_is_refused_with_the_job_file() -> None:
+    asked = {"at": "1 s", "vertex": "k", "parallelism": 129}
+    with pytest.raises(PlanError, match=r"G-6 at 'k': parallelism 129 above its maximum 128; "):
+        load_job_document(_document(asked))
+    assert load_job_document(_document(asked, max_parallelism=200)).rescales[0].parallelism == {"k": 129}
+    twice = ({"at": "1 s", "vertex": "k", "parallelism": 1}, {"at": "1000 ms", "vertex": "k", "parallelism": 3})
+    with pytest.raises(InvalidInputError, match="twice at one instant"):
+        load_job_document(_document(*twice))
+    forward = _document({"at": "1 s", "vertex": "s", "parallelism": 3})
+    forward["vertex"][1]["kind"], forward["edge"][0]["partitioner"] = "sink", "forward"
+    with pytest.raises(PlanError, match="G-6 at 'k': forward from parallelism 3 to 2"):
+        load_job_document(forward)
+
+
+def test_a_job_file_asks_for_savepoints_at_times() -> None:
+    document = {
+        "name": "asks",
+        "vertex": [{"id": "s", "kind": "source", "rate": 10}],
+        "savepoint": [{"at": "1 s"}, {"at": "1500 ms", "format": "native"}],
+    }
+    engine = JobEngine(load_job_document(document))
+    engine.run_until(2_000_000)
+    asked = list(engine.coordinator.triggering.savepoint_requests.values())
+    assert [(s.requested_at_us, s.format.value) for s in asked] == [(1_000_000, "CANONICAL"), (1_500_000, "NATIVE")]
+    assert [s.reason for s in asked] == [None, None]
+    for wrong in ({}, {"at": "soon"}, {"at": "1 s", "format": "zip"}, {"at": "1 s", "where": "/"}):
+        with pytest.raises(InvalidInputError):
+            load_job_document({**document, "savepoint": [wrong]})

@@ -5,87 +5,21 @@ from __future__ import annotations
 import pytest
 
 from backend.domain.errors import ProtocolViolationError
-from backend.runtime.core.elements import Alignment, Barrier, Event
-from backend.runtime.core.scheduler import Scheduler
-from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.network.buffers import DataBuffer, OutputPool, Subpartition
+from backend.runtime.core.elements import Alignment, Barrier
+from backend.runtime.network.buffers import DataBuffer
 from backend.runtime.network.channel import ChannelKey, InputChannel, LocalChannel
-from backend.runtime.network.gate import InputGate
-from backend.runtime.network.remote_channel import FloatingPool, LinkCosts, RemoteChannel
-from tests.support.runtime_jobs import small_job
+from tests.support.remote_link import SEGMENT_BYTES, Link
 
-_SEGMENT = 64
 _ALIGNED = Barrier(1, 0, Alignment.ALIGNED)
 _TIMEOUTABLE = Barrier(1, 0, Alignment.ALIGNED, aligned_timeout_us=1_000)
 _UNALIGNED = Barrier(1, 0, Alignment.UNALIGNED)
-
-
-class Link:
-    """One sender's pool and one receiver's channels, without tasks."""
-
-    def __init__(
-        self, *, channels: int = 1, exclusive: int = 2, floating: int = 3, latency_us: int = 10, overdraft: int = 5
-    ) -> None:
-        self.scheduler = Scheduler()
-        self.changes = 0
-        self.pool = OutputPool(
-            self.scheduler,
-            channels=channels,
-            segment_bytes=_SEGMENT,
-            size=20,
-            max_per_channel=10,
-            max_overdraft=overdraft,
-            flush_timeout_us=1_000,
-            on_change=self._on_change,
-        )
-        self.priority_mails = 0
-        self.gate = InputGate(on_data=lambda: None, on_priority=self._on_priority)
-        self.floating = FloatingPool(floating)
-        self.channels = [
-            RemoteChannel(
-                ChannelKey(0, 0, n),
-                n,
-                self.pool.subpartitions[n],
-                self.gate,
-                scheduler=self.scheduler,
-                costs=LinkCosts(latency_us, 10**12),
-                exclusive=exclusive,
-                floating=self.floating,
-            )
-            for n in range(channels)
-        ]
-        self.gate.channels.extend(self.channels)
-        for channel in self.channels:
-            channel.attach()
-
-    def _on_change(self) -> None:
-        self.changes += 1
-
-    def _on_priority(self) -> None:
-        self.priority_mails += 1
-
-    def send(self, segments: int, *, channel: int = 0, fill: int = 0) -> None:
-        """Write that many whole segments, as far as there are any."""
-        for number in range(segments):
-            data = bytes([fill + number]) * _SEGMENT
-            assert self.pool.subpartitions[channel].append(data) == _SEGMENT
-
-    def settle(self, us: int = 1_000) -> None:
-        self.scheduler.run_until(self.scheduler.now + us)
-
-    def take(self, channel: int = 0) -> DataBuffer | Event | None:
-        """Poll one thing, and give its buffer back at once."""
-        item = self.channels[channel].poll()
-        if isinstance(item, DataBuffer):
-            item.owner.recycle()
-        return item
 
 
 def test_without_any_floating_buffer_as_many_are_sent_as_there_are_exclusive_ones() -> None:
     link = Link(exclusive=2, floating=0)
     link.send(5)
     link.settle()
-    assert link.channels[0].queued == (2, 2 * _SEGMENT)
+    assert link.channels[0].queued == (2, 2 * SEGMENT_BYTES)
     assert link.pool.subpartitions[0].data_count == 3
 
 
@@ -299,73 +233,12 @@ def test_of_checkpoints_side_by_side_each_copies_what_is_in_front_of_its_own_bar
     }
 
 
-def test_a_local_channel_copies_what_it_polls_and_never_what_the_sender_copied() -> None:
-    subpartition = _pool(Scheduler()).subpartitions[0]
-    channel = LocalChannel(ChannelKey(0, 0, 0), 0, subpartition, InputGate(on_data=_nothing, on_priority=_nothing))
-    channel.attach()
-    copied: list[bytes] = []
-    for number in range(3):
-        subpartition.append(bytes([number]) * _SEGMENT)
-    channel.start_persisting(False, 1, copied.append)
-    channel.poll()
-    overtaken = subpartition.overtake(_UNALIGNED)
-    assert channel.poll_priority() == _UNALIGNED
-    channel.stop_persisting()
-    channel.poll()
-    assert [data[0] for data in copied] == [0]
-    assert [data[0] for data in overtaken] == [1, 2]
-
-
 def test_data_without_an_assigned_buffer_is_fatal() -> None:
     link = Link(exclusive=1, floating=0)
     link.channels[0]._credit = 2
     link.send(2)
     with pytest.raises(ProtocolViolationError, match="data without a buffer"):
         link.settle()
-
-
-def test_the_pool_ends_at_its_overdraft_and_says_so_before() -> None:
-    link = Link(exclusive=1, floating=0, overdraft=2)
-    subpartition: Subpartition = link.pool.subpartitions[0]
-    available: list[bool] = []
-    for _ in range(23):
-        available.append(link.pool.is_available)
-        if subpartition.append(bytes(_SEGMENT)) < _SEGMENT:
-            break
-    assert link.pool.requested == 22
-    assert (link.pool.requested, link.pool.size) == (22, 20)
-    # One channel's limit of 10 comes first (MB-3).
-    assert available.count(True) == 10
-    assert subpartition.append(bytes(_SEGMENT)) == 0
-
-
-def test_a_started_segment_goes_out_with_the_flush() -> None:
-    link = Link()
-    link.pool.subpartitions[0].append(b"abc")
-    link.settle(500)
-    assert link.channels[0].queued[0] == 0
-    link.settle(1_000)
-    assert link.channels[0].queued == (1, 3)
-
-
-def test_a_record_may_span_segments_and_start_in_the_middle_of_one() -> None:
-    link = Link(exclusive=8, floating=0)
-    stream = bytes(range(200))
-    subpartition = link.pool.subpartitions[0]
-    assert subpartition.append(stream[:50]) == 50
-    assert subpartition.append(stream[50:]) == 150
-    link.settle(5_000)
-    sizes: list[int] = []
-    received = b""
-    while isinstance(item := link.take(), DataBuffer):
-        sizes.append(len(item.data))
-        received += item.data
-    assert received == stream
-    assert sizes == [64, 64, 64, 8]
-
-
-def _nothing() -> None:
-    return None
 
 
 # --- no buffers of one's own (CR-4) -----------------------------------------------------------------------------------
@@ -429,47 +302,3 @@ def test_credit_of_buffers_that_were_let_go_is_void_when_the_sender_is_resumed()
         link.take(1)
         link.settle()
     assert link.channels[0].queued[0] == 2
-
-
-def _pool(scheduler: Scheduler, *, flush_phase_us: int = 0) -> OutputPool:
-    return OutputPool(
-        scheduler,
-        channels=1,
-        segment_bytes=_SEGMENT,
-        size=8,
-        max_per_channel=8,
-        max_overdraft=0,
-        flush_timeout_us=1_000,
-        flush_phase_us=flush_phase_us,
-        on_change=_nothing,
-    )
-
-
-@pytest.mark.parametrize(("phase_us", "flushed_us"), [(0, 2_000), (300, 1_300), (999, 1_999)])
-def test_a_writer_flushes_at_moments_of_its_own(phase_us: int, flushed_us: int) -> None:
-    scheduler = Scheduler()
-    pool = _pool(scheduler, flush_phase_us=phase_us)
-    scheduler.run_until(1_000)
-    pool.subpartitions[0].append(b"x")
-    scheduler.run_until(flushed_us - 1)
-    assert not pool.subpartitions[0].is_readable
-    scheduler.run_until(flushed_us)
-    assert pool.subpartitions[0].is_readable
-
-
-def test_a_local_receiver_sees_events_and_the_buffer_in_work_as_buffers_in_use() -> None:
-    subpartition = _pool(Scheduler()).subpartitions[0]
-    channel = LocalChannel(ChannelKey(0, 0, 0), 0, subpartition, InputGate(on_data=_nothing, on_priority=_nothing))
-    subpartition.append(bytes(2 * _SEGMENT))
-    subpartition.add_event(_ALIGNED)
-    assert channel.buffers_in_use == 3
-    subpartition.append(b"x")
-    assert channel.buffers_in_use == 4
-
-
-def test_every_writer_of_a_job_has_a_moment_of_its_own() -> None:
-    engine = JobEngine(small_job("aligned", parallelism=4))
-    engine.run_until(1)
-    phases = [output.pool._flush_phase_us for task in engine.tasks for output in task.outputs]
-    assert len(set(phases)) == len(phases) == 8
-    assert all(0 <= phase_us < engine.config.flush_timeout_us for phase_us in phases)

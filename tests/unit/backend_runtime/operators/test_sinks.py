@@ -1,8 +1,7 @@
-"""The ledger of the transactional sink, as an external system would behave (SNK-1 to SNK-5, INV-14)."""
+"""The transactional sink and its ledger, as an external system behaves (SNK-1 to SNK-5, INV-14)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -15,7 +14,7 @@ from backend.runtime.job.graph import FaultSpec
 from backend.runtime.operators.redistribution import restored_operator
 from backend.runtime.operators.sinks import TransactionalSink
 from backend.runtime.operators.storage import Row, TransactionLedger
-from tests.support.inside_jobs import oldest_open_us, take_over
+from tests.support.inside_jobs import take_over
 from tests.support.runtime_jobs import two_subtasks_job
 
 
@@ -178,22 +177,6 @@ def test_what_breaks_the_transaction_protocol_is_a_violation() -> None:
         assert other.rows == ([Row(1, 1, 10), Row(2, 2, 20)] if keeps_rows else [])
 
 
-def test_the_hash_of_committed_rows_tells_other_rows_and_not_another_order() -> None:
-    def folded(*numbers: int) -> int:
-        ledger, _ = _ledger(keeps_rows=False)
-        for at, number in enumerate(numbers):
-            ledger.begin(f"t{at}")
-            ledger.write(f"t{at}", _record(number))
-            ledger.prepare(f"t{at}")
-            ledger.commit(f"t{at}")
-        assert ledger.rows == []
-        assert ledger.committed_count == len(numbers)
-        return ledger.folded
-
-    assert folded(1, 2, 3) == folded(3, 1, 2)
-    assert len({folded(1, 2, 3), folded(1, 2), folded(1, 2, 4), folded(1, 2, 2)}) == 4
-
-
 def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_committed() -> None:
     """INV-5, INV-12: runs that cut their output otherwise are compared by it."""
     numbers = list(range(LANES + 5))
@@ -223,48 +206,6 @@ def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_co
         runs[number % 2].append(_record(number))
     take_over(runs[1], runs[0])
     assert (runs[1].folded, runs[1].committed_count) == (alone.folded, len(numbers)), "of a run and the next"
-
-
-def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it_holds() -> None:
-    """SNK-3: what a run before left open is there to be settled, and what it committed is not committed again."""
-    first, _ = _ledger()
-    for name, number in (("a", 1), ("b", 2), ("both", 3)):
-        first.begin(name)
-        first.write(name, _record(number))
-        first.prepare(name)
-    first.commit("a")
-    first.put(_record(7))
-    first.put(_record(8))
-    second, _ = _ledger()
-    second.begin("both")
-    second.write("both", _record(4))
-    second.prepare("both")
-    second.append(_record(5))
-    second.put(replace(_record(7), value=70))
-    take_over(second, first)
-    for name in ("a", "b", "both"):
-        second.commit(name)
-    assert [row.value for row in second.rows] == [1, 5, 2, 4], "of one name its own stands"
-    assert second.committed_count == 4
-    assert (second.table, second.put_count) == ({1: 70, 2: 8}, 3)
-    with pytest.raises(ProtocolViolationError, match="neither open"):
-        second.commit("c")
-
-
-def test_the_newest_attempt_is_the_highest_that_a_transaction_open_or_committed_names() -> None:
-    ledger, clock = _ledger()
-    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (-1, None)
-    clock.now_us = 5
-    ledger.begin("a/sink/0/11/2")
-    clock.now_us = 9
-    ledger.begin("sink/1/3/99")
-    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (11, 5)
-    assert (ledger.open_of("a/sink"), ledger.open_of("a")) == (["a/sink/0/11/2"], [])
-    ledger.prepare("a/sink/0/11/2")
-    ledger.commit("a/sink/0/11/2")
-    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (11, 9)
-    assert ledger.open_of("sink") == ["sink/1/3/99"]
-    assert ledger.open_of("a/sink") == []
 
 
 def test_a_lost_transaction_is_counted_by_its_rows_and_one_that_is_just_in_time_is_not_lost() -> None:

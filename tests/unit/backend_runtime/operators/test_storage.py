@@ -1,15 +1,19 @@
-"""The store writes one thing at a time, and what is cancelled leaves its time to those behind it (DET-7, TE-8)."""
+"""The snapshot store, which writes one thing at a time (DET-7, TE-8), and the ledger of committed rows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from backend.domain.errors import ProtocolViolationError
 from backend.domain.failure import FailureReason
+from backend.runtime.core.elements import Record
 from backend.runtime.core.scheduler import Scheduler
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.operators.storage import SnapshotStore, Upload
+from backend.runtime.operators.storage import SnapshotStore, TransactionLedger, Upload
+from tests.support.inside_jobs import oldest_open_us, take_over
 from tests.support.runtime_jobs import two_subtasks_job
 
 
@@ -135,3 +139,79 @@ def test_a_checkpoint_that_expires_holds_the_next_one_up_no_more() -> None:
     engine.run_until(160_000)
     assert engine.coordinator.history[0].reason is None
     assert engine.coordinator.completed_count == 1
+
+
+class _Clock:
+    """Virtual microseconds."""
+
+    now_us = 0
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+def _record(number: int) -> Record:
+    return Record(key=number % 3, origin=number, event_time_us=0, value=number, size_bytes=40)
+
+
+def _ledger(*, keeps_rows: bool = True, timeout_us: int = 1_000) -> tuple[TransactionLedger, _Clock]:
+    clock = _Clock()
+    return TransactionLedger(clock, keeps_rows=keeps_rows, timeout_us=timeout_us), clock
+
+
+def test_the_hash_of_committed_rows_tells_other_rows_and_not_another_order() -> None:
+    def folded(*numbers: int) -> int:
+        ledger, _ = _ledger(keeps_rows=False)
+        for at, number in enumerate(numbers):
+            ledger.begin(f"t{at}")
+            ledger.write(f"t{at}", _record(number))
+            ledger.prepare(f"t{at}")
+            ledger.commit(f"t{at}")
+        assert ledger.rows == []
+        assert ledger.committed_count == len(numbers)
+        return ledger.folded
+
+    assert folded(1, 2, 3) == folded(3, 1, 2)
+    assert len({folded(1, 2, 3), folded(1, 2), folded(1, 2, 4), folded(1, 2, 2)}) == 4
+
+
+def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it_holds() -> None:
+    """SNK-3: what a run before left open is there to be settled, and what it committed is not committed again."""
+    first, _ = _ledger()
+    for name, number in (("a", 1), ("b", 2), ("both", 3)):
+        first.begin(name)
+        first.write(name, _record(number))
+        first.prepare(name)
+    first.commit("a")
+    first.put(_record(7))
+    first.put(_record(8))
+    second, _ = _ledger()
+    second.begin("both")
+    second.write("both", _record(4))
+    second.prepare("both")
+    second.append(_record(5))
+    second.put(replace(_record(7), value=70))
+    take_over(second, first)
+    for name in ("a", "b", "both"):
+        second.commit(name)
+    assert [row.value for row in second.rows] == [1, 5, 2, 4], "of one name its own stands"
+    assert second.committed_count == 4
+    assert (second.table, second.put_count) == ({1: 70, 2: 8}, 3)
+    with pytest.raises(ProtocolViolationError, match="neither open"):
+        second.commit("c")
+
+
+def test_the_newest_attempt_is_the_highest_that_a_transaction_open_or_committed_names() -> None:
+    ledger, clock = _ledger()
+    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (-1, None)
+    clock.now_us = 5
+    ledger.begin("a/sink/0/11/2")
+    clock.now_us = 9
+    ledger.begin("sink/1/3/99")
+    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (11, 5)
+    assert (ledger.open_of("a/sink"), ledger.open_of("a")) == (["a/sink/0/11/2"], [])
+    ledger.prepare("a/sink/0/11/2")
+    ledger.commit("a/sink/0/11/2")
+    assert (ledger.newest_attempt, oldest_open_us(ledger)) == (11, 9)
+    assert ledger.open_of("sink") == ["sink/1/3/99"]
+    assert ledger.open_of("a/sink") == []

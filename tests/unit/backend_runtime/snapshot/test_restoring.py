@@ -1,4 +1,4 @@
-"""A checkpoint restored into another graph: what is taken, what is refused, with rule, vertex and cure (4.3, 4.5)."""
+"""Restoring a checkpoint, into the same graph and another: what is taken and what is refused (4.3, 4.5)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from typing import Any
 
 import pytest
 
-from backend.domain.errors import InvalidInputError, PlanError
-from backend.runtime.coordinator.rescales import rescaled_graph
-from backend.runtime.core.elements import Alignment, SnapshotType
+from backend.domain.errors import PlanError
+from backend.runtime.core.elements import SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
-from backend.runtime.job.graph import Graph, Partitioner
-from backend.runtime.snapshot.capabilities import CAPABILITIES, SnapshotKind, Support, Use
-from backend.runtime.snapshot.metadata import StoredCheckpoint, read_checkpoint
-from backend.runtime.snapshot.restoring import assign, restored_graph
+from backend.runtime.job.graph import FaultSpec, Graph, Partitioner, VertexKind, VertexSpec
+from backend.runtime.measure.measures import ChannelState, SubtaskSnapshot
+from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
+from backend.runtime.snapshot.capabilities import SnapshotKind
+from backend.runtime.snapshot.metadata import (
+    ReadCheckpoint,
+    StoredCheckpoint,
+    VertexState,
+    fingerprint,
+    read_checkpoint,
+)
+from backend.runtime.snapshot.restoring import assign, restored_graph, without_channel_state
 from tests.support.inside_jobs import take_over
 from tests.support.rescaled_jobs import RECORDS, finish, rescaled_job, violations
+from tests.support.runtime_jobs import exactly_once_violations, small_job
 
 _KINDS = {
     SnapshotKind.CANONICAL_SAVEPOINT: ("savepoint", SnapshotType.SAVEPOINT),
@@ -205,39 +213,6 @@ def test_every_key_group_split_and_byte_in_flight_has_its_new_owners() -> None:
         assert 0.9 * declared <= sum(s.state_bytes for s in new) <= 1.1 * declared or vertex.kind.has_sink
 
 
-def test_what_a_snapshot_may_be_used_for_is_flinks_matrix_and_what_this_runtime_does() -> None:
-    """GR-4."""
-    cells = {use.value: "".join(CAPABILITIES[use][kind].value[0] for kind in SnapshotKind) for use in Use}
-    assert list(cells.values()) == ["ynnn", "yynn", "yaaa", "yyyn", "yyyn", "yyyn", "yyyy", "yyyy"]
-    for kind in _KINDS:
-        _, stored = _run_to(kind, _spec(kind))
-        rescaled = rescaled_graph(_spec(kind).graph, {"map": 3, "keyed": 1}, _spec(kind).config)
-        assert JobEngine(replace(_spec(kind), graph=rescaled), restore=stored).restored_id is None, "not before time 0"
-        graph = _spec(kind).graph
-        upgraded = Graph(graph.vertices, (replace(graph.edges[0], partitioner=Partitioner.SHUFFLE), graph.edges[1]))
-        is_taken = True
-        try:
-            JobEngine(replace(_spec(kind), graph=upgraded), restore=stored)
-        except PlanError:
-            is_taken = False
-        assert is_taken == (CAPABILITIES[Use.ARBITRARY_UPGRADE][kind] is Support.YES), kind
-
-
-def test_a_native_savepoint_and_a_checkpoint_without_data_in_flight_are_as_free_as_an_aligned_one() -> None:
-    spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=3)
-    engine = JobEngine(spec)
-    engine.run_until(10_000_000)
-    newest = engine.coordinator.newest
-    assert newest is not None
-    assert newest.record.barrier.alignment is Alignment.UNALIGNED
-    read = read_checkpoint(newest.stored(newest.record.graph))
-    assert not read.has_channel_state
-    graph = Graph(
-        spec.graph.vertices, (replace(spec.graph.edges[0], partitioner=Partitioner.GLOBAL), spec.graph.edges[1])
-    )
-    assert restored_graph(read, graph).edges == graph.edges
-
-
 # --- the job file -----------------------------------------------------------------------------------------------------
 
 
@@ -253,50 +228,6 @@ def _document(*rescales: object, **vertex: object) -> dict[str, Any]:
     }
 
 
-def test_a_job_file_says_when_and_from_what_a_job_is_rescaled() -> None:
-    rows = (
-        {"at": "9 s", "vertex": "k", "parallelism": 3, "from": "savepoint"},
-        {"at": "4 s", "vertex": "k", "parallelism": 1},
-        {"at": "4 s", "vertex": "s", "parallelism": 5},
-    )
-    one, other = load_job_document(_document(*rows)).rescales
-    assert (one.at_us, one.parallelism, one.from_savepoint) == (4_000_000, {"k": 1, "s": 5}, False)
-    assert (other.at_us, other.parallelism, other.from_savepoint) == (9_000_000, {"k": 3}, True)
-
-
-@pytest.mark.parametrize(
-    ("row", "field"),
-    [
-        ({}, "rescale[0].at"),
-        ({"at": "1 s", "parallelism": 2}, "rescale[0].vertex"),
-        ({"at": "1 s", "vertex": "k"}, "rescale[0].parallelism"),
-        ({"at": "1 s", "vertex": "x", "parallelism": 2}, "rescale[0].vertex"),
-        ({"at": "soon", "vertex": "k", "parallelism": 2}, "rescale[0].at"),
-        ({"at": "1 s", "vertex": "k", "parallelism": 0}, "rescale[0].parallelism"),
-        ({"at": "1 s", "vertex": "k", "parallelism": 2, "from": "memory"}, "rescale[0].from"),
-        ({"at": "1 s", "vertex": "k", "parallelism": 2, "to": 3}, "rescale[0].to"),
-    ],
-)
-def test_what_is_wrong_with_a_rescale_of_a_job_file_is_named(row: dict[str, object], field: str) -> None:
-    with pytest.raises(InvalidInputError) as wrong:
-        load_job_document(_document(row))
-    assert field in {problem.field for problem in wrong.value.problems}
-
-
-def test_a_rescale_that_could_never_run_is_refused_with_the_job_file() -> None:
-    asked = {"at": "1 s", "vertex": "k", "parallelism": 129}
-    with pytest.raises(PlanError, match=r"G-6 at 'k': parallelism 129 above its maximum 128; "):
-        load_job_document(_document(asked))
-    assert load_job_document(_document(asked, max_parallelism=200)).rescales[0].parallelism == {"k": 129}
-    twice = ({"at": "1 s", "vertex": "k", "parallelism": 1}, {"at": "1000 ms", "vertex": "k", "parallelism": 3})
-    with pytest.raises(InvalidInputError, match="twice at one instant"):
-        load_job_document(_document(*twice))
-    forward = _document({"at": "1 s", "vertex": "s", "parallelism": 3})
-    forward["vertex"][1]["kind"], forward["edge"][0]["partitioner"] = "sink", "forward"
-    with pytest.raises(PlanError, match="G-6 at 'k': forward from parallelism 3 to 2"):
-        load_job_document(forward)
-
-
 def test_splits_are_the_logs_and_are_dealt_out_to_the_subtasks_of_a_source() -> None:
     document = _document()
     document["vertex"][0] |= {"splits": 5, "limit": 50, "rate": 1000}
@@ -309,3 +240,111 @@ def test_splits_are_the_logs_and_are_dealt_out_to_the_subtasks_of_a_source() -> 
     assert [source.is_processing_backlog for source in sources] == [False, False]
     with pytest.raises(PlanError, match="G-6 at 'x': there is no such vertex to rescale; one of s, k"):
         engine.rescale({"x": 1})
+
+
+_M = 128
+_RECORDS = 700
+
+
+# --- a checkpoint as bytes --------------------------------------------------------------------------------------------
+
+
+def _stored(engine: JobEngine, **options: int) -> StoredCheckpoint:
+    newest = engine.coordinator.newest
+    assert newest is not None
+    return newest.stored(engine.env.graph, **options)
+
+
+def test_a_source_that_does_not_read_what_was_dealt_out_is_not_restored() -> None:
+    engine = JobEngine(small_job("aligned", seed=3))
+    engine.run_until(450_000)
+    graph = engine.env.graph
+    read = read_checkpoint(_stored(engine))
+    source = read.vertices["source"]
+    assert source.splits == (0, 1)
+    for subtasks in ((source.subtasks[0],) * 2, (source.subtasks[0],)):
+        broken = replace(read, vertices={**read.vertices, "source": replace(source, subtasks=subtasks)})
+        with pytest.raises(
+            PlanError, match=r"CK-1 at 'source': its subtasks read the splits \[0(, 0)?\], and \[0, 1\]"
+        ):
+            restored_graph(broken, graph)
+
+
+@pytest.mark.parametrize("inline_below_bytes", [0, 300, 1 << 20])
+@pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
+def test_a_job_restored_from_the_bytes_alone_goes_on_exactly_once(protocol: str, inline_below_bytes: int) -> None:
+    spec = small_job(protocol, seed=4, task_managers=2, records=_RECORDS)
+    # The first run had attempts of its own, the last of them after the checkpoint.
+    crash = FaultSpec("task.in-sync", hit=9)
+    first = JobEngine(replace(spec, faults=(crash,)), keeps_rows=True)
+    first.run_until(600_000)
+    assert first.restart_count == 1
+    stored = _stored(first, inline_below_bytes=inline_below_bytes)
+    before = first.ledger.committed_count
+    second = JobEngine(spec, keeps_rows=True, restore=StoredCheckpoint(bytes(stored.metadata), dict(stored.files)))
+    # The external system is one: the second run settles what the first one left open.
+    take_over(second.ledger, first.ledger)
+    while second.ledger.committed_count < _RECORDS and second.now_us < 20_000_000:
+        second.run_until(second.now_us + 100_000)
+    second.run_until(second.now_us + 500_000)
+    assert 0 < before < _RECORDS
+    assert not exactly_once_violations(second.ledger.rows, _RECORDS)
+    assert second.restored_id == read_checkpoint(stored).id
+    assert second.coordinator.newest is not None
+    assert second.coordinator.newest.record.id > read_checkpoint(stored).id
+
+
+def _read_by_hand(*subtasks: SubtaskSnapshot) -> tuple[ReadCheckpoint, VertexSpec]:
+    """One keyed vertex with a sink, and what its subtasks had."""
+    vertex = VertexSpec("k", VertexKind("keyed+sink"), "k", parallelism=len(subtasks), max_parallelism=_M)
+    state = VertexState(len(subtasks), _M, is_keyed=True, subtasks=subtasks)
+    return ReadCheckpoint(1, 0, "aligned", fingerprint(Graph((vertex,), ())), {"k": state}), vertex
+
+
+def test_the_declared_size_of_state_goes_with_its_key_groups_and_entries_count_where_they_are_read() -> None:
+    """RS-1, ME-17: what a rescaled subtask loads; a store may count more bytes than there are, and none less."""
+
+    def snapshot(keyed: dict[int, bytes], entry: bytes, state_bytes: int) -> SubtaskSnapshot:
+        states = (OperatorState("transactions", StateMode.UNION, (entry,)),)
+        operators = (OperatorSnapshot(keyed), OperatorSnapshot({}, states))
+        return SubtaskSnapshot(operators, ChannelState(), -1, state_bytes, 0)
+
+    # 400 declared bytes for 40 of key groups, beside 6 of entries; and fewer declared than entries are.
+    one, other = snapshot({0: b"a" * 10, 40: b"b" * 30}, b"first.", 406), snapshot({100: b"c" * 5}, b"second", 3)
+    read, vertex = _read_by_hand(one, other)
+    for parallelism, sizes in ((4, [112, 312, 12, 12]), (1, [412]), (2, [406, 3])):
+        graph = Graph((replace(vertex, parallelism=parallelism),), ())
+        restored = assign(read, graph).snapshots
+        assert [restored[0, n].state_bytes for n in range(parallelism)] == sizes, parallelism
+
+
+def test_a_checkpoint_without_its_channel_state_is_the_same_but_for_the_bytes_that_are_told() -> None:
+    """RC-8."""
+    engine = JobEngine(small_job("unaligned", seed=3))
+    engine.run_until(450_000)
+    read = read_checkpoint(_stored(engine))
+    left, lost_bytes = without_channel_state(read)
+    assert lost_bytes == read.persisted_bytes > 0
+    assert (left.persisted_bytes, left.has_channel_state) == (0, False)
+    for name, vertex in read.vertices.items():
+        bare = [replace(s, channels=ChannelState(), persisted_bytes=0) for s in vertex.subtasks]
+        assert list(left.vertices[name].subtasks) == bare
+    assert without_channel_state(left) == (left, 0)
+
+
+def test_keyed_state_is_not_restored_under_another_explicit_maximum_parallelism() -> None:
+    engine = JobEngine(small_job("aligned", seed=3))
+    engine.run_until(450_000)
+    read = read_checkpoint(_stored(engine))
+    graph = engine.env.graph
+
+    def with_maximum(vertex_id: str, maximum: int) -> Graph:
+        vertices = tuple(replace(v, max_parallelism=maximum) if v.id == vertex_id else v for v in graph.vertices)
+        return Graph(vertices, graph.edges)
+
+    with pytest.raises(PlanError, match="PT-4 at 'keyed': max_parallelism 64, and the checkpoint has 128"):
+        restored_graph(read, with_maximum("keyed", 64))
+    # The same one is taken, one of a vertex without keyed state does not matter, and none takes the recorded one.
+    assert restored_graph(read, with_maximum("keyed", 128)).vertex("keyed").max_parallelism == 128
+    assert restored_graph(read, with_maximum("map", 64)).vertex("map").max_parallelism == 64
+    assert restored_graph(read, graph).vertex("keyed").max_parallelism == 128

@@ -1,17 +1,13 @@
-"""Arrays over subtasks keep every value a column holds, and nothing else; they are packed as PostgreSQL sends them."""
+"""Arrays over subtasks keep every value that a column holds, and nothing else."""
 
 from __future__ import annotations
 
 import math
 import struct
 
-import psycopg
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg.types.numeric import Float4, Int2, Int4, Int8
 
-from backend.store.postgres.copying import _ARRAY_DUMPERS
 from backend.store.schema.arrays import INT2_MAX, INT4_MAX, INT8_MAX, compact, compact_ratios, expand, expand_ratios
 
 _BOUNDED = {limit: st.none() | st.integers(-limit, limit) for limit in (INT2_MAX, INT4_MAX, INT8_MAX)}
@@ -49,18 +45,3 @@ def test_what_is_the_same_for_all_is_stored_once_and_what_is_missing_not_at_all(
     assert compact([None, None]) is None
     assert compact([]) is None
     assert compact([None, 7]) == [None, 7]
-
-
-@pytest.mark.parametrize("values", [[1], [1, 2, 3], [None, -1], [None], [0] * 40], ids=str)
-@pytest.mark.parametrize("number", range(4), ids=("int2", "int4", "int8", "float4"))
-def test_arrays_are_packed_byte_by_byte_as_the_driver_packs_them(number, values):
-    dumper, wrap = _ARRAY_DUMPERS[number], (Int2, Int4, Int8, Float4)[number]
-    theirs = psycopg.adapt.Transformer()
-    wrapped = [None if v is None else wrap(v) for v in values]
-    if wrapped == [None]:
-        # The driver cannot tell the type of nothing.
-        expected = struct.pack(">iiIiii", 1, 1, dumper.element_oid, 1, 1, -1)
-    else:
-        expected = theirs.get_dumper(wrapped, psycopg.adapt.PyFormat.BINARY).dump(wrapped)
-
-    assert bytes(dumper(list).dump(values)) == bytes(expected)

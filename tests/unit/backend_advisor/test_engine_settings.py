@@ -1,0 +1,40 @@
+"""The settings that a recommendation changes, as each version and engine takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.observation import Engine
+from tests.support.advised_jobs import (
+    advised,
+    recommended,
+    slow_run,
+)
+
+# --- what is proposed ---
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "file"),
+    [
+        ("1.20.5", "execution.checkpointing.unaligned.enabled", "conf/config.yaml"),
+        ("2.3.0", "execution.checkpointing.unaligned.enabled", "conf/config.yaml"),
+        ("1.17.2", "execution.checkpointing.unaligned", "conf/flink-conf.yaml"),
+    ],
+)
+def test_the_lines_are_those_of_the_version(version, key, file):
+    how_to = recommended(advised(slow_run(), version=version)).how_to
+
+    assert how_to.lines == (f"{key}: true", "execution.checkpointing.aligned-checkpoint-timeout: 200 ms")
+    assert how_to.rollback_lines == (f"{key}: false", "execution.checkpointing.aligned-checkpoint-timeout: 0 ms")
+    assert how_to.file.startswith(file)
+    assert how_to.needs_restart
+    assert how_to.patch == {}
+
+
+def test_the_runtime_changes_while_it_runs_by_a_patch_that_can_be_undone():
+    how_to = recommended(advised(slow_run(), engine=Engine.RUNTIME, version="0.1.0")).how_to
+
+    assert not how_to.needs_restart
+    assert how_to.patch["execution.checkpointing.unaligned.enabled"] == "true"
+    assert how_to.rollback_patch["execution.checkpointing.unaligned.enabled"] == "false"

@@ -1,0 +1,43 @@
+"""Labels: fingerprints, and the matchers that a silence may have."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.alerting.labels import Matcher, check_matchers, fingerprint, fits_all
+from backend.domain.errors import InvalidInputError
+
+LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=5)
+
+
+@given(LABELS, LABELS)
+def test_a_fingerprint_differs_where_labels_do_and_not_by_their_order(one, other):
+    assert fingerprint(one) == fingerprint(dict(reversed(list(one.items()))))
+    assert (fingerprint(one) == fingerprint(other)) is (one == other)
+
+
+@given(st.lists(st.builds(Matcher, st.sampled_from("ab"), st.sampled_from(["", "x"]), st.booleans()), max_size=4))
+def test_no_accepted_silence_hides_an_alert_without_labels(matchers):
+    try:
+        check_matchers(matchers)
+    except InvalidInputError:
+        return
+    assert not fits_all(matchers, {})
+
+
+@pytest.mark.parametrize(
+    ("matchers", "field"),
+    [
+        ([], "matchers"),
+        ([Matcher("job name", "x")], "matchers[0].name"),
+        ([Matcher("job", "x" * 2000)], "matchers[0].value"),
+        ([Matcher("job", "x", is_equal=False)], "matchers"),
+    ],
+)
+def test_bad_matchers_name_their_field(matchers, field):
+    with pytest.raises(InvalidInputError) as refused:
+        check_matchers(matchers)
+
+    assert [p.field for p in refused.value.problems] == [field]

@@ -1,0 +1,27 @@
+"""When a subtask counts as full."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.analysis.pressure import VertexLoad
+from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, BUSY_MIN_RATIO
+from backend.domain.ids import VertexId
+
+
+@pytest.mark.parametrize(
+    ("busy", "held", "is_full"),
+    [
+        (BUSY_MIN_RATIO, BACKPRESSURED_OK_RATIO, True),
+        (BUSY_MIN_RATIO - 0.01, 0.0, False),
+        (1.0, BACKPRESSURED_OK_RATIO + 0.01, False),
+        # Not known is not held back; not known to be busy is not full.
+        (1.0, None, True),
+        (None, None, False),
+    ],
+)
+def test_a_subtask_is_full_where_it_is_busy_and_nothing_holds_it_back(busy, held, is_full):
+    load = VertexLoad(VertexId("v"), 3, busy=(busy,), backpressured=(held,), idle=(None,))
+
+    assert load.is_full(0) is is_full
+    assert load.known_subtasks == (() if busy is None else (0,))

@@ -1,0 +1,31 @@
+"""Where the migration scripts are, in a checkout and in a wheel."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.domain.errors import HostError
+from backend.store.schema import migrate
+
+
+def test_in_a_checkout_the_scripts_beside_the_package_are_used():
+    folder = migrate.script_location()
+    assert (folder.name, (folder / "versions").is_dir()) == ("migrations", True)
+    assert migrate.head_revision().isdigit()
+
+
+def test_in_a_wheel_the_scripts_inside_the_package_are_used(tmp_path, monkeypatch):
+    module = tmp_path / "site-packages" / "backend" / "store" / "schema" / "migrate.py"
+    scripts = module.parents[2] / "_migrations"
+    scripts.mkdir(parents=True)
+    (scripts / "env.py").touch()
+    monkeypatch.setattr(migrate, "__file__", str(module))
+
+    assert migrate.script_location() == scripts
+
+
+def test_where_neither_is_there_one_line_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(migrate, "__file__", str(tmp_path / "backend" / "store" / "schema" / "migrate.py"))
+
+    with pytest.raises(HostError, match="the migration scripts are missing; install Barrierscope again"):
+        migrate.script_location()

@@ -1,0 +1,95 @@
+"""Metrics are read in as few requests as the request line allows; a value that is not a number is missing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from backend.contracts import flink
+from backend.domain.ids import VertexId
+from collectors.flink.document import Document
+from collectors.flink.parse_metrics import vertex_metrics
+from collectors.flink.pressure import MetricNames, gauge_values, request_paths, vertex_pressure, wanted_of
+
+JOB, VERTEX = "a" * 32, VertexId("b" * 32)
+NAMES_1_20 = frozenset(
+    {
+        "busyTimeMsPerSecond",
+        "backPressuredTimeMsPerSecond",
+        "idleTimeMsPerSecond",
+        "checkpointStartDelayNanos",
+        "checkpointAlignmentTime",
+        "numRecordsIn",
+        "numRecordsOut",
+        "numBytesIn",
+        "buffers.inPoolUsage",
+        "Shuffle.Netty.Input.Buffers.inPoolUsage",
+        "buffers.outPoolUsage",
+        "buffers.inputQueueSize",
+        "buffers.outputQueueSize",
+    }
+)
+
+
+def document(value: object) -> Document:
+    return Document(value, "http://flink")
+
+
+def test_a_small_vertex_is_one_request() -> None:
+    names = wanted_of(NAMES_1_20).pressure
+    assert len(list(request_paths(JOB, VERTEX, range(4), names, prefix_bytes=30))) == 1
+
+
+@pytest.mark.parametrize("parallelism", [1, 4, 37, 128, 1000])
+@pytest.mark.parametrize("prefix_bytes", [0, 40, 900])
+def test_every_metric_of_every_subtask_is_asked_once_in_lines_short_enough(parallelism: int, prefix_bytes: int) -> None:
+    names = wanted_of(NAMES_1_20).pressure
+    paths = list(request_paths(JOB, VERTEX, range(parallelism), names, prefix_bytes=prefix_bytes))
+    asked = [metric for path in paths for metric in path.partition("?get=")[2].split(",")]
+    assert sorted(asked) == sorted(f"{n}.{name}" for n in range(parallelism) for name in names)
+    for path in paths:
+        assert len(f"GET {path} HTTP/1.1") + prefix_bytes < flink.REQUEST_LINE_MAX_BYTES
+    # None but the last could have held another metric of the longest name.
+    longest = max(map(len, asked)) + 1
+    for path in paths[:-1]:
+        assert len(path) + prefix_bytes + longest > flink.REQUEST_LINE_MAX_BYTES - 300
+
+
+def test_the_shorter_of_two_names_is_chosen_and_the_only_one_where_there_is_one() -> None:
+    assert wanted_of(NAMES_1_20).in_pool_usage == "buffers.inPoolUsage"
+    in_2_x = frozenset({"Shuffle.Netty.Input.Buffers.inPoolUsage"})
+    assert wanted_of(in_2_x).in_pool_usage == "Shuffle.Netty.Input.Buffers.inPoolUsage"
+    assert wanted_of(frozenset()).pressure == ()
+
+
+def test_a_reading_keeps_what_was_measured_and_leaves_out_what_was_not() -> None:
+    names = wanted_of(NAMES_1_20)
+    rows = [
+        ("0.busyTimeMsPerSecond", "1000"),
+        ("1.busyTimeMsPerSecond", "NaN"),
+        ("0.checkpointStartDelayNanos", "2500000000"),
+        ("1.checkpointStartDelayNanos", "0"),
+        ("0.buffers.inPoolUsage", "0.5"),
+        ("1.buffers.inPoolUsage", "-1.0"),
+        ("0.numRecordsIn", str(2**63)),
+        ("no-index", "3"),
+        ("99999999.busyTimeMsPerSecond", "1"),
+    ]
+    readings = vertex_metrics(document([{"id": name, "value": value} for name, value in rows]))
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    pressure = vertex_pressure(VERTEX, parallelism=2, readings=readings, names=names, at=at)
+    assert pressure is not None
+    assert pressure.busy_ratio == (1.0, None)
+    assert pressure.backpressured_ratio == (None, None)
+    assert pressure.start_delay_gauge_ms == (2500, 0)
+    assert pressure.in_pool_usage_ratio == (0.5, None)
+    assert pressure.records_in_count == ()
+    assert gauge_values(readings, names.start_delay) == {0: 2_500_000_000, 1: 0}
+    assert vertex_pressure(VERTEX, parallelism=2, readings={}, names=names, at=at) is None
+
+
+def test_gauges_are_a_part_of_the_whole_reading() -> None:
+    names: MetricNames = wanted_of(NAMES_1_20)
+    assert set(names.gauges) == {"checkpointStartDelayNanos", "checkpointAlignmentTime"}
+    assert set(names.gauges) <= set(names.pressure)

@@ -27,7 +27,7 @@ _TITLES = {
     "end_to_end_ms": "End to end, ms",
     "start_delay_ms": "Start delay, ms (longest of all subtasks; of the formulas: the last barrier's time)",
     "alignment_ms": "Alignment, ms (longest of all subtasks; the formulas do not tell it from start delay)",
-    "persisted_bytes": "Persisted in flight, bytes (aligned checkpoints: none, by all)",
+    "persisted_bytes": "Persisted in flight, bytes (zero for aligned checkpoints in every column)",
     "records_per_s": "Records a second through the last stage",
 }
 _NOTHING = "-"

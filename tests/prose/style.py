@@ -72,7 +72,7 @@ RULES = (
     ),
     _rule(
         "inversion",
-        r"(?:^|(?<=[.;:] ))(?!Based|Need|Speed|Seed|Indeed)[A-Z]\w+(?:ed|wn|nt) (?:is|are|was|were)\b",
+        r"(?:^|(?<=[.;:] ))(?!Based|Need|Speed|Seed|Indeed)[A-Z]\w+(?:ed|wn) (?:is|are|was|were)\b",
         "'{}': the subject comes first",
     ),
     _rule("for-is-because", r", for (?:it|its|they|their|there|that|these|he|she)\b", "'{}': because, since"),

@@ -1,4 +1,4 @@
-"""Builds the Dash application: the shell, the address bar's callback, and each page's callbacks. No global app."""
+"""Builds the Dash application: the shell, the callback that picks the page, and the callbacks of each page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _INDEX = """<!DOCTYPE html>
 
 
 def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
-    """The application over one API client; its ASGI server is ``.server``. ``has_login``: show the way out."""
+    """The application over one API client; its ASGI server is ``.server``. ``has_login`` adds a log-out button."""
     app = Dash(
         "dashboard",
         backend="fastapi",
@@ -63,9 +63,9 @@ def create_dash(client: ApiClient, *, has_login: bool = False) -> Dash:
 
 
 def content_security_policy(app: Dash) -> str:
-    """Everything from here; the few inline scripts that Dash writes are named by their hashes.
+    """A policy that allows only this origin, and the inline scripts of Dash by their hashes.
 
-    Inline styles stay allowed: Plotly, AG Grid and Mantine set them.
+    Inline styles are allowed because Plotly, AG Grid and Mantine set them.
     """
     scripts = " ".join(app.csp_hashes())
     return "; ".join(
@@ -191,7 +191,7 @@ def _register_twins(app: Dash) -> None:
 
 def _unknown() -> Component:
     return html.Div(
-        [html.H1("There is no such page"), html.P(dcc.Link("To the fleet", href=routes.fleet()))],
+        [html.H1("Page not found"), html.P(dcc.Link("Go to the fleet", href=routes.fleet()))],
         className="empty-state",
     )
 
@@ -210,6 +210,6 @@ _LAYOUTS: dict[PageKind, Callable[[routes.Route], Component]] = {
 
 
 def _report(error: Exception) -> None:
-    """The top of every callback: what nobody expected is logged, and the page says that something went wrong."""
+    """Log an unexpected error of a callback and show a message on the page."""
     _log.exception("a callback of the dashboard failed", exc_info=error)
     set_props("unexpected", {"children": cards.unexpected(error)})

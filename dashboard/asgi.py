@@ -1,8 +1,8 @@
-"""The ASGI face of the dashboard: deep links, security headers, and an orderly end of the client.
+"""The ASGI application of the dashboard: it serves deep links, adds security headers and closes the API client.
 
-Dash registers its catch-all for deep links at the start of the lifespan and finds "its" application through a global;
-with two applications in one process that is the wrong one. So every page's address is led to the index here, and the
-catch-all is never reached. An address that is no page gets the same index (which says so) with status 404.
+Dash serves deep links through a catch-all route that finds its application in a global variable. With two applications
+in one process, it can find the wrong one. Therefore this application maps the address of every page to the index, and
+the catch-all is never reached. An unknown address gets the same index, with status 404.
 """
 
 from __future__ import annotations

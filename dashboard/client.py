@@ -1,10 +1,10 @@
-"""The dashboard's only source of data: our own API, over HTTP, typed by ``backend.contracts.api``.
+"""A typed client of Barrierscope's API, the dashboard's only source of data.
 
-One client lives as long as the application. In one process with the API its transport is ``httpx.ASGITransport``;
-as a pod of its own it is a connection pool. Every failure becomes one of two errors, with a sentence for the page.
+The application has one client. If the API runs in the same process, the transport is ``httpx.ASGITransport``; otherwise
+it is a connection pool. Every failure becomes one of two errors, with a sentence for the page.
 
-What is over cannot change, so terminal checkpoints and their barriers are kept for a while: a scrubber that is dragged
-asks for the same one many times a second.
+The client caches a checkpoint and its barriers for a few seconds, because a dragged scrubber asks for the same
+checkpoint many times a second.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError
 M = TypeVar("M", bound=BaseModel)
 
 _TIMEOUT_S = 10.0
-# Testing a connection waits for a stranger; the API bounds it itself.
+# A connection test waits for another server. The API limits that wait.
 _TEST_TIMEOUT_S = 30.0
 _KEPT_MAX = 32
-# Short, for an expired checkpoint gains late barriers for one more timeout.
+# Short, because late barriers of an expired checkpoint arrive for one more timeout.
 _KEPT_S = 3.0
-# The parts of a page ask for an open checkpoint within one refresh and shall show the same.
+# Long enough that all parts of a page show the same reading of an open checkpoint.
 _KEPT_OPEN_S = 0.8
 _LIST_LIMIT = 200
 
@@ -45,8 +45,8 @@ _LIST_LIMIT = 200
 class ApiClient:
     """Typed reads and writes of ``/api/v1``.
 
-    Every method raises ``ApiUnavailableError`` where the API does not answer or not as it should, and
-    ``ApiRefusedError`` where it refuses (its message is the problem document's).
+    Every method raises ``ApiUnavailableError`` if there is no valid answer, and ``ApiRefusedError``, with the message
+    of the problem document, if the API refuses.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class ApiClient:
         self._monotonic = monotonic
 
     async def close(self) -> None:
-        """Let connections go."""
+        """Close all connections."""
         await self._http.aclose()
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
     async def status(self) -> api.StatusOut:
-        """The service itself."""
+        """The state of the service."""
         return await self._get("status", api.StatusOut)
 
     async def targets(self) -> api.Page[api.TargetOut]:
@@ -81,7 +81,7 @@ class ApiClient:
         return await self._get(f"targets?limit={_LIST_LIMIT}", api.Page[api.TargetOut])
 
     async def jobs(self) -> api.Page[api.JobOut]:
-        """The fleet, most urgent first, all pages of it."""
+        """All jobs, most urgent first."""
         page = await self._get(f"jobs?limit={_LIST_LIMIT}", api.Page[api.JobOut])
         items, cursor = list(page.items), page.next
         while cursor:
@@ -95,43 +95,43 @@ class ApiClient:
         return await self._get(f"jobs/{_quote(job)}", api.JobDetailOut)
 
     async def graph(self, job: str) -> api.JobDetailOut:
-        """One job as it was a moment ago: for its graph, which hardly changes."""
+        """One job, up to a few seconds old. Its graph rarely changes."""
         return await self._kept_get(f"jobs/{_quote(job)}", api.JobDetailOut)
 
     async def checkpoints(self, job: str) -> api.Page[api.CheckpointOut]:
-        """A job's newest checkpoints over all its runs."""
+        """The newest checkpoints of a job, from all its runs."""
         return await self._get(f"jobs/{_quote(job)}/checkpoints?limit={_LIST_LIMIT}", api.Page[api.CheckpointOut])
 
     async def events(self, job: str) -> api.Page[api.JobEventOut]:
-        """What happened to a job."""
+        """The events of a job, such as restarts and changes of settings."""
         return await self._get(f"jobs/{_quote(job)}/events?limit={_LIST_LIMIT}", api.Page[api.JobEventOut])
 
     async def change_points(self, job: str) -> api.Page[ChangePointOut]:
-        """When a job's checkpoints began to take another time."""
+        """The instants at which the duration of a job's checkpoints changed."""
         return await self._get(f"jobs/{_quote(job)}/change-points", api.Page[ChangePointOut])
 
     async def rollups(self, job: str) -> api.Page[RollupHourOut]:
-        """A job's hours of the last 7 days."""
+        """The hourly rollups of a job, for the last 7 days."""
         return await self._get(f"jobs/{_quote(job)}/rollups?limit={_LIST_LIMIT}", api.Page[RollupHourOut])
 
     async def backpressure(
         self, job: str, since: datetime | None = None, until: datetime | None = None
     ) -> BackpressureOut:
-        """The latest reading of each vertex; with a range, the readings along it as well."""
+        """The latest reading of each vertex and, if a range is given, the readings in it."""
         ends = (("from", since), ("to", until))
         query = "&".join(f"{name}={_quote(at.isoformat())}" for name, at in ends if at is not None)
         return await self._get(f"jobs/{_quote(job)}/backpressure{'?' + query if query else ''}", BackpressureOut)
 
     async def checkpoint(self, job: str, run: str, checkpoint: int) -> api.CheckpointDetailOut:
-        """One checkpoint down to its subtasks."""
+        """One checkpoint with its subtasks."""
         return await self._kept_get(_path(job, run, checkpoint), api.CheckpointDetailOut)
 
     async def progress(self, job: str, run: str, checkpoint: int) -> ProgressOut:
-        """How far one checkpoint has come."""
+        """The progress of one checkpoint."""
         return await self._get(_path(job, run, checkpoint) + "/progress", ProgressOut)
 
     async def barriers(self, job: str, run: str, checkpoint: int, *, is_over: bool) -> BarriersOut:
-        """Barrier events of one checkpoint; those of one in progress are kept only within a refresh."""
+        """The barrier events of one checkpoint. Unless ``is_over``, they are cached for one refresh only."""
         kept_s = _KEPT_S if is_over else _KEPT_OPEN_S
         return await self._kept_get(_path(job, run, checkpoint) + "/barriers", BarriersOut, kept_s)
 
@@ -143,7 +143,7 @@ class ApiClient:
         return await self._get(f"alerts?limit={limit}{query}", api.Page[wire.AlertOut])
 
     async def open_alerts_or_none(self, job: str) -> list[wire.AlertOut] | None:
-        """A job's firing and pending alerts; None where the API does not answer: another part of the page says so."""
+        """The firing and pending alerts of a job; None after an error, which another part of the page shows."""
         try:
             return (await self.alerts(states=("firing", "pending"), job=job)).items
         except (ApiRefusedError, ApiUnavailableError):
@@ -158,7 +158,7 @@ class ApiClient:
         return await self._get("alert-rules", api.Page[wire.AlertRuleOut])
 
     async def runbook(self, rule: str) -> wire.RunbookOut:
-        """What to do when a rule fires."""
+        """The runbook of a rule."""
         return await self._kept_get(f"alert-rules/{_quote(rule)}/runbook", wire.RunbookOut)
 
     async def silences(self) -> api.Page[wire.SilenceOut]:
@@ -166,21 +166,21 @@ class ApiClient:
         return await self._get(f"silences?limit={_LIST_LIMIT}", api.Page[wire.SilenceOut])
 
     async def receivers(self) -> api.Page[wire.ReceiverOut]:
-        """Where alerts are sent."""
+        """The receivers of alerts."""
         return await self._get(f"receivers?limit={_LIST_LIMIT}", api.Page[wire.ReceiverOut])
 
     async def advice(self, job: str) -> JobAdviceOut:
-        """What is advised on a job, and why not where nothing is."""
+        """Recommendations for a job, or the reasons for giving none."""
         return await self._get(f"jobs/{_quote(job)}/advice", JobAdviceOut)
 
     async def recommendations(self, job: str) -> api.Page[CardOut]:
-        """The newest of what was ever advised on it."""
+        """The newest recommendations for a job, in any state."""
         return await self._get(f"jobs/{_quote(job)}/recommendations?limit=20", api.Page[CardOut])
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
     async def test_target(self, target: api.TargetIn) -> api.TargetTestOut:
-        """Try a target without storing anything."""
+        """Test the connection to a target. Nothing is stored."""
         return await self._send("POST", "targets/test", target, api.TargetTestOut, timeout_s=_TEST_TIMEOUT_S)
 
     async def add_target(self, target: api.TargetIn) -> api.TargetOut:
@@ -188,7 +188,7 @@ class ApiClient:
         return await self._send("POST", "targets", target, api.TargetOut)
 
     async def enable_target(self, target: str, *, is_enabled: bool) -> api.TargetOut:
-        """Pause a target or go on reading it."""
+        """Pause or resume a target."""
         patch = api.TargetPatch(is_enabled=is_enabled)
         return await self._send("PATCH", f"targets/{_quote(target)}", patch, api.TargetOut)
 
@@ -197,7 +197,7 @@ class ApiClient:
         await self._request("DELETE", f"targets/{_quote(target)}", None, _TIMEOUT_S)
 
     async def change_alert_rule(self, rule: str, patch: wire.AlertRulePatch, *, version: int) -> wire.AlertRuleOut:
-        """Change a rule that is still of this version."""
+        """Change a rule. The API refuses if the rule no longer has this version."""
         etag = {"If-Match": f'"{version}"'}
         return await self._send("PATCH", f"alert-rules/{_quote(rule)}", patch, wire.AlertRuleOut, headers=etag)
 
@@ -206,33 +206,33 @@ class ApiClient:
         return await self._send("POST", "silences", silence, wire.SilenceOut)
 
     async def end_silence(self, silence: str) -> None:
-        """Let a silence end now."""
+        """End a silence."""
         await self._request("DELETE", f"silences/{_quote(silence)}", None, _TIMEOUT_S)
 
     async def add_receiver(self, receiver: wire.ReceiverIn) -> wire.ReceiverOut:
-        """Send alerts there from now on."""
+        """Add a receiver."""
         return await self._send("POST", "receivers", receiver, wire.ReceiverOut)
 
     async def remove_receiver(self, receiver: str) -> None:
-        """Send it nothing any more."""
+        """Remove a receiver."""
         await self._request("DELETE", f"receivers/{_quote(receiver)}", None, _TIMEOUT_S)
 
     async def test_receiver(self, receiver: str) -> wire.ReceiverTestOut:
-        """Send a test message."""
+        """Send a test message to a receiver."""
         answer = await self._request("POST", f"receivers/{_quote(receiver)}/test", None, _TEST_TIMEOUT_S)
         return _read(answer, wire.ReceiverTestOut)
 
     async def accept_advice(self, job: str, card: str) -> CardOut:
-        """Say that the change will be made."""
+        """Accept a recommendation."""
         return _read(await self._request("POST", _card_path(job, card, "accept"), None, _TIMEOUT_S), CardOut)
 
     async def dismiss_advice(self, job: str, card: str, reason: str) -> CardOut:
-        """Say why it is not wanted."""
+        """Dismiss a recommendation."""
         body = DismissIn(reason=reason)
         return await self._send("POST", _card_path(job, card, "dismiss"), body, CardOut)
 
     async def apply_advice(self, job: str, card: str) -> CardOut:
-        """Make the change on the target."""
+        """Apply a recommendation to the target."""
         answer = await self._request("POST", _card_path(job, card, "apply"), None, _TEST_TIMEOUT_S)
         return _read(answer, CardOut)
 
@@ -302,7 +302,7 @@ def _read(answer: httpx.Response, model: type[M]) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise ApiUnavailableError(f"Barrierscope's API gave an unreadable answer ({where}: {first['msg']}).") from None
+        raise ApiUnavailableError(f"Barrierscope's API sent an invalid answer ({where}: {first['msg']}).") from None
 
 
 def _refusal(answer: httpx.Response) -> ApiRefusedError | ApiUnavailableError:

@@ -1,4 +1,4 @@
-"""What the callbacks of all pages share: the viewer's theme and time zone, and a digest of what a page shows."""
+"""Shared by the callbacks of all pages: the viewer's theme and time zone, and digests of displayed data."""
 
 from __future__ import annotations
 

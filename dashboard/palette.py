@@ -1,7 +1,7 @@
-"""Colours by role, for both themes; nothing else decides a colour.
+"""The colours of both themes, by role.
 
-Roles are views.md's (Okabe and Ito's set, safe for the common colour blindnesses). A colour never stands alone: status
-is also an icon and a word, a segment also has its place and its hover text.
+The set is Okabe and Ito's, which people with the common colour blindnesses can tell apart. A colour never carries a
+meaning alone: a status also has an icon and a word, a segment its place and its hover text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PHASE_WORDS: dict[Phase, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """What a figure needs to know of the page around it."""
+    """The colours that a figure takes from the page."""
 
     name: str
     text: str
@@ -43,9 +43,9 @@ class Theme:
     border: str
     surface: str
     unknown: str
-    """Fill of what is missing or not reached; drawn hatched where it is a bar."""
+    """Fill of what is missing or not reached. Bars in this colour are hatched."""
     outline: str
-    """Thin line around fills, so that the light ones keep their edge."""
+    """A thin line around fills, so that light fills have a visible edge."""
     path: str
     """The critical path."""
     idle: str
@@ -81,7 +81,7 @@ DARK = Theme(
 
 
 def theme(name: str | None) -> Theme:
-    """The theme called ``name``; the light one for anything else."""
+    """The theme called ``name``; the light theme if there is none of that name."""
     return DARK if name == "dark" else LIGHT
 
 

@@ -1,4 +1,4 @@
-"""The entry point ``barrierscope.roles: dashboard``: what the ``api`` role loads to serve the pages."""
+"""The entry point ``barrierscope.roles: dashboard``, which the ``api`` role loads to serve the pages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def create_app(
     """The ASGI application that serves the pages under ``/ui/``.
 
     ``transport`` is ``httpx.ASGITransport`` in one process with the API, or None to connect to ``api_base_url``
-    (``http://127.0.0.1:8050``, without ``/api/v1``). ``token`` is the API's bearer token: where there is one, people
-    log in, and are shown the way out.
+    (``http://127.0.0.1:8050``, without ``/api/v1``). ``token`` is the API's bearer token. With a token,
+    viewers log in and the pages have a log-out button.
     """
     client = ApiClient(transport=transport, base_url=api_base_url, token=token)
     dash = create_dash(client, has_login=token is not None)

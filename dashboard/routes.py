@@ -1,6 +1,6 @@
-"""Addresses of the pages, both ways. An address holds job, run, checkpoint and selection: a permalink.
+"""Builds and parses the addresses of pages. An address holds job, run, checkpoint and selection: it is a permalink.
 
-Identifiers are opaque: they are quoted on the way out and unquoted on the way in, and never looked into.
+Identifiers are opaque. They are quoted in an address and never interpreted.
 """
 
 from __future__ import annotations
@@ -39,23 +39,24 @@ class SubtaskOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a page is opened, sorted, pointed at or looked at."""
+    """What the viewer chose on a page."""
 
     opened: tuple[str, ...] | None = None
-    """Vertex ids whose subtasks are shown; None is the page's choice, the vertex that the verdict names."""
+    """Ids of the vertices whose subtasks are shown. None: the vertex that the verdict names."""
     sort: SubtaskOrder = SubtaskOrder.INDEX
     at_ms: int | None = None
-    """Position of the scrubber."""
+    """Position of the scrubber, in milliseconds since the trigger."""
     picked: str | None = None
-    """``vertex id:subtask`` that is looked at."""
+    """The picked subtask, as ``vertex id:subtask``."""
     since_ms: int | None = None
-    """Of a job page: the range of its timeline, in epoch milliseconds, both ends included; None is an open end."""
+    """Start of the chosen range on a job's timeline, in epoch milliseconds, included. None: no limit."""
     until_ms: int | None = None
+    """End of that range, included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which page, of what."""
+    """A page and what it shows."""
 
     page: PageKind
     job: str | None = None
@@ -67,7 +68,7 @@ class Route:
 
 
 def parse(pathname: str | None, search: str | None = None) -> Route:
-    """The route at an address; ``page`` is ``unknown`` where there is none."""
+    """The route at an address; its ``page`` is ``UNKNOWN`` if there is no such page."""
     path = (pathname or BASE).rstrip("/") + "/"
     if not path.startswith(BASE):
         return Route(PageKind.UNKNOWN)
@@ -120,49 +121,49 @@ def order_of(value: str | None) -> SubtaskOrder:
 
 
 def fleet() -> str:
-    """The fleet board."""
+    """The address of the fleet."""
     return BASE
 
 
 def targets() -> str:
-    """The targets."""
+    """The address of the targets."""
     return BASE + "targets"
 
 
 def alerts() -> str:
-    """The alerts."""
+    """The address of the alerts."""
     return BASE + "alerts"
 
 
 def alert(alert_id: str) -> str:
-    """One alert's page."""
+    """The address of one alert."""
     return f"{BASE}alerts/{_quote(alert_id)}"
 
 
 def runbook(rule: str) -> str:
-    """A rule's runbook."""
+    """The address of a rule's runbook."""
     return f"{BASE}runbooks/{_quote(rule)}"
 
 
 def job(job_id: str) -> str:
-    """A job's page."""
+    """The address of a job."""
     return f"{BASE}jobs/{_quote(job_id)}"
 
 
 def advice(job_id: str) -> str:
-    """Advice on a job."""
+    """The address of the recommendations for a job."""
     return f"{job(job_id)}/advice"
 
 
 def checkpoint(job_id: str, run_id: str, checkpoint_id: int) -> str:
-    """A checkpoint's page."""
+    """The address of a checkpoint."""
     return f"{job(job_id)}/runs/{_quote(run_id)}/checkpoints/{checkpoint_id}"
 
 
 def query(selection: Selection) -> str:
-    """The query string of a selection, empty where everything is at its default."""
+    """The query string of a selection; empty if everything has its default."""
     opened = selection.opened
-    # An empty ``open`` says that nothing is, where the page would open one by itself.
+    # An empty ``open`` means that no vertex is opened. Without it, the page opens the vertex that the verdict names.
     pairs: list[tuple[str, str]] = [] if opened is None else [("open", v) for v in opened or ("",)]
     if selection.sort is not SubtaskOrder.INDEX:
         pairs.append(("sort", selection.sort))
@@ -176,7 +177,7 @@ def query(selection: Selection) -> str:
 
 
 def from_api_link(link: str | None) -> str | None:
-    """The page of a checkpoint named by its path in the API (``.../jobs/J/runs/R/checkpoints/N``)."""
+    """The address of a checkpoint's page, given the checkpoint's path in the API; None for any other path."""
     marker = "/api/v1/"
     if not link or marker not in link:
         return None

@@ -1,6 +1,6 @@
-"""Values as people read them. Missing is ``MISSING`` and never zero; units are always written.
+"""Formats values for people. A missing value is ``MISSING``, never zero. Every number has its unit.
 
-Strings that end up inside a figure pass ``plain``: Plotly reads a small HTML there, and names come from strangers.
+Plotly renders a subset of HTML, so names in a figure must go through ``plain``.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def duration(value_ms: float | None) -> str:
 
 
 def size(value_bytes: float | None) -> str:
-    """Bytes with a decimal unit, as the sentences of verdicts, advice and alerts write them."""
+    """Bytes with a decimal unit, in the format that verdicts, advice and alerts use."""
     if value_bytes is None:
         return MISSING
     for unit_bytes, unit in _SIZES:
-        # What would be rounded up to a thousand of the unit below is one of this.
+        # A value that would round to 1000 of the smaller unit is written as 1 of this unit.
         if abs(value_bytes) >= 0.9995 * unit_bytes:
             return f"{value_bytes / unit_bytes:.3g} {unit}"
     return f"{value_bytes:.0f} B"
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio 0..1 as a percentage; what rounds up to 100 but is not all stays below it."""
+    """A ratio 0..1 as a percentage. A ratio below 1 is never written as 100 %."""
     if ratio is None:
         return MISSING
     rounded = round(ratio * 100, 1 if ratio > 0.99 else 0)
@@ -65,7 +65,7 @@ def count(value: float | None) -> str:
 
 
 def evidence_value(value: float | None, unit: str | None) -> str:
-    """The number of one row of evidence with its unit."""
+    """The number in a row of evidence, with its unit."""
     if value is None:
         return MISSING
     match unit:
@@ -74,7 +74,7 @@ def evidence_value(value: float | None, unit: str | None) -> str:
         case "bytes":
             return size(value)
         case "ratio":
-            # Shares are at most one; factors ("1.9 times its siblings") are not percentages.
+            # A ratio above 1 is a factor ("1.9 times its siblings"), not a share.
             return percent(value) if 0 <= value <= 1 else f"{value:.3g} ×"
         case "count":
             return count(value)
@@ -83,7 +83,7 @@ def evidence_value(value: float | None, unit: str | None) -> str:
 
 
 def subtasks(indices: Sequence[int], *, most: int = 8) -> str:
-    """Subtask indices, the first ``most`` of them and how many more there are."""
+    """The first ``most`` subtask indices, and the number of the others."""
     if not indices:
         return MISSING
     shown = ", ".join(str(i) for i in indices[:most])
@@ -91,7 +91,7 @@ def subtasks(indices: Sequence[int], *, most: int = 8) -> str:
 
 
 def zone(name: str | None) -> tzinfo:
-    """The viewer's time zone; UTC where the name is unknown to this machine."""
+    """The time zone called ``name``; UTC if this machine does not know it."""
     try:
         return ZoneInfo(name) if name else UTC
     except (ValueError, OSError, KeyError):
@@ -111,12 +111,12 @@ def instant_utc(at: datetime | None) -> str:
 
 
 def axis_instant(at: datetime, where: tzinfo) -> str:
-    """An instant for a Plotly date axis, which knows no zones: the viewer's wall time."""
+    """An instant for a Plotly date axis, in the viewer's local time. Plotly has no time zones."""
     return at.astimezone(where).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def short(name: str, most: int = 30) -> str:
-    """A name cut in its middle: vertices of one job tend to differ at both ends."""
+    """A name shortened in its middle, because the vertex names of a job often differ at both ends."""
     if len(name) <= most:
         return name
     head = (most - 1) * 2 // 3
@@ -124,5 +124,5 @@ def short(name: str, most: int = 30) -> str:
 
 
 def plain(name: str) -> str:
-    """Text for a figure, with what Plotly would read as markup shown as it is written."""
+    """Text for a figure, with markup escaped."""
     return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")

@@ -1,5 +1,5 @@
-/* What runs in the browser: theme, zone and pause switches, table twins and CSV, ages that keep counting, the
-   scrubber's keys, and the cells of the fleet grid. It shows values and computes none; names are set as text only. */
+/* The part of the dashboard that runs in the browser: theme, time zone and pause switches, tables and CSV, ages,
+   the keys of the scrubber, and the cells of the fleet grid. Names are inserted as text only, never as HTML. */
 (function () {
     "use strict";
 
@@ -9,7 +9,7 @@
         try {
             return JSON.parse(window.localStorage.getItem(key));
         } catch (error) {
-            return null;  // Storage is blocked: the default holds.
+            return null;  // Storage is blocked: use the default.
         }
     }
 
@@ -33,7 +33,7 @@
             document.body.setAttribute("data-ag-theme-mode", theme);
         }
     }
-    // Before anything is drawn, so that a dark page does not flash white.
+    // Set the theme before anything is drawn, so that a dark page does not flash white.
     paint(themeNow());
 
     function go(href) {
@@ -47,7 +47,7 @@
             return "";
         }
         let text = String(value);
-        // A spreadsheet would run a name that begins like a formula.
+        // A spreadsheet would run a name that looks like a formula.
         if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) {
             text = "'" + text;
         }
@@ -82,10 +82,10 @@
         });
     }, 250);
 
-    // --- the next tick waits for the answers to the last one ---------------------------------------------------------
+    // --- no tick while answers are outstanding ------------------------------------------------------------------------
 
-    // Asked anew before it has its answer, a part of the page begins anew, and what waits for it (the checkpoint in
-    // progress for its job) never begins: on a slow machine it would stay empty. What a person asked for holds nothing up.
+    // A tick restarts a callback that is still running, and callbacks that depend on it then never start. On a slow
+    // machine, parts of the page would stay empty. Requests caused by a click do not delay the tick.
     let isPausedNow = false;
     let awaited = 0;
     let isHeld = false;
@@ -113,9 +113,9 @@
         });
     };
 
-    // --- what a refresh replaces keeps the focus, and what was opened stays open ------------------------------------
+    // --- keep the focus and opened details across refreshes ----------------------------------------------------------
 
-    // A live panel is drawn anew with every answer: its elements are others, with the same names.
+    // Each answer replaces the elements of a panel. The new elements have the same names.
     let focused = null;
     const openedDetails = new Set();
 
@@ -130,7 +130,7 @@
 
     function detailsKey(node) {
         const summary = node.querySelector("summary");
-        // Its count may change; what it is about does not.
+        // Numbers in the summary may change.
         return panelOf(node) + "|" + (summary ? summary.textContent.replace(/[0-9]+/g, "") : "");
     }
 
@@ -139,11 +139,11 @@
         focused = node === document.body ? null : {node: node, id: node.id, panel: panelOf(node), name: nameOf(node)};
     });
 
-    // An element that is removed loses the focus without saying so; one that is left says so.
+    // An element that the viewer leaves fires focusout; a removed element may not.
     document.addEventListener("focusout", function (event) {
         if (event.target.isConnected && event.relatedTarget === null) {
             window.setTimeout(function () {
-                // Another window may have come to the front: then the element stays the active one.
+                // If another window came to the front, the element stays active.
                 const isLeft = event.target.isConnected && document.activeElement !== event.target;
                 if (focused && focused.node === event.target && isLeft) { focused = null; }
             }, 0);
@@ -169,7 +169,7 @@
         }
     }
 
-    // A link that is drawn anew between press and release gets no click: it is followed all the same.
+    // A link that is replaced between press and release gets no click. Follow it anyway.
     let pressed = null;
     document.addEventListener("pointerdown", function (event) {
         const link = event.button === 0 && event.target.closest("a[href^='/ui/']");
@@ -184,8 +184,8 @@
         }
     }, true);
 
-    // A figure's buttons show on hover alone, inside a drawing that readers skip: the Tab key passes them by. Dash's
-    // list has the Tab key stop at a helper that readers do not see, and not at its button: turned round.
+    // The buttons of a figure appear only on hover and are hidden from screen readers, so the Tab key skips them. In a
+    // Dash dropdown, the Tab key stops at the button instead of a hidden helper.
     function orderTabs(added) {
         if (added.nodeType !== Node.ELEMENT_NODE) { return; }
         const all = function (names) { return [...(added.matches(names) ? [added] : []), ...added.querySelectorAll(names)]; };
@@ -210,7 +210,7 @@
 
     // --- clicks and keys that belong to no component ---------------------------------------------------------------
 
-    // A cell with a link of its own (alerts, advice) leads there, every other one to the row's job.
+    // A click on a cell with its own link (alerts, advice) follows that link, any other cell opens the job of the row.
     function rowHref(node) {
         const row = node.closest("#fleet-grid .ag-row");
         const cell = node.closest(".ag-cell");
@@ -258,7 +258,7 @@
     // --- the range of the timeline ---------------------------------------------------------------------------------
 
     const PLACES = 200;
-    // Where the ends stand by the page's doing, and the range they were last moved to: neither is a wish of its own.
+    // The places that the page set, and the viewer's last range: both differ from a new choice.
     let placedEnds = [0, PLACES];
     let movedRange = null;
 
@@ -272,7 +272,7 @@
 
     // --- playing the barrier front ---------------------------------------------------------------------------------
 
-    // A frame is asked for when the one before is drawn: a slow server plays fewer of them, not later ones.
+    // The next frame is requested when the previous one is drawn. A slow server thus drops frames and does not lag.
     const FIT_MS = 6000, FRAME_MS = 100, PATIENCE_MS = 2000, REDUCED_MS = 1000;
     let show = null;
 
@@ -282,7 +282,7 @@
         show = {
             path: window.location.pathname, from: from, max: max, began: Date.now(), asked: 0, sent: null, isDrawn: true,
             speed: speed > 0 ? speed : max / FIT_MS, steps: steps || [],
-            // Who wants no motion gets still pictures: the next event, once a second.
+            // With reduced motion: one event each second.
             isStill: window.matchMedia("(prefers-reduced-motion: reduce)").matches,
         };
         show.timer = window.setInterval(frame, FRAME_MS);
@@ -374,7 +374,7 @@
                 const isOpen = Boolean(clicks && clicks % 2);
                 const figure = { display: isOpen ? "none" : "block" };
                 if (!isOpen) {
-                    // A figure that was hidden has no size; one that only got other data has.
+                    // A figure that was hidden has no size yet.
                     const by = String(window.dash_clientside.callback_context.triggered_id || "");
                     if (by.endsWith("-toggle")) {
                         window.setTimeout(function () { window.dispatchEvent(new Event("resize")); }, 50);
@@ -390,7 +390,7 @@
                     return {
                         field: "c" + i, headerName: name, cellDataType: isNumber ? "number" : "text",
                         type: isNumber ? "rightAligned" : undefined,
-                        // Missing sorts as missing and is shown as such, never as a number.
+                        // Null is shown as missing, never as a number.
                         valueFormatter: { function: "params.value == null ? '–' : params.value" },
                     };
                 });
@@ -409,18 +409,18 @@
                 return "saved " + data.rows.length + " rows";
             },
             scrub: function (value, max) {
-                // While dragging, only the newest position is asked for, some ten times a second. At the right
-                // end it follows what is still in progress.
+                // While dragging, request only the newest position, about ten times a second. At the right end, the
+                // front follows a checkpoint in progress.
                 scrubValue = value >= max ? null : value;
                 if (show && value !== show.sent) {
-                    // Somebody moved it: it goes on from there.
+                    // The viewer moved the slider: continue from there.
                     Object.assign(show, { from: value, began: Date.now(), sent: value });
                 }
                 if (scrubTimer === null && value !== undefined && value !== null) {
                     scrubTimer = window.setTimeout(function () {
                         scrubTimer = null;
                         const sent = [window.location.pathname, scrubValue];
-                        // The server moving the slider to the end is nobody's wish.
+                        // Ignore the position if the server set it.
                         if (sent[0] !== scrubSent[0] ? scrubValue !== null : scrubValue !== scrubSent[1]) {
                             window.dash_clientside.set_props("front-at", { data: scrubValue });
                         }
@@ -463,11 +463,11 @@
             },
             moveRange: function (ends, now, span) {
                 if (!ends || !span || (ends[0] === placedEnds[0] && ends[1] === placedEnds[1])) {
-                    return NO();  // The page moved it.
+                    return NO();  // The page moved the slider.
                 }
                 const placed = rangePlaces(now, span);
                 placedEnds = ends;
-                // An end that nobody moved keeps its instant; one at the edge follows what comes.
+                // An end that was not moved keeps its instant. An end at the edge has no limit.
                 const at = function (i, key, edge) {
                     if (ends[i] === edge) { return null; }
                     const isKept = now && now[key] !== null && ends[i] === placed[i];
@@ -483,7 +483,7 @@
             },
             placeRange: function (range, span) {
                 const by = window.dash_clientside.callback_context.triggered_id;
-                // The ends stand where they were moved to, or further by now: they are not called back.
+                // The viewer may have moved the ends further by now. Do not move them back.
                 if (by !== "job-range" || JSON.stringify(range) !== movedRange) {
                     placedEnds = rangePlaces(range, span);
                     window.dash_clientside.set_props("job-range-slider", { value: placedEnds });

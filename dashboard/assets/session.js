@@ -1,4 +1,4 @@
-/* When the session has ended, an open page leads to the login instead of standing still with old numbers. */
+/* Goes to the login page when the session has ended. Otherwise an open page would keep showing old numbers. */
 (function () {
     "use strict";
 

@@ -1,6 +1,6 @@
-"""A card of advice: the change, what it would bring and cost, what it rests on, and what came of it. All in tables.
+"""The card of a recommendation: the change, its predicted effect and cost, its evidence, and its measured effect.
 
-Predictions are labelled as such, with their interval; once a change was applied what was measured stands beside them.
+Predictions are labelled and have an interval. After the change was applied, the measured values are next to them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _STATES = {
 
 
 def all_of(found: JobAdviceOut, where: tzinfo) -> list[Component]:
-    """Every card of a job, and on what nothing is advised."""
+    """All cards of a job, and the topics without a recommendation."""
     parts: list[Component] = [card(c, where) for c in found.cards]
     if found.silences:
         rows = [_silence(s) for s in found.silences]
-        parts.append(cards.card("Nothing advised on", html.Div(rows), hint="and why"))
+        parts.append(cards.card("No recommendation on", html.Div(rows), hint="and the reason"))
     return parts
 
 
@@ -58,13 +58,13 @@ def _silence(silence: SilenceOut) -> Component:
         [
             html.B(silence.topic.value.replace("-", " ")),
             f": {silence.reason} ",
-            html.Span(silence.rule, className="chip", title="the rule that holds it back"),
+            html.Span(silence.rule, className="chip", title="the rule that gives no recommendation"),
         ]
     )
 
 
 def card(card: CardOut, where: tzinfo) -> Component:
-    """One recommendation with all that is known of it."""
+    """One recommendation with its evidence and its history."""
     advice = card.recommendation
     word, icon, tone = _STATES[card.state]
     tools = [status.badge(word, icon, tone, hint=card.state_reason), status.confidence(advice.confidence)]
@@ -78,7 +78,7 @@ def card(card: CardOut, where: tzinfo) -> Component:
             [
                 _list("Needs", [_precondition(p.text, p.is_met) for p in advice.preconditions]),
                 _list("Risks", list(advice.risks)),
-                _list("Will not cure", list(advice.will_not_cure)),
+                _list("Will not fix", list(advice.will_not_cure)),
                 _list("Withdrawn if", list(advice.withdrawn_if)),
             ],
             className="advice-lists",
@@ -98,7 +98,7 @@ def _change(advice: RecommendationOut) -> Component:
         if change.current is not None:
             lines.append(html.Div(f"- {change.key}: {change.current}", className="diff-old"))
         lines.append(html.Div(f"+ {change.key}: {change.proposed}", className="diff-new"))
-    restart = "a restart is needed" if advice.how_to.needs_restart else "it changes while the job runs"
+    restart = "needs a restart" if advice.how_to.needs_restart else "takes effect while the job runs"
     return html.Div(
         [
             html.H3("Change"),
@@ -117,7 +117,7 @@ def _change(advice: RecommendationOut) -> Component:
             html.P(f"{advice.how_to.file}; {restart}.", className="hint"),
             html.Details(
                 [
-                    html.Summary("The way back"),
+                    html.Summary("How to undo it"),
                     html.Pre("\n".join(advice.how_to.rollback_lines), className="diff"),
                 ]
             ),
@@ -181,7 +181,7 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
     head = html.Thead(html.Tr(list(heads)))
     return html.Div(
         [
-            html.H3("What came of it"),
+            html.H3("Result"),
             html.Table([head, html.Tbody(body)], className="plain-table"),
             html.P(["Measured over ", *_links(card, card.measured_ids)], className="hint"),
         ]
@@ -189,7 +189,7 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
 
 
 def _actions(card: CardOut) -> Component:
-    label = {"aria-label": f"Why {card.recommendation.headline} is not wanted"}
+    label = {"aria-label": f"Reason to dismiss {card.recommendation.headline}"}
     parts: list[Component] = [
         html.Button(
             [status.icon("check"), html.Span("Accept")],
@@ -198,7 +198,7 @@ def _actions(card: CardOut) -> Component:
         ),
         html.Label(
             [
-                "Why it is not wanted",
+                "Reason to dismiss",
                 dcc.Input(
                     id={"type": "advice-reason", "card": card.id},
                     type="text",
@@ -231,7 +231,9 @@ def _list(title: str, items: Sequence[Component | str]) -> Component:
 
 def _precondition(words: str, is_met: bool | None) -> Component:
     if is_met is None:
-        return html.Span([f"{words} ", status.badge("check it", "question", "quiet", hint="cannot be read from here")])
+        return html.Span(
+            [f"{words} ", status.badge("check it", "question", "quiet", hint="Barrierscope cannot check this")]
+        )
     badge = status.badge("met", "check", "good") if is_met else status.badge("not met", "warning", "bad")
     return html.Span([f"{words} ", badge])
 
@@ -245,9 +247,9 @@ def _evidence(card: CardOut, where: tzinfo) -> Component:
 
 
 def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.Tr:
-    who = text.MISSING
+    place = text.MISSING
     if row.vertex is not None:
-        who = f"{text.short(row.vertex, 40)}, subtasks {text.subtasks(row.subtasks)}" if row.subtasks else row.vertex
+        place = f"{text.short(row.vertex, 40)}, subtasks {text.subtasks(row.subtasks)}" if row.subtasks else row.vertex
     read = text.MISSING
     if row.since is not None and row.until is not None:
         read = f"{text.instant(row.since, where)} to {text.instant(row.until, where)}"
@@ -255,7 +257,7 @@ def _evidence_row(card: CardOut, row: AdviceEvidenceOut, where: tzinfo) -> html.
         [
             html.Td(row.statement, title=row.metric),
             html.Td(text.evidence_value(row.value, row.unit), className="right number"),
-            html.Td(who),
+            html.Td(place),
             html.Td(_links(card, row.checkpoint_ids)),
             html.Td(read),
             html.Td(status.basis(row.basis)),
@@ -313,7 +315,7 @@ def _interval(value: IntervalOut | None, unit: str) -> str:
 def _method(advice: RecommendationOut) -> Component:
     rows = [html.Li([html.B(_METRICS[e.metric]), f": {e.method}."]) for e in advice.expected]
     confidence = html.P(f"Confidence {advice.confidence.value}: {advice.confidence_reason}.", className="hint")
-    return html.Details([html.Summary("How the numbers come about"), html.Ul(rows), confidence])
+    return html.Details([html.Summary("How the numbers were computed"), html.Ul(rows), confidence])
 
 
 def _life(card: CardOut, where: tzinfo) -> Component:
@@ -327,11 +329,11 @@ def _life(card: CardOut, where: tzinfo) -> Component:
         )
         for e in card.history
     ]
-    return html.Details([html.Summary("What happened to it"), html.Table(html.Tbody(rows), className="plain-table")])
+    return html.Details([html.Summary("History"), html.Table(html.Tbody(rows), className="plain-table")])
 
 
 def history(past: Sequence[CardOut], where: tzinfo) -> Component | None:
-    """What was advised before; None where nothing was."""
+    """Earlier recommendations; None if there are none."""
     if not past:
         return None
     rows = [
@@ -345,4 +347,4 @@ def history(past: Sequence[CardOut], where: tzinfo) -> Component | None:
         )
         for c in past
     ]
-    return cards.card("Earlier advice", html.Table(html.Tbody(rows), className="plain-table"))
+    return cards.card("Earlier recommendations", html.Table(html.Tbody(rows), className="plain-table"))

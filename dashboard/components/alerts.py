@@ -1,4 +1,4 @@
-"""Alerts in words, icons and colours: state chips, one line an alert, and what matchers look like."""
+"""Alerts as text, icons and colours: state, severity, one-line summary, matchers."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ _SEVERITIES = {"critical": ("warning", "bad"), "warning": ("warning", "warn"), "
 
 
 def state(value: str) -> html.Span:
-    """The state of an episode."""
+    """The state of an alert."""
     word, icon, tone = _STATES[value]
     return status.badge(word, icon, tone, hint="state of the alert")
 
 
 def severity(value: str) -> html.Span:
-    """How urgent."""
+    """The severity of an alert."""
     icon, tone = _SEVERITIES[value]
     return status.badge("always fires" if value == "none" else value, icon, tone, hint="severity")
 
 
 def marks(alert: AlertOut) -> list[Component]:
-    """What else is to be known beside the state."""
+    """Badges for a silenced alert and for an unknown state."""
     found: list[Component] = []
     if alert.silenced_by:
-        found.append(status.badge("silenced", "pause", "quiet", hint="evaluated and shown, not delivered"))
+        found.append(status.badge("silenced", "pause", "quiet", hint="evaluated and shown, but not delivered"))
     if alert.is_unknown:
-        found.append(status.badge("cannot tell", "question", "warn", hint=alert.reason))
+        found.append(status.badge("state unknown", "question", "warn", hint=alert.reason))
     return found
 
 
 def since(alert: AlertOut) -> Component:
-    """How long it fires, or when it ended."""
+    """When the alert began to fire, or when it ended."""
     if alert.ended_at is not None:
         return cards.age("ended", alert.ended_at, is_alarming=False)
-    word = "fires since" if alert.fired_at is not None else "pending since"
+    word = "firing since" if alert.fired_at is not None else "pending since"
     return cards.age(word, alert.fired_at or alert.began_at, is_alarming=False)
 
 
 def line(alert: AlertOut) -> Component:
-    """One alert on a page about something else."""
+    """One alert as a line of a list."""
     return html.Li(
         [
             state(alert.state),
@@ -70,7 +70,7 @@ def matchers_text(matchers: Sequence[MatcherOut]) -> str:
 
 
 def matchers_of(typed: str) -> list[MatcherOut]:
-    """The matchers that were typed; a part without a sign has an empty name, which the API refuses with its reason."""
+    """Parse typed matchers. A part without ``=`` gets an empty name, which the API refuses."""
     found = []
     for part in (p.strip() for p in typed.split(",")):
         if not part:

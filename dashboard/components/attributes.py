@@ -1,4 +1,4 @@
-"""``aria-`` and ``data-`` attributes, whose names are no Python words."""
+"""``aria-`` and ``data-`` attributes, whose names are not Python identifiers."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def attrs(values: dict[str, str]) -> dict[str, Any]:
-    """The attributes as keyword arguments of any component; their type is what Dash's constructors accept."""
+    """The attributes as keyword arguments for a component."""
     return dict(values)

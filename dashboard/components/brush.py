@@ -1,7 +1,7 @@
-"""The range of a job's timeline that is looked at: chosen by dragging across the chart, or with the two ends below it.
+"""The chosen range of a job's timeline. The viewer drags across the chart or moves the ends of the slider below it.
 
-The store ``job-range`` holds ``{"since", "until"}`` in milliseconds of the epoch, both included, null for an open end;
-null as a whole is everything that the timeline shows. The address holds it too.
+The store ``job-range`` holds ``{"since", "until"}`` in epoch milliseconds, both included. A null end means no limit, a
+null range the whole timeline. The address holds the range too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dashboard.components.attributes import attrs
 from dashboard.span import Span
 
 _POSITIONS = 200
-_WHOLE = "Below: all that the chart shows. Drag across it, or move an end, to look at a part of it."
+_WHOLE = "Below: everything in the chart. To choose a range, drag across the chart or move an end."
 
 
 def panel(since_ms: int | None, until_ms: int | None) -> Component:
-    """The two ends under the timeline, and what they hold."""
+    """The slider under the timeline, and the text of the range."""
     chosen = None if since_ms is None and until_ms is None else {"since": since_ms, "until": until_ms}
     return html.Div(
         [
@@ -37,8 +37,8 @@ def panel(since_ms: int | None, until_ms: int | None) -> Component:
                 minRange=1,
                 value=[0, _POSITIONS],
                 label=None,
-                thumbFromLabel="where the range begins: arrow keys move it",
-                thumbToLabel="where the range ends: arrow keys move it",
+                thumbFromLabel="start of the range; arrow keys move it",
+                thumbToLabel="end of the range; arrow keys move it",
                 updatemode="mouseup",
                 size="sm",
                 color="blue",
@@ -61,12 +61,12 @@ def panel(since_ms: int | None, until_ms: int | None) -> Component:
 def words(
     shown: Sequence[CheckpointOut], chosen: Sequence[CheckpointOut], span: Span, where: tzinfo, *, is_of_spark: bool
 ) -> str:
-    """What is shown below, in a sentence."""
+    """The sentence that says which checkpoints are shown below."""
     if span.is_whole:
         return _WHOLE
     noun = "micro-batches" if is_of_spark else "checkpoints"
     if not chosen:
-        return f"Below: none of the {len(shown)} {noun} of the chart lies in the chosen range."
+        return f"Below: none of the {len(shown)} {noun} in the chart are in the chosen range."
     first, last = min(c.triggered_at for c in chosen), max(c.triggered_at for c in chosen)
     between = f"{text.instant(first, where)} to {text.instant(last, where)}"
     return f"Below: {len(chosen)} of {len(shown)} {noun}, {between}."

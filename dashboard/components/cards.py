@@ -1,4 +1,4 @@
-"""Cards: a headed section, a strip of facts, a chart with its table behind it, a message."""
+"""Cards: a section with a head, facts, a chart with its table, messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def card(
 
 
 def unseen_head(word: str) -> html.Th:
-    """The head of a column that needs none to be seen: who listens to the table is told all the same."""
+    """A column head for screen readers only."""
     return html.Th(html.Span(word, className="visually-hidden"))
 
 
@@ -56,7 +56,7 @@ def table(heads: Sequence[str], rows: Sequence[html.Tr]) -> Component:
 
 
 def fact(label: str, value: str, *, basis: Basis | None = Basis.MEASURED, hint: str | None = None) -> html.Div:
-    """One number with its label; a missing one says why in its hint."""
+    """One number with its label. If it is missing, the hint gives the reason."""
     is_missing = value == text.MISSING
     why = hint or ("not reported" if is_missing else None)
     more: dict[str, Any] = {"title": why} if why else {}
@@ -72,10 +72,10 @@ def facts(items: Sequence[html.Div]) -> html.Dl:
 
 
 def message(problem: Exception) -> html.Div:
-    """An error of the API as a person should see it."""
+    """An error of the API, for the viewer."""
     is_refusal = isinstance(problem, ApiRefusedError)
-    title = "That is not possible" if is_refusal else "No fresh data"
-    tail = None if is_refusal else html.P("What is shown is the last that was read. It refreshes by itself.")
+    title = "Request refused" if is_refusal else "No fresh data"
+    tail = None if is_refusal else html.P("The page shows the data that was read last. It refreshes automatically.")
     return html.Div(
         [status.icon("warning"), html.Div([html.Strong(title), html.P(str(problem)), tail])],
         className="message tone-bad",
@@ -84,19 +84,19 @@ def message(problem: Exception) -> html.Div:
 
 
 def answer(is_ok: bool, said: str) -> html.Div:
-    """What came of something that a person asked for."""
+    """The result of an action of the viewer."""
     tone, name = ("good", "check") if is_ok else ("bad", "cross")
     return html.Div([status.icon(name), html.P(said)], className=f"answer tone-{tone}", role="status")
 
 
 def unexpected(error: Exception) -> html.Div:
-    """A mistake of ours: said, not explained by a traceback; the log has it."""
-    words = f"This part of the page could not be drawn ({type(error).__name__}). The log of the api role says more."
+    """An error of the dashboard itself. The log has its traceback."""
+    words = f"This part of the page could not be drawn ({type(error).__name__}). See the log of the api role."
     return html.Div([status.icon("warning"), html.P(words)], className="message tone-bad", role="alert")
 
 
 def source_line(parts: Sequence[Component | str]) -> html.P:
-    """The line under a page that says where its data is from and how old it is."""
+    """The line under a page with the source and the age of its data."""
     joined: list[Component | str] = []
     for part in parts:
         joined += [part] if not joined else [" · ", part]
@@ -104,12 +104,12 @@ def source_line(parts: Sequence[Component | str]) -> html.P:
 
 
 def age(label: str, at: datetime | None, *, is_alarming: bool = True) -> html.Span:
-    """``label`` and how long ago ``at`` was; the browser keeps counting, also when no answer comes any more.
+    """``label`` and the age of ``at``. The browser keeps the age up to date, even if the API stops answering.
 
-    Where a new reading is due, an old one stands out (``is_alarming``).
+    If ``is_alarming``, an age of more than a minute stands out.
     """
     if at is None:
-        return html.Span([label, " ", html.Span(text.MISSING, title="nothing was read yet")])
+        return html.Span([label, " ", html.Span(text.MISSING, title="nothing read yet")])
     return html.Span(
         [
             label,
@@ -124,7 +124,7 @@ def age(label: str, at: datetime | None, *, is_alarming: bool = True) -> html.Sp
 
 
 def link_button(word: str, href: str | None, icon_name: str, *, hint: str, is_icon_last: bool = False) -> Component:
-    """A link that looks like a button; without an address it is there but says so."""
+    """A link that looks like a button. Without an address it is disabled."""
     parts: list[Component] = [status.icon(icon_name), html.Span(word)]
     if is_icon_last:
         parts.reverse()
@@ -134,7 +134,7 @@ def link_button(word: str, href: str | None, icon_name: str, *, hint: str, is_ic
 
 
 def choice(word: str, id_: str, words: Mapping[str, str], value: str, *, width_px: int) -> Component:
-    """A list of ``words`` by value to pick one from, with its name before it."""
+    """A labelled drop-down list. ``words`` maps each value to its text."""
     return html.Div(
         [
             html.Span(word, className="hint", **attrs({"aria-hidden": "true"})),
@@ -158,7 +158,7 @@ _GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "responsive": True,
     "displayModeBar": "hover",
-    # The last would offer to send the figure to a stranger's server.
+    # ``sendChartToCloud`` would upload the figure to another server.
     "modeBarButtonsToRemove": ["lasso2d", "autoScale2d", "sendChartToCloud"],
     "showLink": False,
     "plotlyServerURL": "",
@@ -232,7 +232,7 @@ def _grid(name: str) -> dag.AgGrid:
 
 
 def _blank(height_px: int) -> dict[str, object]:
-    """What stands where the first answer will: nothing, in any theme."""
+    """An empty figure, shown until the first answer."""
     hidden = {"visible": False}
     clear = "rgba(0,0,0,0)"
     layout = {"height": height_px, "xaxis": hidden, "yaxis": hidden, "paper_bgcolor": clear, "plot_bgcolor": clear}

@@ -1,4 +1,4 @@
-"""What the pages show of a Spark micro-batch in place of barrier views: its phases, state, sources, and the signs."""
+"""The views of a Spark micro-batch, instead of those of barriers: phases, state, sources and signs of backpressure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dashboard.palette import Theme
 HIDDEN = {"display": "none"}
 SHOWN: dict[str, str] = {}
 NO_BARRIERS = (
-    "On Spark each micro-batch is its own checkpoint: there are no barriers and nothing is aligned, so there is no "
-    "start delay, no barrier front and no in-flight data to show."
+    "On Spark, each micro-batch is a checkpoint. It has no barriers, so there is no start delay, no alignment, no "
+    "barrier front and no in-flight data."
 )
 _SIGN_WORDS = {
     "overrun": "Longer than the interval",
@@ -38,7 +38,7 @@ def card() -> Component:
             cards.chart(
                 "cp-batch",
                 "Phases of the micro-batch",
-                hint="in the order in which Spark does them",
+                hint="in the order in which Spark runs them",
                 before=html.P(NO_BARRIERS, className="hint"),
                 height_px=120,
             ),
@@ -70,9 +70,9 @@ def values(found: CheckpointDetailOut, *, theme: Theme) -> dict[str, object]:
 
 
 def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
-    """The strip of numbers of one micro-batch; what a query without state does not have is not there."""
+    """The facts of one micro-batch. A query without state has no facts about state."""
     is_failed = found.status is CheckpointStatus.FAILED
-    why = "Spark does not tell when a batch that failed began" if is_failed else None
+    why = "Spark does not report when a failed batch began" if is_failed else None
     shown = [
         cards.fact("Batch duration", text.duration(found.end_to_end_duration_ms), hint=why),
         cards.fact("Batch number", str(batch.checkpoint_id), basis=batch.number_basis),
@@ -93,7 +93,7 @@ def facts(found: CheckpointDetailOut, batch: MicroBatchOut) -> Component:
                 "Snapshot lag",
                 text.MISSING if state.snapshot_lag is None else f"{state.snapshot_lag} batches",
                 basis=Basis.RECONSTRUCTED,
-                hint="what a recovery would replay",
+                hint="batches that a recovery would replay",
             ),
         ]
     return html.Section(cards.facts(shown), className="card", **attrs({"aria-label": "Facts"}))
@@ -103,7 +103,7 @@ def job_card() -> Component:
     """The card of the newest micro-batches on a job's page."""
     return html.Div(
         [
-            cards.chart("job-batches", "What the newest micro-batches spent their time on", hint="measured"),
+            cards.chart("job-batches", "Phases of the newest micro-batches", hint="measured"),
         ]
     )
 
@@ -134,7 +134,7 @@ def job_values(job: JobDetailOut, *, theme: Theme) -> dict[str, object]:
 
 
 def signs(found: list[PressureSignOut]) -> Component | None:
-    """The signs of back-pressure, raised or not, each with its basis."""
+    """The signs of backpressure, each with its basis."""
     if not found:
         return None
     rows = [
@@ -152,8 +152,8 @@ def signs(found: list[PressureSignOut]) -> Component | None:
         )
         for s in found
     ]
-    title = html.H3("Signs of back-pressure")
-    hint = html.P("Spark has no measure of back-pressure; these tell of it.", className="hint")
+    title = html.H3("Signs of backpressure")
+    hint = html.P("Spark does not measure backpressure. These signs indicate it.", className="hint")
     return html.Div([title, hint, html.Table(html.Tbody(rows), className="plain-table")])
 
 
@@ -163,7 +163,7 @@ def _sources(batch: MicroBatchOut) -> Component | None:
     heads = ("Source", "Rows", "From offset", "To offset", "Newest offset", "Backlog")
     body = [_source(s) for s in batch.sources]
     table = html.Table([html.Thead(html.Tr([html.Th(h) for h in heads])), html.Tbody(body)], className="plain-table")
-    hint = "measured; the backlog is in the source's own units, beyond the end of the batch"
+    hint = "measured; the backlog is what was left after the batch, in the units of the source"
     return cards.card("Sources", html.Div(table, className="table-scroll"), hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""The subtask that was picked in the phase chart: its numbers, its host and its identities, to copy."""
+"""The subtask picked in the phase chart: its numbers, its host and its ids, which can be copied."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dashboard.components.attributes import attrs
 
 
 def panel(found: CheckpointDetailOut, job: JobDetailOut, picked: str | None) -> list[Component]:
-    """The numbers and identities of one subtask, to copy."""
+    """The numbers and ids of the picked subtask."""
     vertex_id, _, index = (picked or "").rpartition(":")
     vertex = next((v for v in found.vertices if v.vertex_id == vertex_id), None)
     subtask = next((s for s in vertex.subtasks if str(s.subtask) == index), None) if vertex else None
     if vertex is None or subtask is None:
-        return [html.Span("Click a bar for the numbers, host and identities of its subtask.", className="hint")]
+        return [html.Span("Click a bar to see the numbers, host and ids of its subtask.", className="hint")]
     placed = next((v for v in job.vertices if v.id == vertex_id), None)
     manager = _at(placed.task_managers, subtask.subtask) if placed else None
     host = subtask.host or (_at(placed.hosts, subtask.subtask) if placed else None)

@@ -1,6 +1,7 @@
-"""The room of the checkpoint in progress (V8): whom it waits for, how fast it gains, how long it still has.
+"""The panel of the checkpoint in progress (V8): what it waits for, how fast it advances, and the time to its timeout.
 
-The panel is on the job page and on the page of an open checkpoint; the store ``<page>-progress-target`` says which one.
+The panel is on the page of a job and on the page of an open checkpoint. The store ``<page>-progress-target`` holds the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PENDING_MAX = 8
 
 
 def panel(page: str) -> html.Div:
-    """The panel before its first answer; ``page`` begins its ids, for each page has its own."""
+    """The panel before the first answer. Its ids begin with ``page``, because each page has its own panel."""
     return html.Div(
         [
             cards.chart(
@@ -37,7 +38,7 @@ def panel(page: str) -> html.Div:
 
 
 def head(progress: ProgressOut) -> list[Component]:
-    """Which checkpoint, the judgement with its rule, and the countdown."""
+    """The checkpoint, the judgement with its rule, and the countdown."""
     is_over = progress.status.is_terminal
     tone = status.JUDGEMENT_TONES[progress.judgement]
     href = routes.checkpoint(progress.job_id, progress.run_id, progress.checkpoint_id)
@@ -65,7 +66,7 @@ def head(progress: ProgressOut) -> list[Component]:
 
 
 def _queued(progress: ProgressOut) -> html.Div:
-    hint = "about what an unaligned checkpoint would persist"
+    hint = "an unaligned checkpoint would persist about this much"
     if progress.queued_bytes is None:
         hint = "the engine does not report queued bytes"
     return cards.fact("Queued now", text.size(progress.queued_bytes), hint=hint)
@@ -83,12 +84,12 @@ def _countdown(progress: ProgressOut) -> html.Div:
 
 
 def waiting(progress: ProgressOut) -> Component:
-    """Whom the checkpoint waits for, most guilty first."""
+    """The vertices that the checkpoint waits for, the most likely cause first."""
     if not progress.waiting_on:
         return html.P("Every subtask has acknowledged.", className="hint")
-    who = "Never acknowledged" if progress.status.is_terminal else "Waiting on"
+    title = "Never acknowledged" if progress.status.is_terminal else "Waiting on"
     head_row = html.Thead(
-        html.Tr([html.Th(who), html.Th("Acked", className="right"), html.Th("Subtasks"), html.Th("Barrier")])
+        html.Tr([html.Th(title), html.Th("Acked", className="right"), html.Th("Subtasks"), html.Th("Barrier")])
     )
     return html.Table([head_row, html.Tbody([_row(p) for p in progress.waiting_on])], className="plain-table waiting")
 
@@ -107,7 +108,7 @@ def _row(pending: PendingOut) -> html.Tr:
 
 
 def _barrier(pending: PendingOut) -> str:
-    """What is known of the barrier at those who are awaited."""
+    """What is known about the barrier at the subtasks that have not acknowledged."""
     firsts = [v for v in pending.first_barrier_ms if v is not None]
     aligning = [v for v in pending.aligning_ms if v is not None]
     parts = []

@@ -1,4 +1,4 @@
-"""What one checkpoint may be restored into: a sentence, each use with its answer, and where data in flight binds it."""
+"""What a checkpoint can be restored into: a sentence, an answer for each use, and the vertices with in-flight data."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ _ANSWERS = {
 
 
 def card(restoring: RestoringOut | None) -> Component | None:
-    """The card; None where the engine restores no checkpoint of one's choice."""
+    """The card; None if the engine cannot restore a chosen checkpoint."""
     if restoring is None:
         return None
     parts: list[Component] = [html.P(restoring.sentence)]
     if restoring.uses:
-        head = html.Thead(html.Tr([html.Th("Use"), html.Th("Possible"), html.Th("What to know")]))
+        head = html.Thead(html.Tr([html.Th("Use"), html.Th("Possible"), html.Th("Notes")]))
         table = html.Table([head, html.Tbody([_row(u) for u in restoring.uses])], className="plain-table")
         parts.append(html.Div(table, className="table-scroll"))
     if restoring.in_flight:
         held = ", ".join(f"{f.vertex} ({text.size(f.persisted_bytes)})" for f in restoring.in_flight)
-        parts.append(html.P(f"Data in flight, which keeps the edges around it as they are: {held}.", className="hint"))
+        parts.append(
+            html.P(
+                f"The edges of these vertices must stay as they are, because of in-flight data: {held}.",
+                className="hint",
+            )
+        )
     if restoring.location:
         parts.append(html.P(["Location: ", html.Code(restoring.location)], className="hint"))
     return cards.card("What it can be restored into", parts, hint=f"rules: {restoring.source}")

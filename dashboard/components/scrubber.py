@@ -1,4 +1,4 @@
-"""The time scrubber under the barrier front: a slider, steps by event, and play. What moves is ``barrierscope.js``."""
+"""The time scrubber under the barrier front: slider, step buttons and play button. ``barrierscope.js`` moves it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dash.development.base_component import Component
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 
-# How many milliseconds of the checkpoint go by in one of the viewer's; 0 is the whole of it in a few seconds.
+# The speed of playing relative to the checkpoint; 0 plays the whole checkpoint in 6 s.
 _SPEEDS = {"0": "in 6 s", "0.1": "0.1×", "1": "1×", "5": "5×", "10": "10×", "50": "50×"}
 
-# Until the checkpoint has been read.
+# The end of the scale until the checkpoint has been read.
 _UNKNOWN_END_MS = 1000
 
 
@@ -23,11 +23,11 @@ def scrubber(at_ms: int | None) -> Component:
             html.Div(
                 [
                     html.Button(
-                        status.icon("left"), id="front-back", className="button", title="event before (arrow left)",
-                        **attrs({"aria-label": "step to the event before"}),
+                        status.icon("left"), id="front-back", className="button", title="previous event (left arrow)",
+                        **attrs({"aria-label": "step to the previous event"}),
                     ),
                     html.Button(
-                        status.icon("right"), id="front-next", className="button", title="next event (arrow right)",
+                        status.icon("right"), id="front-next", className="button", title="next event (right arrow)",
                         **attrs({"aria-label": "step to the next event"}),
                     ),
                     *_play_tools(),
@@ -39,7 +39,7 @@ def scrubber(at_ms: int | None) -> Component:
                 min=0,
                 max=_UNKNOWN_END_MS,
                 step=1,
-                # Never without a value: a slider that says nothing of where it stands is none to a screen reader.
+                # Screen readers need a value from the beginning.
                 value=_UNKNOWN_END_MS if at_ms is None else at_ms,
                 label=None,
                 thumbLabel="time since the trigger in milliseconds",
@@ -68,7 +68,7 @@ def _play_tools() -> list[Component]:
 
 
 def register(app: Dash) -> None:
-    """What the browser does with it: the store ``front-at`` follows the slider."""
+    """Register the callbacks that run in the browser. The store ``front-at`` follows the slider."""
     app.clientside_callback(
         ClientsideFunction("bs", "scrub"),
         Input("front-slider", "value"),

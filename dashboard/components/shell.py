@@ -1,4 +1,4 @@
-"""What surrounds every page: skip link, header with navigation and switches, footer with the service's own state."""
+"""The frame of every page: skip link, header with navigation and switches, footer with the state of the service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATUS_TICK_MS = 10_000
 
 
 def shell(*, has_login: bool = False) -> dmc.MantineProvider:
-    """The layout of the application; ``page`` is filled by the address."""
+    """The layout of the application. The address decides what ``page`` holds."""
     return dmc.MantineProvider(
         [
             dcc.Location(id="url", refresh="callback-nav"),
@@ -70,7 +70,7 @@ def _header(*, has_login: bool) -> html.Header:
 
 
 def _log_out() -> html.Form:
-    # A form and not a link: what changes something is no GET.
+    # A form, because a request that changes something must not be a GET.
     return html.Form(html.Button("Log out", className="button quiet", type="submit"), action="/logout", method="post")
 
 
@@ -105,20 +105,22 @@ def _footer() -> html.Footer:
 
 
 def alert_count(value: StatusOut) -> Component | None:
-    """How many alerts fire, beside the link to them."""
+    """The number of firing alerts, next to the link to them; None if there are none."""
     if not value.alerts_firing_count:
         return None
     tone = "bad" if value.alerts_severity == "critical" else "warn"
-    return status.badge(str(value.alerts_firing_count), "bolt", tone, hint=f"{value.alerts_firing_count} alerts fire")
+    return status.badge(
+        str(value.alerts_firing_count), "bolt", tone, hint=f"firing alerts: {value.alerts_firing_count}"
+    )
 
 
 def pipeline_state(value: PipelineOut) -> html.Span:
-    """What the pipeline does, did and does next; why not, where it cannot."""
+    """The state of the pipeline: what it is doing, its last and next run, and why it cannot run."""
     ran = "never ran" if value.last_run_at is None else f"last run {text.instant_utc(value.last_run_at)}"
     due = "" if value.next_run_at is None else f", next {text.instant_utc(value.next_run_at)}"
     match value.state:
         case "unavailable":
-            words = "rollups off: no Spark here"
+            words = "rollups off: no Spark"
         case "running" if value.hours_total is not None:
             words = f"rolling up, {value.hours_done or 0} of {value.hours_total} hours"
         case "running":
@@ -130,22 +132,22 @@ def pipeline_state(value: PipelineOut) -> html.Span:
         case _:
             words = "nothing rolled up yet"
     why = value.reason or value.last_run_reason
-    title = f"Hourly rollups: {ran}{due}." + (f" {why}" if why else "") + " Without them every page still works."
+    title = f"Hourly rollups: {ran}{due}." + (f" {why}" if why else "") + " All pages work without them."
     return html.Span(words, id="pipeline-state", title=title)
 
 
 def spark_demo_state(value: SparkDemoOut | None) -> html.Span | None:
-    """That there is no demo on Spark, and why; nothing where it runs, for its job says so."""
+    """The reason why the Spark demo does not run; None if it runs."""
     if value is None or value.state == "running":
         return None
-    title = f"The demo query on Spark: {value.reason}. Everything else runs."
+    title = f"The Spark demo does not run: {value.reason}. Everything else runs."
     return html.Span("no Spark demo", id="spark-demo-state", title=title)
 
 
 def service_state(value: StatusOut) -> list[Component | str]:
-    """The footer's line about the service itself."""
-    unhealthy = f", {value.targets_unhealthy} not well" if value.targets_unhealthy else ""
-    # Not known while the store is away.
+    """The line of the footer about the service."""
+    unhealthy = f", {value.targets_unhealthy} unhealthy" if value.targets_unhealthy else ""
+    # None while the store is unreachable.
     total = value.targets_total
     targets = [] if total is None else [f"{total} {'target' if total == 1 else 'targets'}{unhealthy}"]
     parts: list[Component | str] = [

@@ -1,4 +1,4 @@
-"""Status as icon and word (and colour): the three always together."""
+"""Status as icon, word and colour, always together."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ TARGET_ICONS = {state: icon_name for state, (_, icon_name) in _TARGET_STATES.ite
 _BASIS_HINTS = {
     Basis.MEASURED: "reported by the engine",
     Basis.RECONSTRUCTED: "computed from what the engine reported",
-    Basis.PREDICTED: "an estimate of what has not happened",
+    Basis.PREDICTED: "an estimate, not an observation",
 }
 
 
 def icon(name: str) -> html.Span:
-    """A decorative icon; the word beside it says the same."""
+    """A decorative icon, next to a word with the same meaning."""
     return html.Span(className=f"icon icon-{name}", **attrs({"aria-hidden": "true"}))
 
 
@@ -72,7 +72,7 @@ def badge(word: str, icon_name: str, tone: str, *, hint: str | None = None) -> h
 
 
 def health(value: Health) -> html.Span:
-    """How a job's checkpoints fare."""
+    """The health of a job's checkpoints."""
     return badge(HEALTH_WORDS[value], HEALTH_ICONS[value], HEALTH_TONES[value], hint="health of the checkpoints")
 
 
@@ -82,14 +82,14 @@ def checkpoint_status(value: CheckpointStatus) -> html.Span:
 
 
 def checkpoint(value: CheckpointOut) -> html.Span:
-    """The state of a checkpoint, and where its end was not seen, that."""
+    """The state of a checkpoint, or that its end was not seen."""
     if value.is_lost:
         return badge("end not seen", "question", "quiet", hint="its run ended while it was in progress")
     return checkpoint_status(value.status)
 
 
 def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> str:
-    """The tone of a verdict: what is wrong is as bad as it makes the checkpoints."""
+    """The tone of a verdict. It is ``bad`` only if the checkpoints fail."""
     if verdict.kind is VerdictKind.NONE:
         return "good"
     if verdict.kind is VerdictKind.UNDECIDED:
@@ -98,7 +98,7 @@ def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> str
 
 
 def kind_word(value: VerdictKind, engine: Engine | None = None) -> str:
-    """What limits the job, in words that fit its engine: a Spark query has no vertices."""
+    """What limits the job, in the terms of its engine. A Spark query has no vertices."""
     is_query = engine is Engine.SPARK and value is VerdictKind.CAPACITY
     return "query at capacity" if is_query else KIND_WORDS[value]
 
@@ -111,7 +111,7 @@ def kind(verdict: VerdictOut, tone: str, engine: Engine | None = None) -> html.S
 def mode(value: str | None) -> html.Span:
     """The mode of a checkpoint or job."""
     if value is None:
-        return html.Span("mode not reported", className="chip", title="the engine did not say")
+        return html.Span("mode not reported", className="chip", title="not reported by the engine")
     known = value if value in ("aligned", "unaligned", "aligned-with-timeout") else "other"
     return html.Span([html.Span(className=f"swatch mode-{known}"), value.replace("-", " ")], className="chip")
 
@@ -129,12 +129,12 @@ def basis(value: Basis) -> html.Span:
 
 
 def confidence(value: Confidence) -> html.Span:
-    """How far the evidence carries."""
-    return html.Span(f"{value.value} confidence", className="chip", title="how far the evidence carries")
+    """How strong the evidence is."""
+    return html.Span(f"{value.value} confidence", className="chip", title="how strong the evidence is")
 
 
 def failure(checkpoint: CheckpointOut) -> html.Span | None:
-    """Why a checkpoint failed, in the engine's words."""
+    """The reason why a checkpoint failed, as the engine reports it."""
     if checkpoint.status is not CheckpointStatus.FAILED:
         return None
     reason = checkpoint.failure_reason.value if checkpoint.failure_reason else "no reason given"

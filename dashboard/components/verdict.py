@@ -1,4 +1,4 @@
-"""Verdict first: one sentence that names vertex, subtasks, phase and reason, with what it rests on."""
+"""The verdict: one sentence that names vertex, subtasks, phase and reason, with its evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def verdict_card(
     beside: Sequence[Component] = (),
     has_evidence: bool = False,
 ) -> html.Section:
-    """The verdict; ``beside`` is what a page adds (effect, persistence, links)."""
+    """The card of a verdict. ``beside`` holds what a page adds, such as effects and links."""
     tone = status.verdict_tone(verdict, tone_of)
     chips: list[Component] = [status.kind(verdict, tone, engine)]
     if verdict.vertex:
@@ -42,7 +42,7 @@ def verdict_card(
     ]
     if verdict.would_decide:
         parts.append(
-            html.Div([html.Span("What would decide it: "), "; ".join(verdict.would_decide)], className="would-decide")
+            html.Div([html.Span("Needed to decide: "), "; ".join(verdict.would_decide)], className="would-decide")
         )
     if beside:
         parts.append(html.Div(list(beside), className="effects"))
@@ -55,9 +55,9 @@ def verdict_card(
 
 
 def evidence_table(verdict: VerdictOut) -> Component:
-    """What the verdict rests on: statement, number, where the number is from."""
+    """The evidence of a verdict: statements, numbers and their basis."""
     if not verdict.evidence:
-        return html.P("No evidence was needed, or none is there yet.", className="hint")
+        return html.P("There is no evidence.", className="hint")
     head = html.Thead(html.Tr([html.Th("Evidence"), html.Th("Value", className="right"), html.Th("Basis")]))
     rows = [
         html.Tr(
@@ -73,23 +73,23 @@ def evidence_table(verdict: VerdictOut) -> Component:
 
 
 def _value(evidence: EvidenceOut) -> str:
-    # A statement that says it all ("last in 11 of 11") lacks no number.
-    is_told = evidence.value is None and evidence.unit is None
-    return "" if is_told else text.evidence_value(evidence.value, evidence.unit)
+    # Some statements contain their number ("last in 11 of 11").
+    has_own_number = evidence.value is None and evidence.unit is None
+    return "" if has_own_number else text.evidence_value(evidence.value, evidence.unit)
 
 
 def effects(path: CriticalPathOut | None, duration_ms: int | None) -> list[Component]:
-    """The effect of the last subtask, and how persistent it is."""
+    """The effect of the last subtask, and how often the same one was last."""
     if path is None:
         return []
     found: list[Component] = []
     if path.without_last_ms is not None and duration_ms is not None and path.last_vertex is not None:
-        who = f"{text.short(path.last_vertex, 40)} subtask {path.last_subtask}"
+        last = f"{text.short(path.last_vertex, 40)} subtask {path.last_subtask}"
         without, took = text.duration(path.without_last_ms), text.duration(duration_ms)
         effect: list[Component | str] = [html.B(without), f" instead of {took} (reconstructed)"]
         if without == took:
             effect = [f"still {took} (reconstructed)"]
-        found.append(html.Span([f"Without {who}: ", *effect]))
+        found.append(html.Span([f"Without {last}: ", *effect]))
     if path.last_in:
         found.append(html.Span(["The same subtask was ", html.B(path.last_in)]))
     return found

@@ -1,4 +1,4 @@
-"""The states of one alert over time: a bar for each time it was pending or firing, one row, the newest at the right."""
+"""The states of one alert over time, in one row: a bar for each time that it was pending or firing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _STATES = (("pending", IN_TRANSIT, "/"), ("firing", UNALIGNED, ""))
 
 
 def strip(episodes: Sequence[EpisodeOut], *, theme: Theme, where: tzinfo, now: datetime) -> Chart:
-    """Episodes newest first, as the API lists them; what still lasts reaches to ``now``."""
+    """The strip of ``episodes``, which are newest first. The bar of an open episode ends at ``now``."""
     if not episodes:
-        return empty(theme, "Nothing has happened yet.", height_px=HEIGHT_PX)
+        return empty(theme, "No episodes yet.", height_px=HEIGHT_PX)
     segments = [s for e in reversed(episodes) for s in _segments(e, now)]
     begin = min(s[1] for s in segments)
     margin = max((now - begin) * 0.03, timedelta(seconds=1))

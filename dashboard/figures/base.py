@@ -1,7 +1,7 @@
-"""What every figure shares: the chart with its table, the look of axes, and hover boxes.
+"""What all figures share: the chart with its table, axes and layout.
 
-Figures are plain dictionaries in Plotly's schema: its Python constructors validate every value and cost a hundred
-times the rest. The unit tests hold each figure against that schema instead.
+Figures are plain dictionaries in Plotly's schema. Plotly's Python constructors would validate every value, which takes
+a hundred times as long as everything else. The unit tests validate the figures instead.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LEGEND: Figure = {
     "itemclick": False,
     "itemdoubleclick": False,
 }
-"""Where a legend stands, and that it is no switch."""
+"""The place of a legend. A click on it does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The same values in rows; ``columns`` are heads with their units."""
+    """The values of a figure as rows. ``columns`` are the heads, with units."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure, the table behind it, and the sentence a screen reader gets instead."""
+    """A figure, its table, and a summary for screen readers."""
 
     figure: Figure
     table: Table
@@ -49,7 +49,7 @@ class Chart:
 
 
 def layout(theme: Theme, *, height_px: int, revision: str, **more: object) -> dict[str, object]:
-    """The layout all figures start from. ``revision`` keeps zoom and pan while it stays the same."""
+    """The common layout of figures. Zoom and pan are kept while ``revision`` stays the same."""
     base: dict[str, object] = {
         "height": height_px,
         "margin": {"l": 64, "r": 16, "t": 12, "b": 44},
@@ -72,7 +72,7 @@ def layout(theme: Theme, *, height_px: int, revision: str, **more: object) -> di
 
 
 def modebar(theme: Theme, *, removed: Sequence[str] = ()) -> dict[str, object]:
-    """The buttons that show over a figure, in the page's colours."""
+    """The buttons over a figure, in the colours of the page."""
     return {
         "bgcolor": "rgba(0,0,0,0)",
         "color": theme.muted,
@@ -109,7 +109,7 @@ def note(theme: Theme, text: str, x: float, y: float, **more: object) -> dict[st
 
 
 def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
-    """A figure that says why there is nothing in it."""
+    """A figure without data that shows the reason."""
     figure: Figure = {
         "data": [],
         "layout": layout(
@@ -127,7 +127,7 @@ def empty(theme: Theme, text: str, *, height_px: int = 200) -> Chart:
 
 
 def ticks_ms(longest_ms: float) -> tuple[list[float], list[str]]:
-    """Round tick positions from 0 over ``longest_ms`` milliseconds, with labels in one unit."""
+    """Round tick positions from 0 to ``longest_ms`` milliseconds, with labels in one unit."""
     steps = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000)
     step = next((s for s in steps if longest_ms / s <= 9), None)
     if step is None:
@@ -145,5 +145,5 @@ def _tick(value_ms: float, step_ms: int) -> str:
 
 
 def largest(values: Sequence[int | float | None]) -> float | None:
-    """The largest that is there, or None."""
+    """The largest value that is not None; None if there is none."""
     return max((v for v in values if v is not None), default=None)

@@ -1,7 +1,4 @@
-"""The phases of a Spark micro-batch as bars: of one batch, or of the newest ones beside each other.
-
-A batch has no subtasks: one bar is the whole of it, in the order in which Spark does its phases.
-"""
+"""The phases of Spark micro-batches: one bar for each batch, in the order in which Spark runs the phases."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dashboard import text
 from dashboard.figures.base import LEGEND, Chart, Table, Trace, axis, empty, layout, ticks_ms
 from dashboard.palette import Theme
 
-# Okabe and Ito's set, as for the phases of subtasks; the parts that write to the checkpoint store share a family.
+# Okabe and Ito's set, as for the phases of subtasks. The phases that write to the checkpoint location are blue.
 COLORS: dict[BatchPhase, str] = {
     BatchPhase.LATEST_OFFSET: "#E69F00",
     BatchPhase.WAL_COMMIT: "#56B4E9",
@@ -44,10 +41,10 @@ _COLUMNS = (
 
 
 def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
-    """One bar a batch, the newest above; phases from left to right as Spark does them."""
+    """The chart of ``batches``, which are oldest first. The newest batch is on top."""
     known = [b for b in reversed(batches) if b.phases]
     if not known:
-        return empty(theme, "Spark reported no phases: it tells none of a batch that failed.", height_px=120)
+        return empty(theme, "Spark reported no phases. It reports none for a batch that failed.", height_px=120)
     rows = list(range(len(known)))
     longest = max(b.duration_ms or sum(p.duration_ms for p in b.phases) for b in known)
     ticks, labels = ticks_ms(longest)
@@ -61,7 +58,7 @@ def phases(batches: Sequence[MicroBatchOut], *, theme: Theme) -> Chart:
             barmode="stack",
             bargap=0.25,
             showlegend=True,
-            # Plotly turns the legend of stacked bars round; the bars go from left to right.
+            # Plotly reverses the legend of stacked bars. The bars go from left to right.
             legend={**LEGEND, "font": {"size": 11, "color": theme.muted}, "traceorder": "normal"},
             xaxis=axis(theme, "since the trigger", tickvals=ticks, ticktext=labels, rangemode="tozero"),
             yaxis=axis(

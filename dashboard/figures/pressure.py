@@ -1,6 +1,6 @@
-"""Backpressure of a job now: per vertex the mean shares of busy, backpressured and idle time of its subtasks.
+"""The backpressure of a job: for each vertex, the mean shares of busy, backpressured and idle time of its subtasks.
 
-Rates are over all subtasks of a vertex that reported; a vertex none of whose subtasks reported gets no bar, not a zero.
+The mean is over the subtasks that reported. If no subtask of a vertex reported, the vertex has no bar.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SERIES_COLUMNS = (
 
 
 def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
-    """Stacked bars, the first vertex of the topology on top."""
+    """The latest readings as stacked bars, the first vertex of the topology on top."""
     vertices = reading.vertices
     if not vertices:
         return empty(theme, "No backpressure reading yet.")
@@ -75,10 +75,10 @@ def backpressure(reading: BackpressureOut, *, theme: Theme) -> Chart:
 
 
 def along(reading: BackpressureOut, *, theme: Theme) -> Chart:
-    """The same bars as means over the readings of the range that was asked for; the table has every reading."""
+    """The same bars, as means over the readings of a range. The table has every reading."""
     means = [_mean_of(v, [p for p in reading.series if p.vertex_id == v.vertex_id]) for v in reading.vertices]
     if not reading.series or not means:
-        return empty(theme, "No backpressure reading of that time is kept.")
+        return empty(theme, "There are no backpressure readings for that time.")
     chart = backpressure(reading.model_copy(update={"vertices": means}), theme=theme)
     names = {v.vertex_id: v.vertex for v in reading.vertices}
     rows = tuple(
@@ -102,7 +102,7 @@ def _mean_of(vertex: VertexPressureOut, points: Sequence[PressurePointOut]) -> V
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """The mean of those that reported, or None."""
+    """The mean of the values that are not None; None if there are none."""
     there = [v for v in values if v is not None]
     return sum(there) / len(there) if there else None
 

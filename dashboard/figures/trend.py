@@ -1,7 +1,7 @@
-"""A job's week, an hour a point: median, 95th and 99th percentile of the duration, and how many checkpoints failed.
+"""The last 7 days of a job by hour: median, 95th and 99th percentile of the duration, and the number of failures.
 
-Hours in which nothing was triggered leave a gap: nothing is drawn through them. Hours that are not rolled up yet were
-worked out from the checkpoints, with the same result.
+An hour without a checkpoint is a gap in the lines. An hour without a rollup is computed from its checkpoints, with the
+same result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MORE = ("start_delay_max_ms", "alignment_max_ms", "checkpointed_size_bytes", "p
 def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revision: str = "") -> Chart:
     """The chart of a job's hours, newest first as the API lists them."""
     if not hours:
-        return empty(theme, "No hour with a checkpoint is kept.", height_px=HEIGHT_PX)
+        return empty(theme, "There are no hours with checkpoints.", height_px=HEIGHT_PX)
     ordered = sorted(hours, key=lambda h: h.hour)
     longest_ms = largest([_quantile(h, "p99") for h in ordered]) or 1.0
     values_ms, labels = ticks_ms(longest_ms * 1.1)
@@ -76,13 +76,13 @@ def trend(hours: Sequence[RollupHourOut], *, theme: Theme, where: tzinfo, revisi
 
 
 def _span(hours: Sequence[RollupHourOut], where: tzinfo) -> list[str]:
-    """From the first hour to the last, and half a day at least: one hour alone would fill the chart."""
+    """From the first hour to the last, but at least half a day. Otherwise one hour would fill the chart."""
     first, last = hours[0].hour, hours[-1].hour
     return [text.axis_instant(at, where) for at in (min(first, last - 11 * _HOUR) - _HOUR / 2, last + _HOUR)]
 
 
 def _whole_step(most: int) -> int:
-    """Between the ticks of a count: 1, 2 or 5 times a power of ten, so that there are at most six."""
+    """The step between the ticks of a count: 1, 2 or 5 times a power of ten, for at most six ticks."""
     power = 1
     while True:
         for step in (power, 2 * power, 5 * power):
@@ -147,7 +147,7 @@ def _hover(hour: RollupHourOut, where: tzinfo) -> str:
     return "<br>".join(lines)
 
 
-_SOURCES = {"rollup": "hourly rollup", "checkpoints": "worked out from its checkpoints"}
+_SOURCES = {"rollup": "hourly rollup", "checkpoints": "computed from its checkpoints"}
 
 
 def _summary(hours: Sequence[RollupHourOut]) -> str:

@@ -1,1 +1,1 @@
-"""One module a page: its layout, and the callbacks that keep it live."""
+"""The pages. Each has a module or a folder with its layout and its callbacks."""

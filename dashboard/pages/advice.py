@@ -1,6 +1,6 @@
-"""V9, advice on a job: what to change, what that would bring and cost, and what came of it.
+"""V9, the recommendations for a job: the change, its predicted effect and cost, and its measured effect.
 
-Here are the page and what its buttons do; how a card looks is in ``dashboard.components.advice_cards``.
+This module holds the page and its buttons. ``dashboard.components.advice_cards`` draws the cards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def layout(route: routes.Route) -> Component:
             dcc.Store(id="advice-to-apply"),
             dcc.ConfirmDialog(
                 id="advice-confirm",
-                message="Change these settings of the running job now? The way back is shown on the card.",
+                message="Change these settings of the running job now? The card shows how to undo the change.",
             ),
             html.Div(id="advice-head", className="page-head"),
             html.Div(id="advice-message", **attrs({"aria-live": "polite"})),
@@ -193,7 +193,7 @@ def _head(found: JobAdviceOut) -> list[Component]:
         " / ",
         dcc.Link(found.job, href=routes.job(found.job_id)),
     ]
-    about = f"From the last {found.considered_count} checkpoints under the settings in force, by replay of each."
+    about = f"Based on a replay of the last {found.considered_count} checkpoints with the current settings."
     return [
         html.Div(
             [

@@ -1,4 +1,4 @@
-"""One alert: its words, its states over time, the checkpoints it is about, what was sent to whom, what to do."""
+"""The page of one alert: its text, its states over time, its checkpoints, its deliveries and its runbook."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _digest(alert: AlertDetailOut, view: Look) -> str:
 
 
 def _body(markdown: str) -> str:
-    """Without its title, which the page says already."""
+    """The text without its title; the card has its own."""
     return markdown.partition("\n")[2] if markdown.startswith("# ") else markdown
 
 
@@ -112,7 +112,9 @@ def _head(alert: AlertDetailOut) -> list[Component]:
     crumbs = html.Div([dcc.Link("Alerts", href=routes.alerts()), " / ", html.Span(alert.rule)], className="crumbs")
     tools: list[Component] = []
     if alert.job_id is not None:
-        tools.append(cards.link_button("Advice", routes.advice(alert.job_id), "bolt", hint="what would cure the job"))
+        tools.append(
+            cards.link_button("Advice", routes.advice(alert.job_id), "bolt", hint="recommendations for the job")
+        )
         tools.append(
             cards.link_button("To the job", routes.job(alert.job_id), "right", hint="the job's page", is_icon_last=True)
         )
@@ -120,7 +122,9 @@ def _head(alert: AlertDetailOut) -> list[Component]:
         newest = alert.checkpoints[-1]
         where = routes.checkpoint(alert.job_id, newest.run_id, newest.checkpoint_id)
         word = f"Checkpoint {newest.checkpoint_id}"
-        tools.append(cards.link_button(word, where, "right", hint="the newest it is about", is_icon_last=True))
+        tools.append(
+            cards.link_button(word, where, "right", hint="the newest checkpoint of this alert", is_icon_last=True)
+        )
     return [html.Div([crumbs, title]), html.Div(tools, className="head-tools")]
 
 
@@ -133,16 +137,16 @@ def _words(alert: AlertDetailOut, where: tzinfo) -> Component:
     ]
     times = [
         cards.fact("Active since", text.instant(alert.began_at, where), basis=None),
-        cards.fact("Fired", text.instant(alert.fired_at, where), basis=None, hint="it has not fired"),
-        cards.fact("Ended", text.instant(alert.ended_at, where), basis=None, hint="it is still open"),
+        cards.fact("Fired", text.instant(alert.fired_at, where), basis=None, hint="has not fired"),
+        cards.fact("Ended", text.instant(alert.ended_at, where), basis=None, hint="still open"),
     ]
-    said: list[Component | None] = [html.P(alert.description.rpartition(" http")[0] or alert.description)]
+    lines: list[Component | None] = [html.P(alert.description.rpartition(" http")[0] or alert.description)]
     if alert.is_unknown:
-        said.append(html.P(f"It cannot be told now whether this is still so: {alert.reason}.", className="hint"))
+        lines.append(html.P(f"The current state is unknown: {alert.reason}.", className="hint"))
     if alert.ended_reason:
-        said.append(html.P(f"It ended: {alert.ended_reason}.", className="hint"))
+        lines.append(html.P(f"Ended: {alert.ended_reason}.", className="hint"))
     shown = facts if alert.job_id is not None else []
-    return cards.card("What is wrong", [*said, cards.facts([*shown, *times])], hint=alert.rule_meaning)
+    return cards.card("What is wrong", [*lines, cards.facts([*shown, *times])], hint=alert.rule_meaning)
 
 
 def _known(value: str | None) -> str:
@@ -151,19 +155,21 @@ def _known(value: str | None) -> str:
 
 def _deliveries(alert: AlertDetailOut, where: tzinfo) -> Component:
     if not alert.deliveries:
-        why = "Silenced." if alert.silenced_by else "Nothing was sent: there is no receiver, or it has not fired."
-        return cards.card("Sent to", html.P(why, className="hint"))
-    heads = ("Receiver", "What", "Delivery", "Attempts", "Last result")
+        why = (
+            "Silenced." if alert.silenced_by else "Nothing was sent: there is no receiver, or the alert has not fired."
+        )
+        return cards.card("Deliveries", html.P(why, className="hint"))
+    heads = ("Receiver", "Kind", "Delivery", "Attempts", "Last result")
     head = html.Thead(html.Tr([html.Th(h) for h in heads]))
     rows = [_delivery(d, where) for d in alert.deliveries]
-    return cards.card("Sent to", html.Table([head, html.Tbody(rows)], className="plain-table"))
+    return cards.card("Deliveries", html.Table([head, html.Tbody(rows)], className="plain-table"))
 
 
 def _delivery(delivery: DeliveryOut, where: tzinfo) -> html.Tr:
     word, icon, tone = _DELIVERIES.get(delivery.state, _ABANDONED)
     next_at = delivery.next_attempt_at
     hint = f"next attempt {text.instant(next_at, where, with_date=False)}" if next_at is not None else None
-    told = f", told {delivery.sent_count} times" if delivery.sent_count > 1 else ""
+    sent = f", sent {delivery.sent_count} times" if delivery.sent_count > 1 else ""
     attempts = [
         html.Li(
             f"{text.instant(a.at, where, with_date=False)}: {a.result} ({text.duration(a.duration_ms)})",
@@ -176,7 +182,7 @@ def _delivery(delivery: DeliveryOut, where: tzinfo) -> html.Tr:
             html.Td(delivery.kind),
             html.Td(status.badge(word, icon, tone, hint=hint)),
             html.Td(
-                html.Details([html.Summary(f"{delivery.attempt_count}{told}"), html.Ul(attempts)], className="events")
+                html.Details([html.Summary(f"{delivery.attempt_count}{sent}"), html.Ul(attempts)], className="events")
             ),
             html.Td(delivery.result or text.MISSING),
         ]
@@ -196,5 +202,5 @@ def _checkpoints(alert: AlertDetailOut, where: tzinfo) -> Component:
     ]
     parts: list[Component] = [html.Ul(events, className="alert-lines")]
     if links:
-        parts += [html.H2("Checkpoints it is about"), html.Ul(links, className="chips alert-links")]
-    return cards.card("What happened", parts)
+        parts += [html.H2("Affected checkpoints"), html.Ul(links, className="chips alert-links")]
+    return cards.card("History", parts)

@@ -1,7 +1,7 @@
-"""Where alerts are sent, on the page of the alerts: add a receiver and see what it answers, try it, remove it.
+"""The receivers of alerts, on the page of the alerts. A receiver can be added, tested and removed.
 
-A receiver that was added is sent a test message at once: an address that takes nothing is found out now and not at
-night. A credential is only ever referred to; the page neither asks for one nor shows one.
+A new receiver gets a test message at once, so that a wrong address shows immediately. A receiver holds a reference to
+its credential. The page neither asks for the credential nor shows it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 
 _KINDS = {"webhook": "Webhook", "alertmanager": "Alertmanager"}
-_ADDRESS_HINT = (
-    "the address; of a webhook whose address is a secret, where it is found: env:BARRIERSCOPE_SECRET_NAME or file:NAME"
-)
+_ADDRESS_HINT = "the address or, if it is secret, a reference to it: env:BARRIERSCOPE_SECRET_NAME or file:NAME"
 _CREDENTIAL_HINT = (
-    "where the bearer token is found, never the token: env:BARRIERSCOPE_SECRET_NAME,"
+    "a reference to the bearer token, not the token itself: env:BARRIERSCOPE_SECRET_NAME,"
     " or file:NAME in the folder of secrets"
 )
 _NEEDED = {"url": "Enter an address, such as https://pager.example/hook", "name": "Enter a name"}
@@ -43,11 +41,11 @@ def section() -> Component:
             _form(),
             dcc.ConfirmDialog(
                 id="receiver-confirm",
-                message="Send this receiver nothing any more? What it was sent stays in the log of each alert.",
+                message="Remove this receiver? Past deliveries stay in the log of each alert.",
             ),
             dcc.Store(id="receiver-to-remove"),
         ],
-        hint="a new one gets what fires already, and a test message at once",
+        hint="a new receiver gets a test message and the alerts that are firing",
     )
 
 
@@ -70,7 +68,7 @@ def _form() -> Component:
             _field("Kind", kind),
             _field("Name", dcc.Input(id="receiver-name", type="text", maxLength=100, autoComplete="off")),
             _field(
-                "Token is in (optional)",
+                "Token reference (optional)",
                 dcc.Input(
                     id="receiver-credential",
                     type="text",
@@ -223,10 +221,10 @@ async def remove(client: ApiClient, *, confirmed: int | None, receiver: str | No
 
 
 def table(receivers: list[ReceiverOut]) -> Component:
-    """The receivers with what is due to them."""
+    """The receivers, with the number of their waiting deliveries."""
     if not receivers:
-        return html.P("Nowhere yet: alerts are shown here and sent to nobody.", className="empty-state")
-    heads = ("Receiver", "Kind", "Delivery", "Token is in")
+        return html.P("No receivers yet. Alerts are only shown here.", className="empty-state")
+    heads = ("Receiver", "Kind", "Delivery", "Token reference")
     head = html.Thead(html.Tr([*(html.Th(h) for h in heads), cards.unseen_head("Actions")]))
     return html.Table([head, html.Tbody([_row(r) for r in receivers])], className="plain-table targets-table")
 
@@ -234,14 +232,14 @@ def table(receivers: list[ReceiverOut]) -> Component:
 def _row(receiver: ReceiverOut) -> html.Tr:
     due = receiver.due_count
     delivery = (
-        status.badge(f"{due} waiting", "hourglass", "warn") if due else status.badge("nothing due", "check", "good")
+        status.badge(f"{due} waiting", "hourglass", "warn") if due else status.badge("nothing waiting", "check", "good")
     )
     return html.Tr(
         [
             html.Td([html.B(receiver.name), html.Div(receiver.url, className="url")]),
             html.Td(_KINDS[receiver.kind]),
             html.Td(delivery),
-            html.Td(receiver.credential or text.MISSING, title="where the bearer token is found"),
+            html.Td(receiver.credential or text.MISSING, title="reference to the bearer token"),
             html.Td(html.Div(_buttons(receiver), className="actions")),
         ]
     )
@@ -253,7 +251,7 @@ def _buttons(receiver: ReceiverOut) -> list[Component]:
             [status.icon("plug"), html.Span("Test")],
             id={"type": "receiver-test", "receiver": receiver.id},
             className="button",
-            title="send a test message that is resolved as it arrives",
+            title="send a test alert that is already resolved",
             **attrs({"aria-label": f"Test {receiver.name}"}),
         )
     ]

@@ -1,4 +1,4 @@
-"""The rules on the page of the alerts: thresholds and times to edit; what is out of bounds is said with its field."""
+"""The rules on the page of the alerts. Thresholds and times can be edited, rules switched on and off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def section() -> Component:
     return html.Div(
         [
             cards.card(
-                "Rules", html.Div(id="rules-list"), hint="thresholds in force; a change counts from the next evaluation"
+                "Rules",
+                html.Div(id="rules-list"),
+                hint="current thresholds; a change takes effect at the next evaluation",
             ),
             html.Div(id="rules-answer", **attrs({"aria-live": "polite"})),
             dcc.Store(id="rules-digest"),
@@ -114,7 +116,7 @@ async def save(
 def _rule(rule: AlertRuleOut) -> Component:
     fields = [_number(rule, name, label, getattr(rule, name), "seconds, 0 to 86400") for name, label in _TIMES]
     for t in rule.thresholds:
-        hint = f"{t.meaning}; {t.least:g} to {t.most:g}, as shipped {t.default:g}"
+        hint = f"{t.meaning}; {t.least:g} to {t.most:g}, default {t.default:g}"
         bounds = f"{t.least:g} to {t.most:g}"
         fields.append(_number(rule, t.name, t.name.replace("_", " "), t.value, hint, bounds))
     to, icon, word = ("off", "pause", "Switch off") if rule.is_enabled else ("on", "play", "Switch on")

@@ -31,11 +31,11 @@ def form() -> Component:
             html.Form(
                 [
                     _field(
-                        "Labels that must fit, with commas",
+                        "Labels to match, separated by commas",
                         dcc.Input(id="silence-matchers", type="text", placeholder="job=orders, severity=warning"),
                     ),
                     _field(
-                        "For",
+                        "Duration",
                         dcc.Dropdown(
                             id="silence-minutes", options=options, value=120, clearable=False, searchable=False
                         ),
@@ -160,7 +160,7 @@ def table(silences: list[SilenceOut], where: tzinfo) -> Component | None:
     """The silences that are in force or begin later."""
     if not silences:
         return None
-    heads = ("Silences", "State", "Until", "Reason", "By (as typed)", "")
+    heads = ("Labels", "State", "Until", "Reason", "By (as typed)", "")
     rows = [
         html.Tr(
             [
@@ -188,4 +188,4 @@ def table(silences: list[SilenceOut], where: tzinfo) -> Component | None:
         )
         for s in silences
     ]
-    return cards.card("In force", cards.table(heads, rows))
+    return cards.card("Silences in force", cards.table(heads, rows))

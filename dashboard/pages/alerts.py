@@ -1,4 +1,4 @@
-"""V10, the alerts: what fires, by rule; silences; the rules' thresholds; where alerts are sent."""
+"""V10, the page of the alerts: open alerts by rule, silences, receivers and rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 from dashboard.pages import alert_receivers, alert_rules, alert_silences
 
-_ABOUT = "What fires now, by rule. An alert that is silenced is evaluated and shown all the same."
+_ABOUT = "Open alerts by rule. A silenced alert is still evaluated and shown, but not delivered."
 _RESOLVED_SHOWN = 12
 
 
@@ -37,7 +37,7 @@ def layout() -> Component:
             html.Div(id="alerts-message"),
             dcc.Store(id="alerts-title", data="Alerts"),
             html.Div(id="alerts-open"),
-            cards.card("Silence", alert_silences.form(), hint="deliver nothing of some alerts for a while"),
+            cards.card("Silence", alert_silences.form(), hint="stop the delivery of some alerts for a while"),
             html.Div(id="alerts-silences"),
             alert_receivers.section(),
             html.Div(id="alerts-resolved"),
@@ -119,7 +119,10 @@ def _silent(role: str | None) -> Component | None:
         [
             status.icon("warning"),
             html.Div(
-                [html.Strong("Nobody evaluates alerts"), html.P("The role alert does not run: this list is old.")]
+                [
+                    html.Strong("Alerts are not being evaluated"),
+                    html.P("The alert role is not running, so this list is out of date."),
+                ]
             ),
         ],
         className="message tone-bad",
@@ -137,7 +140,7 @@ def _counts(opened: list[AlertOut]) -> list[Component]:
     hidden = sum(bool(a.silenced_by) for a in shown)
     if hidden:
         found.append(status.badge(f"{hidden} silenced", "pause", "quiet"))
-    return found or [status.badge("nothing fires", "check", "good")]
+    return found or [status.badge("no open alerts", "check", "good")]
 
 
 def _open(opened: list[AlertOut]) -> Component:
@@ -146,7 +149,7 @@ def _open(opened: list[AlertOut]) -> Component:
         by_rule.setdefault(alert.rule, []).append(alert)
     if not any(a.severity != "none" for a in opened):
         beside = " The watchdog fires, as it should." if by_rule else ""
-        return cards.card("Open", html.P(f"Nothing is pending or firing.{beside}", className="empty-state"))
+        return cards.card("Open", html.P(f"No alert is pending or firing.{beside}", className="empty-state"))
     groups = [_group(rule, alerts) for rule, alerts in by_rule.items()]
     return html.Div(groups, className="alert-groups")
 
@@ -154,7 +157,9 @@ def _open(opened: list[AlertOut]) -> Component:
 def _group(rule: str, alerts: list[AlertOut]) -> Component:
     rows = [_row(a) for a in sorted(alerts, key=lambda a: (a.state, a.summary))]
     table = html.Table(html.Tbody(rows), className="plain-table alerts-table", **attrs({"aria-label": rule}))
-    runbook = cards.link_button("Runbook", routes.runbook(rule), "right", hint="what to do", is_icon_last=True)
+    runbook = cards.link_button(
+        "Runbook", routes.runbook(rule), "right", hint="what to do when this rule fires", is_icon_last=True
+    )
     return cards.card(rule, table, tools=[words.severity(alerts[0].severity), runbook])
 
 
@@ -166,7 +171,7 @@ def _row(alert: AlertOut) -> html.Tr:
         [status.icon("pause"), html.Span("Silence …")],
         id={"type": "silence-this", "matchers": matchers},
         className="button",
-        title="put its labels into the form below",
+        title="copy its labels to the form below",
         **attrs({"aria-label": f"Silence {alert.summary}"}),
     )
     return html.Tr(
@@ -199,7 +204,7 @@ def _resolved(ended: list[AlertOut]) -> Component | None:
         )
         for a in ended
     ]
-    return cards.card("Resolved lately", cards.table(("State", "Alert", "Rule", "Fired for", "Ended"), rows))
+    return cards.card("Recently resolved", cards.table(("State", "Alert", "Rule", "Fired for", "Ended"), rows))
 
 
 def _lasted(alert: AlertOut) -> str:

@@ -1,4 +1,4 @@
-"""V1, the fleet board: every job, the most urgent first, with one status each. A click or Enter leads to the job."""
+"""V1, the fleet board: one row for each job, most urgent first. A click or Enter opens the job."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def _right(field: str, name: str, width: int, hint: str) -> dict[str, object]:
     return _column(field, name, "BsText", width, type="rightAligned", headerTooltip=hint)
 
 
-# All of them fit a window of 1366 px; a wider one is shared by those that flex.
+# All columns fit a window of 1366 px. In a wider window, the columns with ``flex`` share the rest.
 _COLUMNS = [
     _column("name", "Job", "BsJob", 176, flex=3, minWidth=176, filter="agTextColumnFilter"),
     _column("health", "Checkpoints", "BsBadge", 106, headerTooltip="health of the job's checkpoints"),
     _column("verdict", "What limits it", "BsBadge", 154, flex=1, minWidth=154, headerTooltip="the verdict's kind"),
-    _column("alerts", "Alerts", "BsBadge", 68, headerTooltip="alerts that fire now, silenced ones too"),
+    _column("alerts", "Alerts", "BsBadge", 68, headerTooltip="firing alerts, including silenced ones"),
     _right("age", "Last", 70, "age of the last completed checkpoint, in intervals"),
-    _right("success", "Success", 78, "completed of all finished checkpoints, 24 hours"),
-    _right("p50", "p50", 70, "median end-to-end duration, 24 hours"),
-    _right("p99", "p99", 70, "99th percentile of the end-to-end duration, 24 hours"),
-    _column("phase", "Mostly in", "BsChip", 104, headerTooltip="the phase that most of the duration is spent in"),
+    _right("success", "Success", 78, "completed share of the finished checkpoints, last 24 hours"),
+    _right("p50", "p50", 70, "median end-to-end duration, last 24 hours"),
+    _right("p99", "p99", 70, "99th percentile of the end-to-end duration, last 24 hours"),
+    _column("phase", "Main phase", "BsChip", 104, headerTooltip="the phase with the largest share of the duration"),
     _column("mode", "Mode", "BsChip", 154, flex=1, minWidth=154),
-    _column("advice", "Advice", "BsChip", 82, headerTooltip="recommendations that wait for somebody"),
+    _column("advice", "Advice", "BsChip", 82, headerTooltip="open recommendations"),
     _column("pressure", "Pressure", "BsShare", 82, headerTooltip="backpressure of the most backpressured vertex, now"),
     _column(
         "spark",
@@ -52,7 +52,7 @@ _COLUMNS = [
         minWidth=92,
         sortable=False,
         cellDataType=False,
-        headerTooltip="recent checkpoints; a cross is a failed one",
+        headerTooltip="durations of recent checkpoints; a cross marks a failed one",
     ),
 ]
 
@@ -62,7 +62,7 @@ _HEAD_PX = 36
 
 
 def _height(rows: int) -> dict[str, str]:
-    """As high as its rows, at most as the window; the grid scrolls then."""
+    """The height of the grid: that of its rows, but at most that of the window."""
     return {"height": f"min({_HEAD_PX + 4 + _ROW_PX * max(1, rows)}px, max(380px, 100vh - 236px))"}
 
 
@@ -93,8 +93,8 @@ def layout() -> Component:
                         [
                             html.H1("Fleet"),
                             html.P(
-                                "Most urgent first. Numbers are measured, over 24 hours; "
-                                "open a job for its checkpoints and what holds them.",
+                                "Most urgent job first. Numbers are measured over the last 24 hours. "
+                                "Open a job to see its checkpoints and what delays them.",
                                 className="hint",
                             ),
                         ]
@@ -151,7 +151,7 @@ async def refresh(client: ApiClient, *, tick: int | None, look: object, before: 
 
 
 def row(job: JobOut) -> dict[str, object]:
-    """One row of the grid: raw values sort, texts and badges show."""
+    """One row of the grid. Columns sort by the raw values and show the texts and badges."""
     tone = status.verdict_tone(job.verdict, job.health)
     age = job.last_completed_age_intervals
     durations = [p.duration_ms for p in job.sparkline if p.duration_ms is not None]
@@ -182,7 +182,7 @@ def row(job: JobOut) -> dict[str, object]:
         "age_text": text.MISSING if age is None else f"{age:.1f} ×" if age < 100 else f"{age:.0f} ×",
         "age_hint": "no checkpoint has completed yet"
         if age is None
-        else f"of the interval of {text.duration(job.interval_ms)}",
+        else f"times the interval of {text.duration(job.interval_ms)}",
         "success": job.success_24h_ratio,
         "success_text": text.percent(job.success_24h_ratio),
         "success_hint": f"{job.completed_24h_count} of {finished} completed in 24 hours (measured)",
@@ -209,9 +209,9 @@ def row(job: JobOut) -> dict[str, object]:
 
 def _source(jobs: list[JobOut]) -> str:
     of_spark = sum(j.engine is Engine.SPARK for j in jobs)
-    whence = [] if jobs and of_spark == len(jobs) else ["the REST of each target"]
+    whence = [] if jobs and of_spark == len(jobs) else ["the REST API of each target"]
     if of_spark:
-        whence.append("the listeners in the drivers of Spark's queries")
+        whence.append("the listeners in the drivers of Spark queries")
     return f"Source: {' and '.join(whence)}, through this service's API"
 
 
@@ -222,16 +222,18 @@ def _alerts_badge(job: JobOut) -> dict[str, str] | None:
     if not job.alerts_firing_count:
         return None
     tone = "bad" if job.alerts_severity == "critical" else "warn"
-    badge = _badge(str(job.alerts_firing_count), "bolt", tone, f"{job.alerts_firing_count} alerts fire: look at them")
+    badge = _badge(
+        str(job.alerts_firing_count), "bolt", tone, f"firing alerts: {job.alerts_firing_count}; click to open"
+    )
     return badge | {"href": routes.alerts()}
 
 
 def _advice(job: JobOut) -> dict[str, str]:
     count = job.open_advice_count
     if count:
-        hint = "recommendations that wait for somebody: look at them"
+        hint = "open recommendations; click to open"
         return {"word": f"{count} open", "swatch": "advice-open", "hint": hint, "href": routes.advice(job.id)}
-    return {"word": "none", "swatch": "advice-none", "hint": "nothing is advised"}
+    return {"word": "none", "swatch": "advice-none", "hint": "no open recommendation"}
 
 
 def _badge(word: str, icon: str, tone: str, hint: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The targets: what is watched, how it fares, what watching costs it; add one, try it first, pause or remove it."""
+"""The page of the targets: their health and the cost of reading them. Targets can be added, tested and removed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 
-_ABOUT = "What is watched. Reading uses the monitoring REST only; nothing is installed there."
+_ABOUT = "The systems that Barrierscope reads. It uses the monitoring REST API only; nothing is installed there."
 _ORIGINS = {"api": "added here", "configuration": "configuration", "built-in": "built in", "push": "its jobs push"}
-# What another place lists comes back at once; what pushes comes back with its next push, and one that is gone does not.
+# A target from the configuration would come back at once. A target that pushes comes back only with its next push.
 _REMOVABLE = ("api", "push")
 
 
@@ -47,7 +47,7 @@ def layout() -> Component:
             dcc.Store(id="targets-changed"),
             dcc.ConfirmDialog(
                 id="target-confirm",
-                message="Stop watching this target? What was read of it is kept until its retention ends.",
+                message="Stop reading this target? Data already read is kept until its retention ends.",
             ),
             dcc.Store(id="target-to-remove"),
         ]
@@ -238,19 +238,17 @@ async def remove(client: ApiClient, *, confirmed: int | None, target: str | None
 
 def _tested(result: TargetTestOut) -> Component:
     if not result.is_ok:
-        return cards.answer(
-            False, f"{result.problem or 'It does not answer.'} (after {text.duration(result.duration_ms)})"
-        )
+        return cards.answer(False, f"{result.problem or 'No answer.'} (after {text.duration(result.duration_ms)})")
     engine = " ".join(p for p in (result.engine.value if result.engine else "engine", result.engine_version) if p)
     names = ", ".join(text.short(j, 40) for j in result.running_jobs[:6])
     more = f" and {len(result.running_jobs) - 6} more" if len(result.running_jobs) > 6 else ""
     jobs = f"running: {names}{more}" if result.running_jobs else "no running job"
-    return cards.answer(True, f"It answers: {engine}, {jobs} ({text.duration(result.duration_ms)}).")
+    return cards.answer(True, f"Connected: {engine}, {jobs} ({text.duration(result.duration_ms)}).")
 
 
 def _table(targets: list[TargetOut]) -> Component:
     if not targets:
-        return html.P("Nothing is watched yet.", className="empty-state")
+        return html.P("No targets yet.", className="empty-state")
     heads = ("Target", "Engine", "Health", "Last read", "Cost of a poll (measured)", "Origin")
     head = html.Thead(html.Tr([*(html.Th(h) for h in heads), cards.unseen_head("Actions")]))
     return html.Table([head, html.Tbody([_row(t) for t in targets])], className="plain-table targets-table")
@@ -281,7 +279,9 @@ def _cost(target: TargetOut) -> Component:
         return html.Span(text.MISSING, title="not polled yet", className="missing")
     every = f"every {text.duration(cost.poll_interval_s * 1000)}"
     if target.origin == "push":
-        return html.Span(f"none: it pushes {every}", title="nobody reads it; mean over the last pushes, measured")
+        return html.Span(
+            f"none: pushes {every}", title="Barrierscope does not poll it; mean over the last pushes, measured"
+        )
     took = text.duration(round(cost.poll_duration_ms))
     return html.Span(
         [

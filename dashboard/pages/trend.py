@@ -1,4 +1,4 @@
-"""The card of a job's last seven days, an hour a point, from rollups; and its callback."""
+"""The card with the last 7 days of a job, one point for each hour, and its callback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dashboard.components import cards
 from dashboard.figures import trend
 from dashboard.live import digest, look_of
 
-# Of the service's tick (10 s): an hour changes slowly.
+# In ticks of 10 s. Hourly values change slowly.
 _EVERY_TICKS = 6
 
 
@@ -29,7 +29,7 @@ def panel() -> Component:
             cards.chart(
                 "trend",
                 "The last 7 days",
-                hint="hourly rollups: a point is one hour (UTC); exact percentiles of what completed in it, measured",
+                hint="each point is one hour (UTC); exact percentiles of checkpoints completed in it, measured",
                 after=html.P(id="trend-source", className="hint"),
                 height_px=trend.HEIGHT_PX,
             ),
@@ -82,8 +82,6 @@ async def refresh(
 def _source(page: Page[RollupHourOut]) -> str:
     live = sum(h.source == "checkpoints" for h in page.items)
     if live == 0:
-        return "Every hour is from its rollup."
+        return "All hours come from rollups."
     of = "hour is" if live == 1 else "hours are"
-    return (
-        f"{live} of {len(page.items)} {of} worked out from the checkpoints themselves: not over, or not rolled up yet."
-    )
+    return f"{live} of {len(page.items)} {of} computed from the checkpoints, because there is no rollup yet."

@@ -237,7 +237,7 @@ def test_a_receiver_is_added_answers_a_test_message_on_the_page_and_is_removed(b
     with opened(browser, site) as (page, watch):
         page.on("dialog", lambda dialog: dialog.accept())
         page.goto("/ui/alerts")
-        expect(page.locator("#alerts-receivers")).to_contain_text("Nowhere yet")
+        expect(page.locator("#alerts-receivers")).to_contain_text("No receivers yet")
         page.click("#receiver-add")
         expect(page.locator("#receiver-answer")).to_contain_text("Enter an address")
         for name, address, said in (
@@ -341,7 +341,7 @@ def test_a_range_of_the_timeline_chosen_with_the_mouse_or_the_keys_filters_what_
             page.keyboard.press("ArrowRight")
         expect(words).not_to_have_text(before)
         page.click("#job-range-clear")
-        expect(words).to_contain_text("all that the chart shows")
+        expect(words).to_contain_text("everything in the chart")
         expect(page.locator("#job-recent")).to_contain_text("Newest checkpoints")
         expect(page).to_have_url(re.compile(r"/ui/jobs/jE$"))
         assert watch.found == []

@@ -32,15 +32,15 @@ def test_a_job_of_spark_a_batch_and_its_week_are_shown_and_nothing_lies_over_ano
     with launched(chromium()) as browser, opened(browser, site, theme="dark") as (page, watch):
         page.goto(_JOB)
         page.wait_for_selector("#job-batches-graph .barlayer path")
-        expect(page.locator("#timeline-legend")).to_contain_text("a mark is a micro-batch")
+        expect(page.locator("#timeline-legend")).to_contain_text("one mark for each micro-batch")
         for hidden in ("#job-progress-panel", "#job-pressure"):
             expect(page.locator(hidden)).to_be_hidden()
         legend = page.locator("#job-batches-graph .legendtext").all_text_contents()
         assert (legend[0], legend[-1]) == ("ask sources", "other")
         # The week: a point an hour, what was worked out without Spark is told, and so is that there is no Spark.
         page.wait_for_selector("#trend-graph .scatterlayer .point")
-        expect(page.locator("#trend-source")).to_contain_text("worked out from the checkpoints themselves")
-        expect(page.locator("#pipeline-state")).to_have_text("rollups off: no Spark here")
+        expect(page.locator("#trend-source")).to_contain_text("computed from the checkpoints")
+        expect(page.locator("#pipeline-state")).to_have_text("rollups off: no Spark")
         assert "no java on the path" in (page.get_attribute("#pipeline-state", "title") or "")
         assert overflowing(page) == []
 

@@ -1,10 +1,9 @@
 """V5, the barrier front on the job graph at one instant of a checkpoint.
 
-``times.build`` turns a checkpoint, its graph and its barrier events into times; ``draw`` shows their state at one
-instant. A vertex is a ring of its subtasks' states (not reached, aligning, snapshotting, acknowledged); an opened
-vertex is a column of its subtasks. An edge is its channels: before, in transit, through. The reference runtime reports
-channels and they are drawn as measured; Flink does not, so there an edge is dotted, its state follows from what sender
-and receiver reported, and its label gives the interval between them, never an instant.
+``times.build`` computes the times from a checkpoint, its graph and its barrier events; ``draw`` shows the state at one
+instant. A vertex is a ring of the states of its subtasks; an opened vertex is a column of its subtasks. The state of an
+edge comes from its channels if the engine reports them. Flink does not report channels. There an edge is dotted, its
+state is derived from sender and receiver, and its label gives an interval instead of an instant.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _HEIGHT_MIN_PX = 190
 
 _HEIGHT_MAX_PX = 620
 
-# What a card of a laptop's screen leaves for the drawing, and how far a small graph is enlarged there.
+# The width of a card on a laptop's screen, and the largest scale of a small graph.
 _WIDTH_PX = 1250
 
 _SCALE_MAX = 1.25
@@ -43,12 +42,12 @@ def draw(
     opened: Sequence[str] = (),
     queued_bytes: Mapping[str, int] | None = None,
 ) -> Chart:
-    """The graph at ``at_ms`` since the trigger. ``customdata`` of a mark is ``[vertex id, subtask or null]``.
+    """The graph at ``at_ms`` since the trigger. The ``customdata`` of a mark is ``[vertex id, subtask or null]``.
 
-    ``queued_bytes`` by receiving vertex, where it is known for this very instant: it sets the width of the edges.
+    ``queued_bytes`` by receiving vertex, if known at this instant, sets the width of the edges.
     """
     if not front.vertices:
-        return empty(theme, "The engine no longer had the subtasks of this checkpoint when it was read.")
+        return empty(theme, "The engine no longer had the subtasks of this checkpoint when Barrierscope read it.")
     gap = _layer_gap(front)
     places = {v.vertex_id: (v.layer * gap, -v.row * _ROW) for v in front.vertices}
     open_ids = {v.vertex_id for v in front.vertices if v.vertex_id in opened}
@@ -85,7 +84,7 @@ def draw(
 
 
 def _layer_gap(front: Front) -> float:
-    """Few layers stand wider apart: their edges have room for what is said of them."""
+    """The distance between layers. A graph with few layers has longer edges, with room for their labels."""
     layers = max(v.layer for v in front.vertices) - min(v.layer for v in front.vertices)
     return min(_LAYER_MAX, max(_LAYER_MIN, (_WIDTH_PX / _SCALE_MAX - 240) / max(1, layers)))
 

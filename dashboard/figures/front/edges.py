@@ -1,4 +1,4 @@
-"""The edges of the barrier front: one line an edge, or a line a channel where the receiver is opened."""
+"""The edges of the barrier front: one line for each edge, or for each channel if the receiver is opened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dashboard import text
 from dashboard.figures.base import Trace, note
-from dashboard.figures.front.times import FrontEdge, FrontVertex
+from dashboard.figures.front.times import ChannelState, FrontEdge, FrontVertex
 from dashboard.figures.front.vertices import RADIUS, dot_places, shown_subtasks
 from dashboard.palette import ACKED, IN_TRANSIT, Theme
 
@@ -73,7 +73,7 @@ def _channel_lines(
     ends = dot_places(target, places[target.vertex_id])
     starts = dot_places(source, places[source.vertex_id]) if source.vertex_id in open_ids else {}
     x, y = places[source.vertex_id]
-    groups: dict[tuple[str, bool], tuple[list[float | None], list[float | None]]] = {}
+    groups: dict[tuple[ChannelState, bool], tuple[list[float | None], list[float | None]]] = {}
     for c in edge.channels:
         end = ends.get(c.target_subtask)
         start = starts.get(c.source_subtask) if starts else (x + RADIUS - 8, y)
@@ -82,12 +82,12 @@ def _channel_lines(
         xs, ys = groups.setdefault((c.state(at_ms), bool(c.overtook_bytes)), ([], []))
         xs += [start[0] + 12, end[0] - 13, None]
         ys += [start[1], end[1], None]
-    order = {"before": 0, "after": 1, "in": 2}
+    order = {ChannelState.BEFORE: 0, ChannelState.AFTER: 1, ChannelState.IN_TRANSIT: 2}
     return [
         {
             "type": "scatter", "mode": "lines", "x": xs, "y": ys, "hoverinfo": "skip",
             "line": {
-                "color": _edge_color(state, theme), "width": 2.2 if state == "in" else 1.1,
+                "color": _edge_color(state, theme), "width": 2.2 if state == ChannelState.IN_TRANSIT else 1.1,
                 "dash": "dash" if has_overtaken else "solid",
             },
         }
@@ -103,14 +103,16 @@ def _receiver_lines(
     at_ms: float,
     theme: Theme,
 ) -> list[Trace]:
-    """One dotted line a receiver, from the vertex as a whole: which sender is not known."""
+    """One dotted line to each receiver, from the vertex as a whole, because the sender is unknown."""
     x, y = places[source.vertex_id]
     ends = dot_places(target, places[target.vertex_id])
     is_sent = any(s.snapshot_ms is not None and at_ms >= s.snapshot_ms for s in source.subtasks)
-    groups: dict[str, tuple[list[float | None], list[float | None]]] = {}
+    groups: dict[ChannelState, tuple[list[float | None], list[float | None]]] = {}
     for s in shown_subtasks(target):
         is_through = s.last_ms is not None and at_ms >= s.last_ms
-        xs, ys = groups.setdefault("after" if is_through else "in" if is_sent else "before", ([], []))
+        xs, ys = groups.setdefault(
+            ChannelState.AFTER if is_through else ChannelState.IN_TRANSIT if is_sent else ChannelState.BEFORE, ([], [])
+        )
         end = ends[s.subtask]
         xs += [x + (14.0 if source.vertex_id in open_ids else RADIUS + 4), end[0] - 13, None]
         ys += [y, end[1], None]
@@ -123,24 +125,24 @@ def _receiver_lines(
     ]  # fmt: skip
 
 
-def _edge_state(edge: FrontEdge, source: FrontVertex, target: FrontVertex, at_ms: float) -> str:
+def _edge_state(edge: FrontEdge, source: FrontVertex, target: FrontVertex, at_ms: float) -> ChannelState:
     if edge.channels:
         states = {c.state(at_ms) for c in edge.channels}
-        if states == {"after"}:
-            return "after"
-        return "before" if states == {"before"} else "in"
+        if states == {ChannelState.AFTER}:
+            return ChannelState.AFTER
+        return ChannelState.BEFORE if states == {ChannelState.BEFORE} else ChannelState.IN_TRANSIT
     if edge.is_measured:
-        return "before"
-    # Without channels: a barrier leaves a sender when its snapshot begins, and is at a receiver with its first.
+        return ChannelState.BEFORE
+    # Without channels: a sender forwards the barrier when its snapshot begins; a receiver reports its first barrier.
     sent = [s.snapshot_ms for s in source.subtasks]
     got = [s.first_ms for s in target.subtasks]
     if got and all(g is not None and at_ms >= g for g in got):
-        return "after"
-    return "in" if any(t is not None and at_ms >= t for t in sent) else "before"
+        return ChannelState.AFTER
+    return ChannelState.IN_TRANSIT if any(t is not None and at_ms >= t for t in sent) else ChannelState.BEFORE
 
 
-def _edge_color(state: str, theme: Theme) -> str:
-    return {"before": theme.border, "in": IN_TRANSIT, "after": ACKED}[state]
+def _edge_color(state: ChannelState, theme: Theme) -> str:
+    return {ChannelState.BEFORE: theme.border, ChannelState.IN_TRANSIT: IN_TRANSIT, ChannelState.AFTER: ACKED}[state]
 
 
 def edge_label(
@@ -153,17 +155,17 @@ def edge_label(
 ) -> dict[str, object]:
     (x0, y0), (x1, y1) = places[edge.source], places[edge.target]
     if edge.channels:
-        through = sum(c.state(at_ms) == "after" for c in edge.channels)
-        held = sum(c.state(at_ms) == "in" for c in edge.channels)
+        through = sum(c.state(at_ms) == ChannelState.AFTER for c in edge.channels)
+        held = sum(c.state(at_ms) == ChannelState.IN_TRANSIT for c in edge.channels)
         label = f"{through}/{len(edge.channels)} through" + (f"<br>{held} in transit" if held else "")
-        overtaken = sum(c.overtook_bytes or 0 for c in edge.channels if c.state(at_ms) == "after")
+        overtaken = sum(c.overtook_bytes or 0 for c in edge.channels if c.state(at_ms) == ChannelState.AFTER)
         if overtaken:
             label += f"<br>overtook {text.size(overtaken)}"
     elif edge.is_measured:
         label = "no barrier yet"
     else:
         label = _interval(by_id[edge.source], by_id[edge.target])
-    # Above the line between two layers; where lines fan out to subtasks, where they are still close together.
+    # In the middle of the line. If lines fan out to subtasks, nearer to the sender, where they are close together.
     along = 0.36 if edge.target in open_ids else 0.5
     return note(
         theme, label, x0 + along * (x1 - x0), y0 + along * (y1 - y0), yshift=20, bgcolor=theme.surface, opacity=0.92,

@@ -1,4 +1,4 @@
-"""Who sent the last barrier that a subtask received."""
+"""The sender of the last barrier that a subtask received."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dashboard.figures.front.times import ChannelTimes, Front, FrontEdge, FrontV
 
 
 def held_by(vertex: FrontVertex, front: Front) -> dict[int, str]:
-    """For each subtask: between when its last barrier was on the way, and who most likely sent it.
+    """A sentence for each subtask: when its last barrier was on the way, and which subtask sent it.
 
-    Measured channels name the sender. Without them the sender that forwarded last is the likely one, and the
-    interval runs from its snapshot to the receiver's last barrier; no instant is made up.
+    Measured channels name the sender. Without them, the most likely sender is the one that forwarded last, and the
+    time is the interval from that sender's snapshot to the receiver's last barrier.
     """
     by_id = {v.vertex_id: v for v in front.vertices}
     edges = [e for e in front.edges if e.target == vertex.vertex_id]

@@ -1,7 +1,7 @@
-"""The times of a checkpoint on the graph of its job: what the barrier front (V5) is drawn from, whatever the instant.
+"""The times of a checkpoint on the graph of its job, from which the barrier front (V5) is drawn.
 
-Where the engine reports channels, its events are the times. Elsewhere a subtask's first barrier, snapshot and
-acknowledgement are its phases', channels are unknown, and what is said of them is an interval, never an instant.
+If the engine reports channels, the times are those of its events. Otherwise the times of a subtask come from its
+phases, and the channels have no times.
 """
 
 from __future__ import annotations
@@ -9,34 +9,51 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from backend.contracts.api import CheckpointDetailOut, EdgeOut, SubtaskPhasesOut, VertexOut
 from backend.contracts.barriers import BarriersOut
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.verdict import Basis, VerdictKind
 
-STATES = ("not reached", "aligning", "snapshotting", "acknowledged")
+
+class SubtaskState(StrEnum):
+    """The state of a subtask in a checkpoint, in the order in which they occur."""
+
+    NOT_REACHED = "not reached"
+    ALIGNING = "aligning"
+    SNAPSHOTTING = "snapshotting"
+    ACKNOWLEDGED = "acknowledged"
+
+
+class ChannelState(StrEnum):
+    """Whether the barrier has yet to enter a channel, is in it, or has left it."""
+
+    BEFORE = "before"
+    IN_TRANSIT = "in transit"
+    AFTER = "after"
 
 
 @dataclass(frozen=True, slots=True)
 class SubtaskTimes:
-    """When a subtask changed its state, in ms since the trigger; None is *not reported* or *not yet*."""
+    """When a subtask changed its state, in ms since the trigger. None: not reported, or not yet."""
 
     subtask: int
     first_ms: float | None
     snapshot_ms: float | None
     ack_ms: float | None
     last_ms: float | None = None
-    """The last barrier: the end of the alignment."""
+    """The last barrier, which ends the alignment."""
     host: str | None = None
 
-    def state(self, at_ms: float) -> str:
-        """One of ``STATES``."""
+    def state(self, at_ms: float) -> SubtaskState:
+        """The state at ``at_ms`` since the trigger."""
         if self.ack_ms is not None and at_ms >= self.ack_ms:
-            return "acknowledged"
+            return SubtaskState.ACKNOWLEDGED
         if self.snapshot_ms is not None and at_ms >= self.snapshot_ms:
-            return "snapshotting"
-        return "aligning" if self.first_ms is not None and at_ms >= self.first_ms else "not reached"
+            return SubtaskState.SNAPSHOTTING
+        is_reached = self.first_ms is not None and at_ms >= self.first_ms
+        return SubtaskState.ALIGNING if is_reached else SubtaskState.NOT_REACHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +66,17 @@ class ChannelTimes:
     received_ms: float | None
     overtook_bytes: int | None = None
 
-    def state(self, at_ms: float) -> str:
-        """before, in or after."""
+    def state(self, at_ms: float) -> ChannelState:
+        """The state at ``at_ms`` since the trigger."""
         if self.received_ms is not None and at_ms >= self.received_ms:
-            return "after"
-        return "in" if self.emitted_ms is not None and at_ms >= self.emitted_ms else "before"
+            return ChannelState.AFTER
+        is_entered = self.emitted_ms is not None and at_ms >= self.emitted_ms
+        return ChannelState.IN_TRANSIT if is_entered else ChannelState.BEFORE
 
 
 @dataclass(frozen=True, slots=True)
 class FrontVertex:
-    """A vertex in its place with the times of its subtasks, by index."""
+    """A vertex with its place in the graph and the times of its subtasks, by index."""
 
     vertex_id: str
     name: str
@@ -70,23 +88,23 @@ class FrontVertex:
 
 @dataclass(frozen=True, slots=True)
 class FrontEdge:
-    """An edge; ``channels`` is empty where the engine does not report them."""
+    """An edge. ``channels`` is empty if the engine does not report them."""
 
     source: str
     target: str
     channels: tuple[ChannelTimes, ...]
     is_measured: bool
-    """Whether the engine reports channels: none of them then means that no barrier has entered one."""
+    """Whether the engine reports channels. If it does, an empty ``channels`` means that no barrier has entered one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Everything the drawing needs, independent of the instant."""
+    """Everything that ``draw`` needs, except the instant."""
 
     vertices: tuple[FrontVertex, ...]
     edges: tuple[FrontEdge, ...]
     steps_ms: tuple[float, ...]
-    """Instants at which something changed, ascending: where the keyboard stops."""
+    """The instants at which something changed, ascending. The arrow keys step through them."""
     end_ms: float
     basis: Basis
 
@@ -101,7 +119,7 @@ def build(
 ) -> Front:
     """The times of one checkpoint on the graph of its job.
 
-    A vertex of the checkpoint that the graph no longer has (the job was redeployed) gets a layer of its own.
+    If the job was redeployed, the graph may lack a vertex of the checkpoint. Such a vertex gets a layer of its own.
     """
     is_measured = barriers is not None and barriers.basis is Basis.MEASURED
     seen = _subtask_events(barriers) if barriers is not None and is_measured else {}
@@ -125,12 +143,12 @@ def build(
 
 
 def with_measured_barriers(checkpoint: CheckpointDetailOut, barriers: BarriersOut | None) -> CheckpointDetailOut:
-    """The checkpoint with the first barriers that its events tell of subtasks that have not acknowledged."""
+    """The checkpoint, with first barriers from its events for subtasks that have not acknowledged."""
     if barriers is None or barriers.basis is not Basis.MEASURED:
         return checkpoint
     seen = _subtask_events(barriers)
 
-    def told(vertex_id: str, s: SubtaskPhasesOut) -> SubtaskPhasesOut:
+    def with_first_barrier(vertex_id: str, s: SubtaskPhasesOut) -> SubtaskPhasesOut:
         first = seen.get((vertex_id, s.subtask), {}).get("first")
         if first is None or s.is_acknowledged:
             return s
@@ -142,7 +160,8 @@ def with_measured_barriers(checkpoint: CheckpointDetailOut, barriers: BarriersOu
         return s.model_copy(update=update)
 
     vertices = [
-        v.model_copy(update={"subtasks": [told(v.vertex_id, s) for s in v.subtasks]}) for v in checkpoint.vertices
+        v.model_copy(update={"subtasks": [with_first_barrier(v.vertex_id, s) for s in v.subtasks]})
+        for v in checkpoint.vertices
     ]
     return checkpoint.model_copy(update={"vertices": vertices})
 
@@ -165,7 +184,7 @@ def _subtask_events(barriers: BarriersOut) -> _Seen:
             case _:
                 pass
     for own in seen.values():
-        # A source has no input channels: its snapshot is where the barrier begins.
+        # A source has no input channels. The barrier begins with its snapshot.
         if "first" not in own and "snapshot" in own:
             own["first"] = own["snapshot"]
     return seen
@@ -180,7 +199,7 @@ def _times(subtask: SubtaskPhasesOut, seen: dict[str, float]) -> SubtaskTimes:
         first_ms=reported("first", subtask.first_barrier_ms),
         snapshot_ms=reported("snapshot", subtask.snapshot_at_ms),
         ack_ms=reported("ack", subtask.ack_ms),
-        # While channels are still awaited, the last event seen is not the last barrier.
+        # Before the acknowledgement, further barriers may still arrive.
         last_ms=reported("last", subtask.alignment_end_ms) if subtask.is_acknowledged else None,
         host=subtask.host,
     )
@@ -221,5 +240,5 @@ def steps(vertices: Sequence[FrontVertex], edges: Sequence[FrontEdge]) -> tuple[
 
 
 def _step(at_ms: float) -> float:
-    # Up to a tenth: at a step its event has happened, also at the last one.
+    # Round up to a tenth, so that the event has happened at its step.
     return math.ceil(at_ms * 10) / 10

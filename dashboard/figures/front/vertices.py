@@ -1,4 +1,4 @@
-"""The vertices of the barrier front: a ring of states, or a column of subtasks where a vertex is opened."""
+"""The vertices of the barrier front: a ring of states, or a column of subtasks if the vertex is opened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from backend.domain.verdict import Phase
 from dashboard import text
 from dashboard.figures.base import Trace
-from dashboard.figures.front.times import STATES, FrontVertex, SubtaskTimes
+from dashboard.figures.front.times import FrontVertex, SubtaskState, SubtaskTimes
 from dashboard.palette import ACKED, PHASE_COLORS, Theme
 
 RADIUS = 34.0
@@ -18,18 +18,18 @@ DOT = 26.0
 _DOTS_MAX = 16
 
 
-def colors(theme: Theme) -> dict[str, str]:
+def colors(theme: Theme) -> dict[SubtaskState, str]:
     """The colour of each state."""
     return {
-        "not reached": theme.idle,
-        "aligning": PHASE_COLORS[Phase.ALIGNMENT],
-        "snapshotting": PHASE_COLORS[Phase.ASYNC],
-        "acknowledged": ACKED,
+        SubtaskState.NOT_REACHED: theme.idle,
+        SubtaskState.ALIGNING: PHASE_COLORS[Phase.ALIGNMENT],
+        SubtaskState.SNAPSHOTTING: PHASE_COLORS[Phase.ASYNC],
+        SubtaskState.ACKNOWLEDGED: ACKED,
     }
 
 
-def state_counts(vertex: FrontVertex, at_ms: float) -> dict[str, int]:
-    counts = dict.fromkeys(STATES, 0)
+def state_counts(vertex: FrontVertex, at_ms: float) -> dict[SubtaskState, int]:
+    counts = dict.fromkeys(SubtaskState, 0)
     for s in vertex.subtasks:
         counts[s.state(at_ms)] += 1
     return counts
@@ -38,7 +38,9 @@ def state_counts(vertex: FrontVertex, at_ms: float) -> dict[str, int]:
 def rings(
     vertices: Sequence[FrontVertex], places: Mapping[str, tuple[float, float]], at_ms: float, theme: Theme
 ) -> list[Trace]:
-    outlines: dict[str, tuple[list[float | None], list[float | None]]] = {state: ([], []) for state in STATES}
+    outlines: dict[SubtaskState, tuple[list[float | None], list[float | None]]] = {
+        state: ([], []) for state in SubtaskState
+    }
     for v in vertices:
         x, y = places[v.vertex_id]
         start = 0.0
@@ -66,7 +68,7 @@ def _arc(outline: tuple[list[float | None], list[float | None]], x: float, y: fl
     turns = [start + (end - start) * i / steps for i in range(steps + 1)]
     ring = [(t, RADIUS) for t in turns] + [(t, RADIUS * 0.66) for t in reversed(turns)]
     ring.append(ring[0])
-    # Clockwise from the top, as a clock face.
+    # Clockwise from the top.
     outline[0].extend([*(x + r * math.sin(2 * math.pi * t) for t, r in ring), None])
     outline[1].extend([*(y + r * math.cos(2 * math.pi * t) for t, r in ring), None])
 
@@ -75,7 +77,7 @@ def _centres(
     vertices: Sequence[FrontVertex], places: Mapping[str, tuple[float, float]], at_ms: float, theme: Theme
 ) -> Trace:
     def past(v: FrontVertex) -> int:
-        return len(v.subtasks) - state_counts(v, at_ms)["not reached"]
+        return len(v.subtasks) - state_counts(v, at_ms)[SubtaskState.NOT_REACHED]
 
     return {
         "type": "scatter",
@@ -99,7 +101,7 @@ def _vertex_hover(vertex: FrontVertex, at_ms: float) -> str:
 
 
 def shown_subtasks(vertex: FrontVertex) -> tuple[SubtaskTimes, ...]:
-    """Of an opened vertex: all subtasks, or the slowest ones where they are too many to draw."""
+    """The subtasks that an opened vertex shows: all, or the slowest ones if there are too many."""
     if len(vertex.subtasks) <= _DOTS_MAX:
         return vertex.subtasks
 
@@ -151,10 +153,10 @@ def columns(
     return traces
 
 
-def _ink(state: str, theme: Theme) -> str:
-    if state == "not reached":
+def _ink(state: SubtaskState, theme: Theme) -> str:
+    if state == SubtaskState.NOT_REACHED:
         return theme.text
-    return "#ffffff" if state == "acknowledged" else "#10151d"
+    return "#ffffff" if state == SubtaskState.ACKNOWLEDGED else "#10151d"
 
 
 def _subtask_hover(vertex: FrontVertex, s: SubtaskTimes, at_ms: float, held: str | None) -> str:

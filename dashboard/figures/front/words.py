@@ -1,22 +1,24 @@
-"""The barrier front in words: labels, summary and table."""
+"""The texts of the barrier front: labels, summary and table."""
 
 from __future__ import annotations
 
 from dashboard import text
 from dashboard.figures.base import Table, note
 from dashboard.figures.front.senders import held_by
-from dashboard.figures.front.times import Front, FrontVertex
+from dashboard.figures.front.times import Front, FrontVertex, SubtaskState
 from dashboard.figures.front.vertices import DOT, RADIUS, shown_subtasks, state_counts
 from dashboard.palette import UNALIGNED, Theme
 
 
 def summary(front: Front, at_ms: float) -> str:
-    """Where the barrier is at ``at_ms``, in words."""
+    """The position of the barrier at ``at_ms``, as a sentence."""
     parts = []
     for v in front.vertices:
         counts = state_counts(v, at_ms)
-        past = len(v.subtasks) - counts["not reached"]
-        parts.append(f"{v.name}: barrier at {past} of {len(v.subtasks)}, {counts['acknowledged']} acknowledged")
+        past = len(v.subtasks) - counts[SubtaskState.NOT_REACHED]
+        parts.append(
+            f"{v.name}: barrier at {past} of {len(v.subtasks)}, {counts[SubtaskState.ACKNOWLEDGED]} acknowledged"
+        )
     return f"{text.duration(at_ms)} after the trigger. " + "; ".join(parts) + "."
 
 
@@ -37,7 +39,7 @@ def vertex_labels(
         below.append(f"the {shown} slowest of {len(vertex.subtasks)}")
     if is_open:
         counts = state_counts(vertex, at_ms)
-        below.append(f"{len(vertex.subtasks) - counts['not reached']}/{len(vertex.subtasks)} reached")
+        below.append(f"{len(vertex.subtasks) - counts[SubtaskState.NOT_REACHED]}/{len(vertex.subtasks)} reached")
     if below:
         notes.append(note(theme, "<br>".join(below), place[0], place[1] - half, yanchor="top"))
     if vertex.is_guilty:

@@ -1,4 +1,4 @@
-"""The bars and lines of the phase chart: segments, envelopes, what has not acknowledged, the critical path."""
+"""The bars and lines of the phase chart: segments, envelopes, unacknowledged subtasks, the critical path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Segment:
 
 
 def segments(subtask: SubtaskPhasesOut) -> list[Segment]:
-    """The stacked segments of one subtask: none overlaps another, and what was not reported is left out."""
+    """The segments of one subtask. They do not overlap. A phase that was not reported has no segment."""
     s = subtask
     found: list[Segment] = []
     if s.first_barrier_ms is not None:
@@ -70,7 +70,7 @@ def phase_bars(phase: Phase, rows: Sequence[Row], theme: Theme) -> Trace:
 
 
 def pointer_bars(rows: Sequence[Row], end_ms: float) -> Trace:
-    """One invisible bar a row takes the pointer: a text for each segment would be five times the bytes."""
+    """One invisible bar for each row, with the hover text. A text on each segment would need five times the bytes."""
     return {
         "type": "bar",
         "orientation": "h",

@@ -1,10 +1,10 @@
-"""V3, the phases of one checkpoint: a row a vertex, or a row a subtask where a vertex is opened.
+"""V3, the phases of one checkpoint: one row for each vertex, and one for each subtask of an opened vertex.
 
-x is milliseconds since the trigger. Segments: start delay, alignment, sync, async, ack wait. Where the snapshot starts
-before the last barrier, alignment runs inside async and is a thin overlay, never a second segment. A closed vertex has
-its envelope (earliest first barrier to latest acknowledgement) and its slowest subtask; with the critical path pinned,
-the subtask on the path. A subtask that has not acknowledged is hatched; its first barrier, read from a gauge, is a mark
-with its resolution. Odd clocks are marked, not hidden.
+x is milliseconds since the trigger. The segments are start delay, alignment, sync, async and ack wait. If the snapshot
+starts before the last barrier, the rest of the alignment is a thin overlay on the async segment. A closed vertex shows
+its envelope (earliest first barrier to latest acknowledgement) and its slowest subtask or, if the critical path is
+pinned, the subtask on the path. A subtask that has not acknowledged is hatched. A first barrier that was read from a
+gauge is a triangle. Subtasks with clock skew are marked.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def gantt(
     is_path_pinned: bool = True,
     elapsed_ms: int | None = None,
 ) -> Chart:
-    """The chart of one checkpoint; ``customdata`` of a bar is ``[vertex id, subtask or null]``.
+    """The phase chart of one checkpoint. The ``customdata`` of a bar is ``[vertex id, subtask or null]``.
 
     ``elapsed_ms`` is how long a checkpoint in progress has taken so far.
     """
     rows = rows_of(checkpoint, opened, sort, is_path_pinned=is_path_pinned)
     if not rows:
-        return empty(theme, "The engine no longer had the subtasks of this checkpoint when it was read.")
+        return empty(theme, "The engine no longer had the subtasks of this checkpoint when Barrierscope read it.")
     end_ms = _end(checkpoint, rows, elapsed_ms)
     traces = [
         envelopes(rows, theme),
@@ -111,6 +111,6 @@ def _end(checkpoint: CheckpointDetailOut, rows: Sequence[Row], elapsed_ms: int |
         for s in vertex.subtasks:
             ends += [float(v) for v in (s.ack_ms, s.async_end_ms, s.first_barrier_ms) if v is not None]
             if not s.is_acknowledged and s.first_barrier_ms is not None and elapsed_ms is None:
-                # Room after a late barrier for the hatching that says "never acknowledged".
+                # Leave room for the hatching after a late barrier.
                 ends.append(1.05 * s.first_barrier_ms)
     return max(ends)

@@ -1,4 +1,4 @@
-"""What is drawn around the bars of the phase chart: timeouts, bands behind vertices, clock skew."""
+"""The marks around the bars of the phase chart: timeouts, bands behind vertices, clock skew."""
 
 from __future__ import annotations
 

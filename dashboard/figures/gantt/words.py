@@ -1,4 +1,4 @@
-"""The phase chart in words: hover text, summary and table."""
+"""The texts of the phase chart: hover text, summary and table."""
 
 from __future__ import annotations
 

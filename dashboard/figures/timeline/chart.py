@@ -1,10 +1,10 @@
-"""V2, a job's checkpoints over time: when triggered, how long, in which mode and how each ended.
+"""V2, the checkpoints of a job over time: trigger, duration, mode and end of each.
 
-x is the trigger time in the viewer's zone, y the end-to-end duration. Circle completed, square savepoint, cross failed,
-hollow in progress; the fill is the mode, the size the persisted in-flight bytes. A dashed line stands at the timeout, a
-dotted one at the interval, vertical rules at restarts and changes of settings; where durations changed for good, both
-medians stand beside the step between them. Dragging across the chart chooses a
-range: it is shaded, and marks outside it fade.
+x is the trigger time in the viewer's time zone, y the end-to-end duration. A circle is a completed checkpoint, a square
+a savepoint, a cross a failed checkpoint, a hollow circle one in progress. The fill shows the mode, the size the
+persisted in-flight bytes. A dashed line is the timeout, a dotted one the interval, a vertical one a restart or a change
+of settings. A lasting change of the duration is drawn as a step between both medians. Dragging across the chart chooses
+a range, which is shaded; marks outside it are faded.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def timeline(
     revision: str = "",
     span: Span = _WHOLE,
 ) -> Chart:
-    """The chart of a job's checkpoints, newest first as the API lists them.
+    """The timeline of ``checkpoints``, which are newest first.
 
-    ``customdata`` of a mark is ``[run id, checkpoint id, trigger time in epoch ms]``. One in progress stands at the
-    time it has taken so far.
+    The ``customdata`` of a mark is ``[run id, checkpoint id, trigger time in epoch ms]``. A checkpoint in progress is
+    drawn at its duration until ``now``.
     """
     if not checkpoints:
         return empty(theme, "No checkpoint has been seen yet.", height_px=HEIGHT_PX)
@@ -60,7 +60,7 @@ def timeline(
     rules, labels = event_rules([e for e in events if e.at >= since], theme, where)
     brackets = median_steps([c for c in changes if c.at >= since], since, theme, where)
     longest_ms = max(shown_duration_ms(c, now) for c in checkpoints)
-    # A timeout of ten minutes over checkpoints of one second would flatten every mark.
+    # Include the timeout in the axis only if it is near. A distant one would flatten all marks.
     if timeout_ms is not None and timeout_ms <= 2.5 * longest_ms:
         longest_ms = max(longest_ms, float(timeout_ms))
     figure = {
@@ -76,10 +76,10 @@ def timeline(
             annotations=[*(lines[1] if not is_log else []), *labels, *brackets[1]],
             hovermode="closest",
             dragmode="select",
-            # Back to choosing a range after zooming.
+            # Keep the button that goes back from zooming to choosing a range.
             modebar=modebar(theme),
             selectdirection="h",
-            # What is chosen is drawn as a band: Plotly's own box would stay behind when the ends are moved.
+            # The chosen range is drawn as a band. Plotly's own box would not follow the ends of the slider.
             selections=[],
             selectionrevision=f"{revision}{span}",
             newselection={"line": {"color": theme.text, "width": 1, "dash": "dot"}},

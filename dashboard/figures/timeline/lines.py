@@ -1,4 +1,4 @@
-"""What is drawn around the marks of the timeline: limits, events, changes of the median, the chosen range."""
+"""The lines around the marks of the timeline: limits, events, changes of the median, the chosen range."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def limit_lines(
                 "layer": "below",
             }
         )
-        # One at each end: an interval near the timeout would be written over it.
+        # The labels are at opposite ends, because the interval may be close to the timeout.
         x, anchor = (1, "right") if word == "timeout" else (0, "left")
         labels.append(
             note(theme, f"{word} {text.duration(value)}", x, value, xref="paper", xanchor=anchor, yanchor="bottom")
@@ -80,12 +80,12 @@ def event_rules(
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
-    # What was seen at once is one rule with all of its words: drawn over one another none can be read.
+    # Events at one instant share one line and label. Labels on top of each other could not be read.
     for instant, group in groupby(list(events)[:_RULES_MAX], key=lambda e: e.at):
-        told = list(group)
+        together = list(group)
         at = text.axis_instant(instant, where)
-        words = list(dict.fromkeys(_EVENT_WORDS[e.kind] for e in told))
-        said = [text.plain(text.short(e.text, 120)) for e in told]
+        words = list(dict.fromkeys(_EVENT_WORDS[e.kind] for e in together))
+        said = [text.plain(text.short(e.text, 120)) for e in together]
         shapes.append(
             {
                 "type": "line",
@@ -119,7 +119,7 @@ def event_rules(
 def median_steps(
     changes: Sequence[ChangePointOut], since: datetime, theme: Theme, where: tzinfo
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Of each change both medians as lines over what they are of, the step between them, and its words."""
+    """For each change: both medians as lines over their checkpoints, the step between them, and a label."""
     shapes: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
     for change in changes:
@@ -133,7 +133,7 @@ def median_steps(
         labels.append(
             {
                 "x": at,
-                # Below the words of the rules.
+                # Below the labels of the events.
                 "y": 0.8,
                 "yref": "paper",
                 "xanchor": "right",

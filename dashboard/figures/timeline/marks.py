@@ -1,4 +1,4 @@
-"""The marks of the timeline: one a checkpoint, its shape, colour, size and hover text."""
+"""The marks of the timeline: shape, colour, size and hover text of each checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def state_words(checkpoint: CheckpointOut) -> str:
 
 
 def is_micro_batch(checkpoint: CheckpointOut) -> bool:
-    # It has no subtasks to wait for, and no barriers: so no mode, nothing aligned, nothing in flight.
+    # A micro-batch has no subtasks and no barriers, hence no mode, no alignment and no in-flight data.
     return checkpoint.subtask_count is None
 
 
@@ -54,10 +54,10 @@ def shown_duration_ms(checkpoint: CheckpointOut, now: datetime) -> float:
     if checkpoint.end_to_end_duration_ms is not None:
         return float(checkpoint.end_to_end_duration_ms)
     if checkpoint.failed_at is not None:
-        # It ended then, whenever it began.
+        # It ended then.
         now = checkpoint.failed_at
     elif checkpoint.is_lost:
-        # As far as it was seen.
+        # Until it was last seen.
         now = checkpoint.latest_ack_at or checkpoint.triggered_at
     return max(0.0, (now - checkpoint.triggered_at).total_seconds() * 1000)
 
@@ -76,13 +76,13 @@ def checkpoint_marks(
         "customdata": [[c.run_id, c.checkpoint_id, epoch_ms(c.triggered_at)] for c in members],
         "hovertext": [_hover(c, where, now) for c in members],
         "hovertemplate": "%{hovertext}<extra></extra>",
-        # One that took next to no time is seen whole.
+        # Draw marks near zero in full.
         "cliponaxis": False,
         "marker": {
             "symbol": _SYMBOLS[shape],
             "color": color,
             "size": [_size(c) for c in members],
-            # Plotly fades marks of differing sizes unless told not to.
+            # Without an opacity, Plotly fades marks of different sizes.
             "opacity": [1 if span.holds(c.triggered_at) else _FADED for c in members],
             "line": {"width": 2, "color": color} if is_open else {"width": 0.5, "color": theme.surface},
         },
@@ -107,7 +107,7 @@ def _barrier_lines(c: CheckpointOut) -> list[str]:
 def _how_known(c: CheckpointOut) -> str:
     if c.end_to_end_duration_ms is not None:
         return " (measured)"
-    # Of a micro-batch that failed neither trigger nor duration is told: it ended so long after the one before it.
+    # Spark reports neither trigger nor duration of a failed micro-batch. It began after the end of the previous one.
     return " at most (reconstructed)" if c.failed_at is not None and is_micro_batch(c) else " so far (measured)"
 
 

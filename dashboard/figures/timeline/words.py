@@ -1,4 +1,4 @@
-"""The timeline in words: summary and table."""
+"""The texts of the timeline: summary and table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMNS = (
     "failure",
 )
 
-# What a micro-batch does not have: a column of nothing would look like a value that was not reported.
+# Columns that a micro-batch does not have. An empty column would look like missing values.
 _OF_BARRIERS = frozenset(_COLUMNS[7:13]) | {"mode", "checkpointed size (bytes)", "persisted in-flight (bytes)"}
 
 

@@ -1,6 +1,6 @@
-"""One checkpoint: the verdict first, then its phases (V3), the barrier on the job graph (V5), and the evidence.
+"""The page of one checkpoint: verdict, phases (V3), barrier front (V5) and evidence.
 
-The address holds what is opened, sorted, picked and where the scrubber stands.
+The address holds the opened vertices, the order of subtasks, the picked subtask and the position of the scrubber.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _barrier_views(chosen: routes.Selection) -> list[Component]:
         cards.chart(
             "front",
             "Barrier front",
-            hint="where the barrier was, at the time of the slider",
+            hint="position of the barrier at the time of the slider",
             before=_front_legend(),
             after=scrubber.scrubber(chosen.at_ms),
         ),
@@ -100,7 +100,7 @@ def _gantt_legend() -> Component:
         [
             *phases,
             html.Span([html.Span(className="swatch state-pending"), "not acknowledged"]),
-            html.Span("◀ first barrier by gauge"),
+            html.Span("◀ first barrier, from a gauge"),
             html.Span("━◆ critical path"),
         ],
         className="legend",

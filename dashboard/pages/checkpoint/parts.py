@@ -51,8 +51,8 @@ def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
         ),
         html.Div(
             [
-                cards.link_button("Advice", routes.advice(found.job_id), "bolt", hint="what would cure its job"),
-                cards.link_button("Previous", link(found.previous_id), "left", hint="checkpoint before"),
+                cards.link_button("Advice", routes.advice(found.job_id), "bolt", hint="recommendations for the job"),
+                cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint"),
                 cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
                 cards.link_button(
                     "Last healthy",
@@ -67,7 +67,7 @@ def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
 
 
 def vertex_buttons(found: CheckpointDetailOut, opened: list[str]) -> list[Component]:
-    """The keyboard's way to open a vertex."""
+    """Buttons that open and close vertices, for the keyboard."""
     return [
         html.Span("Subtasks of", className="hint"),
         *(
@@ -125,9 +125,9 @@ def evidence(found: CheckpointDetailOut) -> Component:
     parts: list[Component] = [verdict.evidence_table(found.verdict)]
     if found.failure_message:
         parts.insert(
-            0, html.P(["The engine said: ", html.Code(text.short(found.failure_message, 600))], className="hint")
+            0, html.P(["Message of the engine: ", html.Code(text.short(found.failure_message, 600))], className="hint")
         )
-    evidence = cards.card("Evidence", parts, hint="what the verdict rests on")
+    evidence = cards.card("Evidence", parts, hint="the facts behind the verdict")
     return html.Div([c for c in (evidence, restoring.card(found.restoring)) if c is not None])
 
 
@@ -135,13 +135,15 @@ def front_basis(model: times.Front, barriers: BarriersOut | None) -> list[Compon
     if model.basis is Basis.MEASURED:
         return [status.basis(Basis.MEASURED), " per channel"]
     note = (
-        barriers.note if barriers and barriers.note else "the engine does not report channels: dotted, with intervals"
+        barriers.note
+        if barriers and barriers.note
+        else "the engine does not report channels; dotted lines, with intervals"
     )
     return [status.basis(Basis.RECONSTRUCTED), f" {note}"]
 
 
 _WHENCE = {
-    Engine.FLINK: "Source: REST of the cluster",
+    Engine.FLINK: "Source: REST API of the cluster",
     Engine.RUNTIME: "Source: reference runtime",
     Engine.SPARK: "Source: the listener in the query's driver",
 }

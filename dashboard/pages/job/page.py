@@ -1,4 +1,4 @@
-"""A job: its verdict, its checkpoints over time (V2), the one in progress (V8) and where the pressure is."""
+"""The page of one job: verdict, timeline (V2), checkpoint in progress (V8) and backpressure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def layout(route: routes.Route) -> Component:
                     cards.chart(
                         "timeline",
                         "Checkpoints over time",
-                        hint="click one to see who held it; drag to choose a range",
+                        hint="click a mark to open its checkpoint; drag to choose a range",
                         tools=[log_switch],
                         before=html.Div(timeline_legend(None), id="timeline-legend", className="legend"),
                         after=brush.panel(route.selection.since_ms, route.selection.until_ms),
@@ -59,13 +59,13 @@ def layout(route: routes.Route) -> Component:
                     html.Div(
                         cards.chart(
                             "pressure",
-                            "Where the pressure is",
+                            "Backpressure",
                             hint=html.Span(PRESSURE_NOW, id="job-pressure-hint"),
                         ),
                         id="job-pressure",
                     ),
                     html.Div(micro_batch.job_card(), id="job-micro-batches", style=micro_batch.HIDDEN),
-                    cards.card("Settings and counts", html.Div(id="job-facts"), hint="measured: the engine's own"),
+                    cards.card("Settings and counts", html.Div(id="job-facts"), hint="as reported by the engine"),
                 ],
                 className="columns",
             ),

@@ -13,12 +13,15 @@ from dashboard.components import cards, micro_batch, status
 
 PRESSURE_NOW = "now; measured, mean over the subtasks of a vertex"
 
-PRESSURE_THEN = "in the chosen range; measured, mean over its readings and subtasks"
+PRESSURE_THEN = "in the chosen range; measured, mean over the readings and the subtasks of a vertex"
 
 
 def timeline_legend(engine: Engine | None) -> list[Component]:
     if engine is Engine.SPARK:
-        return [html.Span("● completed   ✕ failed"), html.Span("a mark is a micro-batch; Spark tells of it at its end")]
+        return [
+            html.Span("● completed   ✕ failed"),
+            html.Span("one mark for each micro-batch, reported when it has ended"),
+        ]
     return [
         html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress"),
         html.Span([html.Span(className="swatch mode-aligned"), "aligned"]),
@@ -35,7 +38,7 @@ def head(job: JobDetailOut) -> list[Component]:
     ]
     number = job.open_advice_count
     words = f"Advice ({number})" if number else "Advice"
-    chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="what is worth changing on this job"))
+    chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="recommendations for this job"))
     if job.target_state != "ok":
         chips.append(status.badge(f"target {job.target_state}: old data", "warning", "bad"))
     return [
@@ -57,15 +60,15 @@ def head(job: JobDetailOut) -> list[Component]:
 
 
 def _engine_state(job: JobDetailOut) -> str:
-    told = job.run.engine_state.lower()
-    return f"{told} when last heard" if job.target_state == "silent" else told
+    state = job.run.engine_state.lower()
+    return f"{state} at the last report" if job.target_state == "silent" else state
 
 
 def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:
     if job.engine is Engine.SPARK:
-        is_told = job.config is not None and job.config.interval_ms is not None
-        hint = "told by the job" if is_told else "learned from the pauses between batches"
-        basis = None if is_told else Basis.RECONSTRUCTED
+        is_reported = job.config is not None and job.config.interval_ms is not None
+        hint = "reported by the job" if is_reported else "estimated from the pauses between batches"
+        basis = None if is_reported else Basis.RECONSTRUCTED
         return [cards.fact("Trigger interval", text.duration(job.interval_ms), basis=basis, hint=hint)]
     return [
         cards.fact("Interval", text.duration(job.interval_ms), basis=None, hint="configured"),
@@ -91,7 +94,7 @@ def facts(job: JobDetailOut) -> Component:
         rows += [
             ("Completed", text.count(counts.completed)),
             ("Failed", text.count(counts.failed)),
-            ("of them never listed", text.count(counts.failed_unlisted)),
+            ("Failed, not listed", text.count(counts.failed_unlisted)),
             ("Restored", text.count(counts.restored)),
         ]
     if job.engine is Engine.SPARK:
@@ -105,7 +108,7 @@ def facts(job: JobDetailOut) -> Component:
 
 
 def _spark_facts(job: JobDetailOut) -> Component:
-    """Spark reports neither settings nor counters of checkpoints: what there is are the signs."""
+    """The signs of backpressure. Spark reports neither settings nor counts of checkpoints."""
     parts: list[Component | None] = [micro_batch.signs(job.signs), *(html.P(p, className="hint") for p in job.problems)]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
@@ -117,16 +120,16 @@ def _exceptions(exceptions: list[str]) -> list[Component]:
 
 
 def _yes(value: bool | None) -> str:
-    return text.MISSING if value is None else ("enabled" if value else "off")
+    return text.MISSING if value is None else ("enabled" if value else "disabled")
 
 
 def _tolerable(value: int | None) -> str:
-    # Flink's way to say "any number".
+    # Flink reports "unlimited" as this number.
     return "unlimited" if value is not None and value >= 2**31 - 1 else text.count(value)
 
 
 _WHENCE = {
-    Engine.FLINK: "REST of the cluster",
+    Engine.FLINK: "REST API of the cluster",
     Engine.RUNTIME: "reference runtime",
     Engine.SPARK: "the listener in the query's driver",
 }

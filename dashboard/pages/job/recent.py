@@ -1,4 +1,4 @@
-"""The newest checkpoints of a job as a table, and what happened to the job."""
+"""The newest checkpoints of a job as a table, and the events of the job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BARRIER_HEADS = ("Start delay", "Alignment", "Persisted")
 def recent_card(
     checkpoints: Sequence[CheckpointOut], events: Sequence[JobEventOut], where: tzinfo, *, is_range: bool
 ) -> Component:
-    """The newest checkpoints as links: the keyboard's way to what the timeline offers the mouse."""
+    """The newest checkpoints as links, which the keyboard can reach."""
     shown = checkpoints[: _RANGE_MAX if is_range else _RECENT_MAX]
     is_of_spark = bool(shown) and all(c.subtask_count is None for c in shown)
     heads: tuple[str, ...] = (
@@ -61,7 +61,7 @@ def recent_card(
     if is_range:
         hint = f"the newest {len(rows)} of {len(checkpoints)} in the chosen range, measured"
     else:
-        hint = f"the newest {len(rows)}, measured; all that are kept are in the table of the timeline"
+        hint = f"the newest {len(rows)}, measured; the table of the timeline has all"
     return cards.card(f"{noun.capitalize()} in the range" if is_range else f"Newest {noun}", parts, hint=hint)
 
 

@@ -154,7 +154,7 @@ def _drawn(read: _Read, chart: Chart, view: Look, span: Span) -> Changes:
 async def _looked_at(
     client: ApiClient, job: str, span: Span
 ) -> tuple[Page[CheckpointOut], list[CheckpointOut], BackpressureOut]:
-    """The checkpoints, those of the range, and the pressure now or while those of the range ran."""
+    """All checkpoints, those in the range, and the backpressure now or while those in the range ran."""
     if span.is_whole:
         checkpoints, reading = await asyncio.gather(client.checkpoints(job), client.backpressure(job))
         return checkpoints, checkpoints.items, reading
@@ -164,7 +164,7 @@ async def _looked_at(
         return checkpoints, [], await client.backpressure(job)
     since = min(c.triggered_at for c in chosen)
     until = max(_ended(c, checkpoints.as_of) for c in chosen)
-    # The end is not included: a checkpoint that took no time at all has an instant all the same.
+    # The API excludes the end. With 1 ms more, a checkpoint of 0 ms still has a range.
     return checkpoints, chosen, await client.backpressure(job, since, until + timedelta(milliseconds=1))
 
 
@@ -181,7 +181,7 @@ def _ends(checkpoints: Sequence[CheckpointOut]) -> list[int] | None:
 
 def _progress_target(job: JobDetailOut, checkpoints: Page[CheckpointOut]) -> dict[str, object] | None:
     if job.engine is Engine.SPARK:
-        # A micro-batch is told of when it is over.
+        # Spark reports a micro-batch when it has ended.
         return None
     if job.in_progress_checkpoint_id is not None:
         return {"job": job.id, "run": job.run_id, "checkpoint": job.in_progress_checkpoint_id}

@@ -58,7 +58,7 @@ async def test_an_address_leads_to_its_page(ui, path, part):
 async def test_an_unknown_address_says_so_with_status_404(ui):
     answer = await ui.call("page.children", {"url.pathname": "/ui/nope"}, by="url.pathname")
 
-    assert "There is no such page" in texts(answer["page"]["children"])
+    assert "Page not found" in texts(answer["page"]["children"])
     assert (await ui.http.get("/ui/nope")).status_code == 404
 
 
@@ -86,7 +86,7 @@ async def test_nothing_is_fetched_from_another_server(ui):
 async def test_the_footer_says_how_the_service_is(ui):
     answer = await ui.call("service-state.children", {"status-tick.n_intervals": 1}, by="status-tick.n_intervals")
 
-    assert "3 targets, 1 not well" in texts(answer["service-state"]["children"])
+    assert "3 targets, 1 unhealthy" in texts(answer["service-state"]["children"])
 
 
 # --- V1 -----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ async def test_a_job_shows_its_verdict_first_then_every_checkpoint_and_the_setti
     assert marks == len(ui.fake.jobs["jE"].checkpoints)
     assert "unlimited" in texts(answer["job-facts"]["children"])
     assert answer["job-title"]["data"] == "payments-settlement"
-    assert "REST of the cluster" in texts(answer["job-source"]["children"])
+    assert "REST API of the cluster" in texts(answer["job-source"]["children"])
 
 
 async def test_an_unchanged_job_is_not_drawn_again_and_another_theme_is(ui, clock):
@@ -235,7 +235,7 @@ async def test_a_checkpoint_opens_with_the_verdict_and_the_named_vertex_open(ui)
     assert texts(answer["cp-verdict"]["children"]).startswith("Expired at 3.0 s")
     rows = next(t for t in answer["gantt-graph"]["figure"]["data"] if t["name"] == "row")["customdata"]
     assert len(rows) == 3 + 4
-    assert "The engine said: Checkpoint expired before completing." in texts(answer["cp-evidence"]["children"])
+    assert "Message of the engine: Checkpoint expired before completing." in texts(answer["cp-evidence"]["children"])
     assert answer["cp-progress"]["style"] == {"display": "none"}
     assert '"aria-pressed": "true"' in json.dumps(answer["cp-vertices"]["children"])
 
@@ -321,7 +321,7 @@ async def test_a_connection_is_tested_without_adding_anything(ui):
     good = await _send(ui, "target-test", "http://my-flink:8081")
     bad = await _send(ui, "target-test", "http://nowhere.invalid")
 
-    assert "It answers: flink 1.20.5, running: orders" in texts(good["target-answer"]["children"])
+    assert "Connected: flink 1.20.5, running: orders" in texts(good["target-answer"]["children"])
     assert "does not resolve" in texts(bad["target-answer"]["children"])
     assert ui.fake.targets == before
 

@@ -74,8 +74,8 @@ async def test_a_refusal_names_the_field_that_was_wrong():
     ("answer", "says"),
     [
         (httpx.Response(502, text="<html>Bad Gateway</html>"), "HTTP 502 without a reason"),
-        (httpx.Response(200, text="<html>hello</html>"), "unreadable answer"),
-        (httpx.Response(200, text='{"version": 1'), "unreadable answer"),
+        (httpx.Response(200, text="<html>hello</html>"), "invalid answer"),
+        (httpx.Response(200, text='{"version": 1'), "invalid answer"),
         (httpx.ReadTimeout("slow"), "did not answer within 10 s"),
         (httpx.ConnectError("refused"), "does not answer"),
     ],

@@ -61,7 +61,7 @@ def test_the_strip_shows_when_it_was_pending_and_when_it_fired_until_now():
 
 
 def test_a_strip_of_nothing_says_so():
-    assert strip([], theme=DARK, where=UTC, now=NOW).summary == "Nothing has happened yet."
+    assert strip([], theme=DARK, where=UTC, now=NOW).summary == "No episodes yet."
 
 
 @pytest.mark.parametrize(

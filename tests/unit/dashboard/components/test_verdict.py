@@ -68,7 +68,7 @@ def test_what_is_undecided_names_what_would_decide_and_is_not_alarming():
 
     assert status.verdict_tone(undecided, Health.FAILING) == "quiet"
     shown = texts(verdict.verdict_card(undecided))
-    assert "What would decide it: a reading of the backpressure" in shown
+    assert "Needed to decide: a reading of the backpressure" in shown
 
 
 def test_every_kind_and_every_health_has_its_own_icon_and_word():

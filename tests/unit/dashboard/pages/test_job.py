@@ -52,7 +52,7 @@ async def test_a_row_of_the_fleet_has_what_spark_has_and_leaves_the_rest_empty(u
     assert rows[SILENT]["target"] == "lab (silent: old data)"
     assert rows[SILENT]["health_badge"]["word"] == "failing"
     source = texts(answer["fleet-source"]["children"])
-    assert "the REST of each target and the listeners in the drivers of Spark's queries" in source
+    assert "the REST API of each target and the listeners in the drivers of Spark queries" in source
 
 
 async def test_a_fleet_without_spark_names_no_listeners():
@@ -85,7 +85,7 @@ async def test_a_job_of_spark_shows_batches_and_signs_and_no_view_of_barriers(ui
 async def test_of_a_silent_driver_the_job_says_so_and_not_that_it_runs(ui):
     head = texts((await _job(ui, SILENT))["job-head"]["children"])
 
-    assert "spark: active when last heard" in head
+    assert "spark: active at the last report" in head
     assert "target silent: old data" in head
 
 

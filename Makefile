@@ -3,7 +3,7 @@
 #   make up [ARGS="--port 8051 --data-dir DIR"]     everything on this machine, then open http://127.0.0.1:8050
 #   make test                                       checks, then every test but the long ones
 #   make test-long                                  those: more seeds, longer runs; a minute or two
-#   make check                                      format, lint, types, import floors, declared dependencies
+#   make check                                      format, lint, types, import floors, declared dependencies, prose
 #   make bench                                      ratios to a peer or a floor measured in the same run
 #   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
 #   make sim SEEDS=10000 [ARGS="--protocol aligned"] so many runs of it under induced faults, every invariant checked
@@ -64,6 +64,7 @@ check: install-dev
 	$(BIN)/lint-imports
 	$(BIN)/deptry --no-ansi backend collectors dashboard migrations
 	$(BIN)/deptry --no-ansi --ignore DEP002,DEP004 tests benchmarks
+	$(BIN)/python -m tests.prose
 
 # Which tests stay together in one of the processes says tests/conftest.py.
 test: check

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prose.__main__ import findings
+from tests.prose.__main__ import documents, findings
 from tests.prose.style import RULES, WORDS_MAX
 from tests.prose.text import Passage, docstring_passages, markdown_passages, string_passages
 
@@ -58,6 +58,13 @@ def test_a_rule_finds_its_bad_example_and_leaves_the_good_one(name):
 
 def test_proselints_own_checks_run():
     assert "weasel_words.very" in _rules_broken("It is very slow.")
+
+
+def test_the_documents_break_no_rule():
+    passages = [passage for path in documents() for passage in markdown_passages(path)]
+
+    assert len(passages) > 500
+    assert list(findings(passages)) == []
 
 
 def test_a_finding_names_the_line_of_the_document(tmp_path):

@@ -1,7 +1,7 @@
-"""What the advisor says: recommendations, each with its evidence and prediction, and the reasons for silence.
+"""The advisor's answer: recommendations with evidence and predictions, or reasons for giving none.
 
-Invariant: every prediction has an interval and says how it was computed; nothing missing is a number. Durations are
-milliseconds, sizes bytes. A recommendation never proposes what its engine cannot do.
+Invariants: every prediction has an interval and names its method; a value that is missing is None, never a number. A
+recommendation proposes only what its engine can do. Durations are milliseconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNITS = {Metric.DURATION: "ms", Metric.PERSISTED: "bytes", Metric.EXPIRED: "rati
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value that is expected, between the least and the most that the model allows."""
+    """An expected value, and the smallest and largest values that the model allows."""
 
     value: float
     low: float
@@ -28,9 +28,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One predicted change of the median over the next checkpoints (of ``EXPIRED``: their share).
+    """One predicted change, of the median over the next checkpoints (for ``EXPIRED``: of their share).
 
-    ``before`` is what the last checkpoints measured; ``is_before_at_least`` where they were cut off by their timeout.
+    ``before`` was measured on the last checkpoints. ``is_before_at_least``: their timeout cut them off, so that the
+    true value is larger.
     """
 
     metric: Metric
@@ -44,7 +45,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """A statement a person can check: what was read, of which checkpoints, vertex and subtasks, in which window."""
+    """A statement that a person can check, with its value, checkpoints, vertex, subtasks and time window."""
 
     statement: str
     metric: str
@@ -60,7 +61,7 @@ class EvidenceRow:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The settings that advice is about, as an engine reports them when they are in force; None is *not part of it*."""
+    """The settings that a recommendation is about, as an engine reports them; None means not part of it."""
 
     mode: Mode | None = None
     aligned_timeout_ms: int | None = None
@@ -70,7 +71,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to take checkpoints, and what it would have done to the recorded ones."""
+    """One way to take checkpoints, and its effect on the recorded checkpoints by replay."""
 
     mode: Mode
     aligned_timeout_ms: int | None
@@ -83,7 +84,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of the configuration diff; ``current`` None where the value in force is not reported."""
+    """One line of the configuration diff; ``current`` is None if the engine does not report the current value."""
 
     key: str
     current: str | None
@@ -92,9 +93,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HowTo:
-    """How the change is made on this engine, and undone.
+    """How to make the change on this engine, and how to undo it.
 
-    ``patch`` and ``rollback_patch`` are bodies for an engine whose settings change while it runs; else empty.
+    ``patch`` and ``rollback_patch`` are request bodies for an engine that changes settings while it runs, else empty.
     """
 
     file: str
@@ -107,7 +108,7 @@ class HowTo:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """Something that must hold first; ``is_met`` None where it cannot be read."""
+    """A condition that must hold before the change; ``is_met`` is None if it cannot be read."""
 
     text: str
     is_met: bool | None
@@ -115,7 +116,7 @@ class Precondition:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """One change that is worth making, and everything needed to judge it."""
+    """One change to make, with everything needed to judge it."""
 
     topic: Topic
     rules: tuple[str, ...]
@@ -138,14 +139,14 @@ class Recommendation:
 
     @property
     def kind(self) -> str:
-        """What is proposed, without its numbers: two pieces of advice of one kind are the same advice."""
+        """The proposal without its numbers; two recommendations of the same kind are the same advice."""
         mode = self.proposed.mode.value if self.proposed.mode is not None else "same-mode"
         return f"{self.topic.value}/{mode}"
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Why nothing is advised on a topic; ``rule`` is the one that holds it back."""
+    """The reason for giving no recommendation on a topic, and the rule that decided it."""
 
     topic: Topic
     rule: str
@@ -157,7 +158,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What is advised on one job, and why not where nothing is."""
+    """Recommendations for a job, and the reasons for giving none on the other topics."""
 
     recommendations: tuple[Recommendation, ...]
     silences: tuple[Silence, ...]
@@ -165,6 +166,6 @@ class Advice:
 
 
 def recommendation_id(job_id: str, kind: str, began_at: datetime) -> str:
-    """The id of a card: a job, what is advised to it, and when that began."""
+    """The id of a card, from the job, the kind of the recommendation and the instant it was first given."""
     text = f"{job_id}\n{kind}\n{began_at.isoformat()}"
     return "a" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

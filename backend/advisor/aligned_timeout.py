@@ -1,8 +1,9 @@
-"""R-AT: the age, counted from the trigger, from which on a checkpoint may become unaligned.
+"""R-AT: the age, counted from the trigger, at which an aligned checkpoint becomes unaligned.
 
-R-AT-1 keeps it above the way of healthy barriers, R-AT-2 below what interval and checkpoint timeout leave, R-AT-3 picks
-inside by replay, R-AT-4 says that no value serves both, R-AT-5 that the clock is the checkpoint's and not each hop's,
-R-AT-6 that 0 is always unaligned. Engines: Flink from 1.14, the reference runtime.
+R-AT-1 is the lower bound, from the travel time of healthy barriers. R-AT-2 is the upper bound, from interval and
+checkpoint timeout. R-AT-3 picks a value between them by replay. R-AT-4 is for bounds that cross. R-AT-5 notes that the
+clock starts at the trigger, not at each exchange; R-AT-6 that 0 is always unaligned. Engines: Flink from 1.14, the
+reference runtime.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ENGINES: Final = (Engine.FLINK, Engine.RUNTIME)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Between which values a timeout serves; ``high_ms`` None where no setting bounds it."""
+    """The range of useful timeouts; ``high_ms`` is None if no setting bounds it."""
 
     low_ms: float
     high_ms: float | None
@@ -39,13 +40,13 @@ class Bounds:
 
     @property
     def is_crossed(self) -> bool:
-        """Whether no value serves both (R-AT-4)."""
+        """Whether no value satisfies both bounds (R-AT-4)."""
         return self.high_ms is not None and nice_ms(self.low_ms) > self.high_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The proposed timeout, by which rules, and the replay of it; ``reasons`` are rows of evidence."""
+    """The proposed timeout, the rules behind it and its replay; ``reasons`` are rows of evidence."""
 
     timeout_ms: int
     rules: tuple[str, ...]
@@ -55,7 +56,7 @@ class Choice:
 
 
 def nice_ms(value: float) -> int:
-    """The next of 1, 2, 5, 10, 20, 50 ... not below ``value``: advice must not flicker with the last digit."""
+    """The smallest of 1, 2, 5, 10, 20, 50 ... that is at least ``value``, so that small changes keep the advice."""
     step = 1
     while True:
         for factor in (1, 2, 5):
@@ -65,7 +66,7 @@ def nice_ms(value: float) -> int:
 
 
 def bounds(known: Situation, overtaking_ms: float) -> Bounds:
-    """R-AT-1 and R-AT-2; ``overtaking_ms`` is what a checkpoint takes once it is unaligned (CM-4)."""
+    """R-AT-1 and R-AT-2; ``overtaking_ms`` is the duration of an unaligned checkpoint (CM-4)."""
     healthy = [r.travel_ms for r in known.healthy if r.travel_ms is not None]
     travel = quantile(healthy, 0.99)
     low = HEALTHY_TRAVEL_FACTOR * max(HEALTHY_TRAVEL_MIN_MS if travel is None else travel, 1.0)
@@ -79,7 +80,7 @@ def bounds(known: Situation, overtaking_ms: float) -> Bounds:
 
 
 def choose(known: Situation, recordings: Recordings) -> Choice | None:
-    """The timeout with the least delay and writing, by replay; None where the queues are not known, or none serves."""
+    """The timeout with the least delay and writing, by replay; None if the queues are not known or no value fits."""
     at_once = recordings.replay(0)
     if at_once is None:
         return None
@@ -100,15 +101,15 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
 
 
 def healthy_but_unaligned(known: Situation) -> tuple[int, tuple[int, ...]] | None:
-    """R-AT-1 broken: a lower timeout than healthy barriers need, so that healthy checkpoints persist data.
+    """R-AT-1 violated: the timeout is below the travel time of healthy barriers, so healthy checkpoints persist data.
 
-    Returns the timeout that would do and the checkpoints; None where it is not so.
+    Returns the timeout that is needed and the checkpoints that persisted data; None if R-AT-1 holds.
     """
     timeout_ms, healthy = known.aligned_timeout_ms, known.healthy
     if not timeout_ms or len(healthy) < 5:
         return None
     switched = [r for r in healthy if r.persisted_bytes]
-    # A checkpoint that switched would have taken longer: what is recorded of its way is the least of it.
+    # An aligned checkpoint would have taken longer: the recorded travel time is a lower bound.
     limit = bounds(known, 0.0)
     if len(switched) * 5 < len(healthy) or limit.low_ms <= timeout_ms or limit.is_crossed:
         return None
@@ -123,8 +124,8 @@ def _aligned(recordings: Recordings) -> tuple[Outcome, ...]:
 def _at_once(known: Situation, at_once: Replay, limit: Bounds) -> Choice:
     if limit.is_crossed:
         text = (
-            f"no timeout serves both: healthy barriers need {say.duration(limit.low_ms)}, interval and checkpoint"
-            f" timeout leave {say.duration(max(0.0, limit.high_ms or 0.0))}; back-pressure is constant, so 0"
+            f"no timeout fits: healthy barriers need {say.duration(limit.low_ms)}, interval and checkpoint timeout"
+            f" leave {say.duration(max(0.0, limit.high_ms or 0.0))}; 0 because back-pressure is constant"
         )
         row = EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, 0.0, "ms", checkpoint_ids=known.ids)
         return Choice(0, ("R-AT-4", "R-AT-6"), at_once, (at_once,), (row, _always_row()))
@@ -142,12 +143,12 @@ def _grid(limit: Bounds) -> list[int]:
 
 
 def _cost(known: Situation, r: Replay) -> float:
-    """Milliseconds of delay, and bytes as the milliseconds they take to write."""
+    """Milliseconds of delay plus milliseconds to write the persisted bytes."""
     return r.duration_ms.value + r.persisted_bytes.value / (known.store_bytes_per_ms or WRITE_BYTES_PER_MS)
 
 
 def _depth(known: Situation) -> int:
-    """Number of exchanges that a barrier passes at most."""
+    """The largest number of exchanges between a source and a vertex."""
     topology = known.evidence.topology
     depth: dict[str, int] = {}
     for vertex in topology.vertices:
@@ -157,21 +158,21 @@ def _depth(known: Situation) -> int:
 
 def _bound_rows(known: Situation, limit: Bounds) -> list[EvidenceRow]:
     if limit.healthy_count:
-        low = f"1.5 times what barriers take in {limit.healthy_count} checkpoints without back-pressure (p99)"
+        low = f"1.5 times the barriers' travel time without back-pressure (p99 of {limit.healthy_count} checkpoints)"
     else:
-        low = "1.5 times 100 ms, since no checkpoint without back-pressure was recorded"
-    rows = [
-        EvidenceRow(f"the timeout is at least {low}", "alignedCheckpointTimeout", Basis.PREDICTED, limit.low_ms, "ms")
-    ]
+        low = "1.5 times 100 ms, because no checkpoint without back-pressure was recorded"
+    rows = [EvidenceRow(f"lower bound, {low}", "alignedCheckpointTimeout", Basis.PREDICTED, limit.low_ms, "ms")]
     if limit.high_ms is not None:
-        text = "and at most half of the interval, and half of the checkpoint timeout less what is left to do"
+        text = "upper bound, half of the interval, and half of the checkpoint timeout less the rest of the work"
         rows.append(EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, limit.high_ms, "ms"))
     return rows
 
 
 def _choice_row(known: Situation, best: Replay, found: list[Replay]) -> EvidenceRow:
     count = len(known.recorded)
-    text = f"of {len(found)} values between, it has the least delay and writing on the last {count} checkpoints"
+    text = (
+        f"least delay and writing of {len(found)} values between the bounds, replayed on the last {count} checkpoints"
+    )
     return EvidenceRow(
         text,
         "alignedCheckpointTimeout",
@@ -183,9 +184,9 @@ def _choice_row(known: Situation, best: Replay, found: list[Replay]) -> Evidence
 
 
 def _age_row(depth: int) -> EvidenceRow:
-    text = f"the clock starts at the trigger, once for all {depth} exchanges: it is not a time for each of them"
+    text = f"the timeout counts from the trigger, not at each of the {depth} exchanges"
     return EvidenceRow(text, "exchanges", Basis.MEASURED, float(depth), "count")
 
 
 def _always_row() -> EvidenceRow:
-    return EvidenceRow("0 makes every checkpoint unaligned from its trigger on", "alignedCheckpointTimeout")
+    return EvidenceRow("0 means that every checkpoint is unaligned from its trigger on", "alignedCheckpointTimeout")

@@ -1,9 +1,9 @@
-"""R-UC: whether checkpoints should be aligned or unaligned, or what holds that advice back.
+"""R-UC: whether checkpoints should be aligned or unaligned, or the reason for giving no advice on it.
 
-Unaligned helps where barriers wait behind queued data and writing that data is quicker than waiting (R-UC-1, CM-6). It
-does not where the store is the bottleneck (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5), a subtask that
-fails, or exchanges that barriers cannot overtake on (R-UC-7); and without need nothing is changed (R-UC-12).
-Engines: Flink, the reference runtime.
+Unaligned checkpoints help if barriers wait behind queued data and writing that data is faster than waiting (R-UC-1,
+CM-6). They do not help if the store is the bottleneck (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5), a
+subtask that fails, or an exchange at which barriers cannot overtake (R-UC-7). Healthy checkpoints need no change
+(R-UC-12). Engines: Flink, the reference runtime.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _SURE_READINGS = 4
 
 
 def advise_mode(known: Situation) -> Recommendation | Silence:
-    """The mode that checkpoints should be taken in, or why nothing is said of it."""
+    """The mode for checkpoints, or the reason for giving no advice on it."""
     held_back = _not_about_the_mode(known)
     if held_back is not None:
         return held_back
     if known.diagnosis.health is Health.HEALTHY:
         return _while_healthy(known)
     if known.mode is Mode.UNALIGNED:
-        return _silence("R-AT-6", "checkpoints are unaligned from their trigger on: there is no mode left to gain by")
+        return _silence("R-AT-6", "checkpoints are already unaligned from their trigger on: no other mode is faster")
     missing = _missing(known)
     return missing if missing is not None else _by_replay(known)
 
@@ -55,30 +55,27 @@ def _silence(rule: str, reason: str, *evidence: EvidenceRow, about: Verdict | No
 def _not_about_the_mode(known: Situation) -> Silence | None:
     verdict = known.diagnosis.verdict
     if not known.is_exactly_once:
-        return _silence("R-UC-10", "unaligned checkpoints need exactly-once, and these are at-least-once")
+        return _silence("R-UC-10", "unaligned checkpoints need exactly-once; these are at-least-once")
     if known.mode is None:
-        return _silence("R-UC-1", "the settings in force are not known")
+        return _silence("R-UC-1", "the current settings are not known")
     where = (
         "" if verdict.vertex is None else say.where(say.vertex(verdict.vertex), verdict.subtasks, parallelism(known))
     )
     match verdict.kind:
         case VerdictKind.FAILING_SUBTASK:
-            text = (
-                f"checkpoints fail at {where}: mend that subtask, its task manager's log says why; the mode has no"
-                " part in it"
-            )
+            text = f"checkpoints fail at {where}, in every mode: see the log of its task manager for the cause"
             return _silence("R-UC-1", text, verdict_row(known), about=verdict)
         case VerdictKind.STORE:
             text = (
-                f"the store is the bottleneck, at {where}: unaligned checkpoints would write more to it. Write less"
-                " (incremental or changelog checkpoints, fewer files) or give it more bandwidth"
+                f"the checkpoint store is the bottleneck, at {where}, and unaligned checkpoints would write more."
+                " Write less (incremental or changelog checkpoints, fewer files) or give the store more bandwidth"
             )
             return _silence("R-UC-2", text, verdict_row(known), *write_rows(known), about=verdict)
         case VerdictKind.SYNC:
-            text = f"the sync part of {where} is what takes long, and no mode shortens it"
+            text = f"the sync part of {where} takes most of the time, and no mode shortens it"
             return _silence("R-UC-4", text, verdict_row(known), about=verdict)
         case VerdictKind.LATE_INPUT:
-            text = f"{where} lets its own barrier in late, before any queue: no mode changes that"
+            text = f"{where} emits its barrier late, before any queue: no mode changes that"
             return _silence("R-UC-5", text, verdict_row(known), about=verdict)
     return None
 
@@ -90,23 +87,21 @@ def _while_healthy(known: Situation) -> Recommendation | Silence:
     took = say.duration(known.duration_ms or 0.0)
     if known.mode is not Mode.ALIGNED:
         mode = known.mode.value if known.mode is not None else ""
-        return _silence("R-AT-3", f"checkpoints are {mode} and healthy at {took}: nothing to gain")
+        return _silence("R-AT-3", f"checkpoints are {mode} and healthy at {took}")
     if known.held is None or known.held[1] <= BACKPRESSURED_OK_RATIO:
-        return _silence(
-            "R-UC-12", f"nothing is back-pressured and checkpoints are healthy at {took}: aligned suits them"
-        )
-    text = f"checkpoints are healthy at {took}, which interval and timeout leave time for: no need to change the mode"
+        return _silence("R-UC-12", f"nothing is back-pressured and aligned checkpoints are healthy at {took}")
+    text = f"checkpoints are healthy at {took}: interval and timeout leave enough time for them"
     return _silence("R-UC-12", text)
 
 
 def _missing(known: Situation) -> Silence | None:
     if not known.slow:
-        text = "no checkpoint that ended was slow: the one that is open, alone, is no reason to change anything"
+        text = "only the checkpoint in progress is slow, which is not enough to recommend a change"
         return _silence("AD-3", text)
     if not any(r.phases for r in known.recorded):
-        return _silence("R-UC-1", "the subtasks of these checkpoints are not known, which every prediction starts from")
+        return _silence("R-UC-1", "the subtasks of these checkpoints are not known, and every prediction needs them")
     if known.held is None or known.queues is None:
-        return _silence("R-UC-1", "back-pressure and queues could not be read, which every prediction starts from")
+        return _silence("R-UC-1", "back-pressure and queues could not be read, and every prediction needs them")
     return None
 
 
@@ -114,30 +109,28 @@ def _by_replay(known: Situation) -> Recommendation | Silence:
     writing = median(ratio(r.own_async_ms, r.duration_ms) for r in known.slow)
     if writing is not None and writing > STORE_MIN_RATIO and (known.duration_ms or 0.0) >= SLOW_MIN_MS:
         part = say.percent(writing)
-        text = f"writing takes {part} of the duration: the store is the bottleneck, and would get more to write"
+        text = f"writing takes {part} of the duration: unaligned checkpoints would write even more"
         return _silence("R-UC-2", text, *write_rows(known))
     travel = median(ratio(r.travel_ms, r.duration_ms) for r in known.slow)
     if travel is None or travel <= TRAVEL_MIN_RATIO:
         part = "an unknown part" if travel is None else say.percent(travel)
-        return _silence("R-UC-1", f"the barrier's way takes {part} of the duration: the mode would change little")
+        return _silence("R-UC-1", f"the barrier travels for {part} of the duration: another mode would change little")
     held_id, held = known.held or ("", 0.0)
     if held < BACKPRESSURED_HIGH_RATIO:
-        text = (
-            f"nothing is back-pressured more than {say.percent(held)} of the time: barriers are late for another reason"
-        )
+        text = f"no vertex is back-pressured more than {say.percent(held)} of the time: something else delays barriers"
         return _silence("R-UC-1", text)
     stuck = _not_overtaken(known)
     if stuck is not None:
         where = known.name(stuck)
-        text = f"the queue is before {where}, which has a broadcast or pointwise input: barriers do not overtake there"
+        text = f"the queue is before {where}, whose input is broadcast or pointwise: barriers do not overtake there"
         return _silence("R-UC-7", text)
     recordings = Recordings(known)
     choice = aligned_timeout.choose(known, recordings)
     natural = recordings.replay(None)
     if choice is None or natural is None:
         text = (
-            "no aligned timeout serves healthy checkpoints and these alike, and back-pressure is not constant: give it"
-            " capacity"
+            "no aligned timeout suits both healthy and slow checkpoints, and back-pressure is not constant: give the"
+            " job more capacity"
         )
         return _silence("R-AT-4", text)
     refused = _no_gain(known, natural, choice)
@@ -157,12 +150,12 @@ def _no_gain(known: Situation, natural: Replay, choice: Choice) -> Silence | Non
     written, speed = write_ms(known, size, size), known.store_bytes_per_ms
     if speed is not None and written.value > GAIN_MIN_MS:
         text = (
-            f"writing {say.size(size)} of in-flight data would take {ms_span(written)} on a store that takes"
-            f" {speed / 1000:.1f} MB/s: no quicker than to wait for the barriers"
+            f"writing {say.size(size)} of in-flight data would take {ms_span(written)} on a store that accepts"
+            f" {speed / 1000:.1f} MB/s: no faster than waiting for the barriers"
         )
         return _silence("R-UC-2", text, *write_rows(known))
     took, would = say.duration(natural.duration_ms.value), ms_span(choice.chosen.duration_ms)
-    return _silence("R-UC-1", f"{_name(choice)} would take {would}: not surely better than {took}")
+    return _silence("R-UC-1", f"{_name(choice)}, checkpoints would take {would}: no certain gain over {took}")
 
 
 def _recommend(
@@ -181,7 +174,7 @@ def _recommend(
         rules=("R-UC-1", *choice.rules),
         headline=_headline(known, choice),
         reason=(
-            f"Checkpoints {before} because barriers wait behind queued data. {_name(choice).capitalize()}, they would"
+            f"Checkpoints {before} because barriers wait behind queued data. If {_name(choice)}, they would"
             f" take {ms_span(choice.chosen.duration_ms)} and write {bytes_span(choice.chosen.persisted_bytes)} of"
             " in-flight data."
         ),
@@ -217,12 +210,12 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
         since=known.since,
         until=known.until,
     )
-    method = "no healthy barrier is overtaken any more; durations grow by what the barrier still has to go"
+    method = "healthy barriers no longer overtake; durations grow by the rest of the barriers' travel time"
     return Recommendation(
         topic=Topic.MODE,
         rules=("R-AT-1", "R-AT-2"),
         headline=f"Raise the aligned timeout from {known.aligned_timeout_ms} ms to {needed_ms} ms",
-        reason="Healthy checkpoints become unaligned before their barriers are through, and persist data for nothing.",
+        reason="Healthy checkpoints become unaligned before their barriers arrive, and persist data without need.",
         current=current,
         proposed=proposed,
         changes=changes,
@@ -240,7 +233,7 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
         evidence=(
             row,
             EvidenceRow(
-                "the longest way of a healthy barrier",
+                "longest travel time of a barrier without back-pressure",
                 "startDelay",
                 value=travel,
                 unit="ms",
@@ -248,11 +241,11 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
             ),
         ),
         confidence=Confidence.MEDIUM,
-        confidence_reason="the way of a barrier that was overtaken is known only in part",
+        confidence_reason="the travel time of an aligned barrier is known only up to the timeout",
         preconditions=unaligned_preconditions(known),
-        risks=("under back-pressure checkpoints switch later, and take longer by as much",),
+        risks=("under back-pressure checkpoints become unaligned later, and take longer by the same time",),
         will_not_cure=will_not_cure(known),
-        withdrawn_if=("something becomes back-pressured",),
+        withdrawn_if=("a vertex becomes back-pressured",),
         how_to=how_to(known.engine, known.version, changes),
         checkpoint_ids=known.ids,
     )
@@ -291,13 +284,13 @@ def _expected(known: Situation, chosen: Replay) -> tuple[Expected, ...]:
         found.append(Expected(Metric.EXPIRED, UNITS[Metric.EXPIRED], known.expired_ratio, chosen.expired_ratio, method))
     restore = restore_ms(known, chosen.persisted_bytes)
     if restore is not None:
-        method = "persisted bytes read at the store's speed, then processed at the rate that the job took in data"
+        method = "persisted bytes, read at the store's speed, then processed at the rate of the slowest vertex"
         found.append(Expected(Metric.RESTORE, UNITS[Metric.RESTORE], None, restore, method))
     return tuple(found)
 
 
 def restore_ms(known: Situation, persisted: Interval) -> Interval | None:
-    """CM-7: reading in-flight data back, and processing it at the rate of the slowest vertex; None without rates."""
+    """CM-7: the time to read in-flight data and process it at the rate of the slowest vertex; None without rates."""
     if not known.drain_bytes_per_ms:
         return None
     speed = min(known.drain_bytes_per_ms.values())
@@ -317,7 +310,7 @@ def _candidates(known: Situation, natural: Replay, choice: Choice) -> tuple[Cand
 
 
 def _not_overtaken(known: Situation) -> VertexId | None:
-    """R-UC-7: the vertex with the longest queue before it, where one of its inputs cannot be overtaken on."""
+    """R-UC-7: the vertex with the longest queue, if barriers cannot overtake at one of its inputs."""
     topology = known.evidence.topology
     found = hops(topology, [(r.phases, round(r.duration_ms)) for r in known.slow if r.phases])
     longest = max(found, key=lambda h: h.longest_ms, default=None)
@@ -330,14 +323,14 @@ def _not_overtaken(known: Situation) -> VertexId | None:
 def _confidence(known: Situation) -> tuple[Confidence, str]:
     count = len(known.recorded)
     readings = known.queues.reading_count if known.queues is not None else 0
-    reasons = [f"{count} checkpoints", f"{readings} readings of the queues"]
+    reasons = [f"{count} checkpoints", f"{readings} reading{'' if readings == 1 else 's'} of the queues"]
     worst = known.diagnosis.verdict.confidence
     if worst is Confidence.LOW:
-        return Confidence.LOW, f"{say.listed(reasons)}, and the verdict is not certain"
+        return Confidence.LOW, f"{say.listed(reasons)}; the verdict has low confidence"
     if known.is_cut_off:
         return (
             Confidence.MEDIUM,
-            f"{say.listed(reasons)}; checkpoints were cut off, so their natural duration is not known",
+            f"{say.listed(reasons)}; the timeout cut checkpoints off, so their full duration is not known",
         )
     if readings < _SURE_READINGS:
         return Confidence.MEDIUM, f"{say.listed(reasons)}: few readings"

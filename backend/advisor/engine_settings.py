@@ -1,8 +1,8 @@
-"""Names of settings by engine and version: the lines of a change, its diff, the body of a PATCH, and the way back.
+"""Names of settings for each engine and version: the diff of a change, the body of a PATCH, and the rollback.
 
-Flink reads checkpoint settings when a job starts, so a change needs a restart of the job, and one of the network memory
-a restart of the task managers. The reference runtime takes the same names, and changes while it runs. Keys were
-renamed: ``unaligned.enabled`` is ``unaligned`` before 1.19; ``aligned-checkpoint-timeout`` and debloating begin with
+Flink reads checkpoint settings when a job starts, so a change needs a restart of the job; a change of the network
+memory needs a restart of the task managers. The reference runtime uses the same names and changes them while it runs.
+Before Flink 1.19, ``unaligned.enabled`` was ``unaligned``; ``aligned-checkpoint-timeout`` and debloating exist since
 1.14.
 """
 
@@ -26,32 +26,32 @@ _UNLIMITED = "unlimited"
 
 
 def version_of(text: str | None) -> tuple[int, int] | None:
-    """Major and minor of an engine's own word; None where it has none."""
+    """Major and minor version in an engine's version string; None if there are none."""
     found = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(found[1]), int(found[2])) if found else None
 
 
 def can_time_out(engine: Engine, version: str | None) -> bool:
-    """Whether an aligned checkpoint can become unaligned at an age, counted from its trigger."""
+    """Whether an aligned checkpoint can become unaligned at a given age, counted from its trigger."""
     known = version_of(version)
     return engine is Engine.RUNTIME or known is None or known >= _TIMEOUT_SINCE
 
 
 def can_debloat(engine: Engine, version: str | None) -> bool:
-    """Whether the engine can size its buffers by time."""
+    """Whether the engine can size its buffers by drain time (buffer debloating)."""
     known = version_of(version)
     return engine is Engine.FLINK and (known is None or known >= _TIMEOUT_SINCE)
 
 
 def unaligned_key(engine: Engine, version: str | None) -> str:
-    """The key that switches unaligned checkpoints on."""
+    """The key that enables unaligned checkpoints."""
     known = version_of(version)
     is_old = engine is Engine.FLINK and known is not None and known < _FILE_SINCE
     return f"{_CP}unaligned" if is_old else f"{_CP}unaligned.enabled"
 
 
 def changes_of(engine: Engine, version: str | None, current: Setting, proposed: Setting) -> tuple[Change, ...]:
-    """What changes, line by line; a setting that stays is not listed."""
+    """The changed settings, one line each; unchanged settings are left out."""
     found: list[Change] = []
     if proposed.mode is not None:
         found += _mode_changes(engine, version, current, proposed)
@@ -65,7 +65,7 @@ def changes_of(engine: Engine, version: str | None, current: Setting, proposed: 
 
 
 def how_to(engine: Engine, version: str | None, changes: tuple[Change, ...]) -> HowTo:
-    """The lines, where they belong, and how they are undone."""
+    """The lines of the change, the file they belong to, and the rollback."""
     lines = tuple(f"{c.key}: {c.proposed}" for c in changes)
     back = tuple(f"{c.key}: {c.current}" if c.current is not None else f"# remove {c.key}" for c in changes)
     if engine is Engine.RUNTIME:
@@ -97,6 +97,6 @@ def _mode_changes(engine: Engine, version: str | None, current: Setting, propose
     if is_on and proposed.aligned_timeout_ms is not None and can_time_out(engine, version):
         before = current.aligned_timeout_ms
         if before != proposed.aligned_timeout_ms or not was_on:
-            # While unaligned checkpoints are off the engine does not tell it; its default is 0.
+            # The engine does not report the timeout while unaligned checkpoints are off; its default is 0.
             found.append(Change(TIMEOUT_KEY, f"{before or 0} ms", f"{proposed.aligned_timeout_ms} ms"))
     return found

@@ -1,7 +1,7 @@
-"""R-CAP: how much in-flight data an unaligned checkpoint may carry, from what writing and restoring it may take.
+"""R-CAP: a limit on the in-flight data of an unaligned checkpoint, from the time to write and restore it.
 
-The reference runtime has a cap in bytes for each subtask. Flink has none: there it is the target of buffer debloating,
-which keeps queues as long as so much time takes to drain. Engines: the reference runtime; Flink from 1.14.
+The reference runtime has a cap in bytes for each subtask. Flink has none: there the rule proposes a target for buffer
+debloating, which limits queues by the time they take to drain. Engines: the reference runtime; Flink from 1.14.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENGINES: Final = (Engine.RUNTIME, Engine.FLINK)
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What checkpoints carry now: p95 of a subtask, all together, and what writing and restoring it takes."""
+    """In-flight data of checkpoints now: p95 of a subtask, the total, and the times to write and restore it."""
 
     subtask_bytes: float
     total_bytes: float
@@ -38,7 +38,7 @@ class _Load:
 
     @property
     def share(self) -> float:
-        """How much of it fits the budgets; 1 where all does."""
+        """The share of the data that fits the budgets; 1 if all of it fits."""
         shares = [1.0]
         if self.write_ms and self.write_budget_ms is not None:
             shares.append(self.write_budget_ms / self.write_ms)
@@ -48,7 +48,7 @@ class _Load:
 
 
 def advise_in_flight(known: Situation) -> Recommendation | Silence:
-    """A cap on in-flight data, or why none is needed."""
+    """A cap on in-flight data, or the reason for giving no advice on it."""
     if known.mode not in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
         return _silence("checkpoints are aligned and persist no in-flight data")
     load = _load(known)
@@ -56,7 +56,7 @@ def advise_in_flight(known: Situation) -> Recommendation | Silence:
         return _silence("checkpoints persist no in-flight data")
     carried = f"{say.size(load.total_bytes)} of in-flight data a checkpoint"
     if load.share >= 1.0:
-        return _silence(f"{carried} fits what writing and restoring may take")
+        return _silence(f"{carried} is within the limits for writing and restoring")
     return _cap(known, load, carried) if known.engine is Engine.RUNTIME else _debloat(known, load, carried)
 
 
@@ -104,11 +104,11 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | Silenc
     wanted = _nice_bytes(load.subtask_bytes * load.share)
     if wanted < GATE_MIN_BYTES:
         return _silence(
-            f"{carried} is too much, but a cap of {say.size(wanted)} a subtask would hold checkpoints back until"
-            " queues are empty, as if they were aligned: give the store bandwidth or the job capacity"
+            f"{carried} is too much, but with a cap of {say.size(wanted)} a subtask checkpoints would wait until"
+            " queues are empty, like aligned ones: give the store more bandwidth or the job more capacity"
         )
     if current is not None and current <= wanted * 1.1:
-        return _silence(f"{carried} is too much, and the cap of {say.size(current)} is no larger than it should be")
+        return _silence(f"{carried} is too much, but the cap of {say.size(current)} is already low enough")
     fit = _fit_ratio(known, wanted)
     total = Interval(
         min(load.total_bytes, wanted * load.persisting_count),
@@ -123,13 +123,13 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | Silenc
         return _silence(
             f"{carried} is too much, but with a cap of {say.size(wanted)} a subtask checkpoints would wait"
             f" {say.duration(duration.value)} for their queues to drain, longer than interval and timeout allow: give"
-            " the job capacity"
+            " the job more capacity"
         )
     proposed = Setting(inflight_cap_bytes=wanted)
     method = (
-        "a checkpoint waits as if aligned until what it would overtake fits the cap;"
-        f" {say.percent(fit)} of the recorded ones would have fitted at once. Never more than the cap is written by a"
-        " subtask; the interval runs to twice the time that the rest of the queues takes to drain"
+        "a checkpoint waits like an aligned one until its in-flight data fits the cap;"
+        f" {say.percent(fit)} of the recorded ones would have fitted at once. A subtask never writes more than the"
+        " cap. The interval reaches to twice the time that the rest of the queues takes to drain"
     )
     return _recommendation(
         known,
@@ -143,16 +143,16 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | Silenc
         method=method,
         preconditions=(Precondition("unaligned checkpoints are on", True),),
         risks=(
-            "a checkpoint that does not fit the cap waits for the queues to drain: under growing back-pressure"
-            " durations grow again, and may reach the timeout",
-            "a cap far below what is queued acts as aligned checkpoints",
+            "a checkpoint that does not fit the cap waits for the queues to drain: if back-pressure grows, durations"
+            " grow too and may reach the timeout",
+            "with a cap far below the queued data, checkpoints behave like aligned ones",
         ),
     )
 
 
 def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | Silence:
     if not can_debloat(known.engine, known.version):
-        return _silence(f"{carried} is too much, and Flink {known.version} cannot size its buffers by time")
+        return _silence(f"{carried} is too much, but Flink {known.version} has no buffer debloating")
     queue_ms = _queue_ms(known)
     if queue_ms is None:
         return _silence(f"{carried} is too much, but the rate at which queues drain is not known")
@@ -162,8 +162,8 @@ def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | Si
     total = Interval(load.total_bytes * load.share, load.total_bytes * load.share * 0.5, load.total_bytes)
     now = known.duration_ms or 0.0
     method = (
-        "queues shrink to what drains in the target's time, and with them what is persisted, in steps that take some"
-        " checkpoints; the interval runs from half of that to no effect"
+        "queues shrink to the data that drains in the target time, over several checkpoints, and persisted data"
+        " shrinks with them; the interval reaches from half of that to no effect"
     )
     return _recommendation(
         known,
@@ -176,16 +176,16 @@ def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | Si
         total=total,
         method=method,
         preconditions=(
-            Precondition("records are smaller than the shrunken buffers", None),
-            Precondition("no operator has several inputs of very different rates (R-DB-2)", None),
+            Precondition("records are smaller than the reduced buffers", None),
+            Precondition("no operator has inputs with very different rates (R-DB-2)", None),
         ),
         risks=(
-            "throughput falls by a few per cent, and more where buffers shrink below a record",
-            "buffers take some checkpoints to settle: the first ones change little",
-            "Flink has no cap in bytes; where debloating does not suit the job, fewer buffers"
-            " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) bound the same data;"
+            "throughput falls by a few per cent, and by more if buffers become smaller than a record",
+            "buffer sizes adapt over several checkpoints: the first ones change little",
+            "Flink has no cap in bytes; if debloating does not suit the job, fewer buffers"
+            " (taskmanager.network.memory.buffers-per-channel, floating-buffers-per-gate) limit the same data;"
             " Flink 2 ignores these two settings",
-            "Flink reports neither setting to its clients: whether it is in force cannot be seen from here",
+            "Flink reports neither setting to its clients, so Barrierscope cannot see whether the change was made",
         ),
     )
 
@@ -209,7 +209,7 @@ def _recommendation(
     if load.write_ms is not None and load.write_budget_ms is not None and load.write_ms > load.write_budget_ms:
         why.append(f"writing it takes {say.duration(load.write_ms)}")
     if load.restore_ms is not None and load.restore_ms > RESTORE_BUDGET_MS:
-        why.append(f"a restore takes {say.duration(load.restore_ms)} longer for it")
+        why.append(f"a restore takes {say.duration(load.restore_ms)} longer because of it")
     return Recommendation(
         topic=Topic.IN_FLIGHT,
         rules=("R-CAP-1",),
@@ -225,13 +225,13 @@ def _recommendation(
         candidates=(),
         evidence=_rows(known, load),
         confidence=Confidence.MEDIUM,
-        confidence_reason=f"{len(known.recorded)} checkpoints; how queues fill after the change is modelled, not seen",
+        confidence_reason=f"{len(known.recorded)} checkpoints; the queues after the change are modelled, not measured",
         preconditions=preconditions,
         risks=risks,
         will_not_cure=will_not_cure(known),
         withdrawn_if=(
-            "persisted bytes fall so far that writing and restoring them fits",
-            "the vertex behind the queues gets the capacity it lacks",
+            "persisted bytes fall below the limits for writing and restoring",
+            "the vertex behind the queues gets more capacity",
         ),
         how_to=how_to(known.engine, known.version, changes),
         checkpoint_ids=known.ids,
@@ -248,12 +248,18 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
             unit="bytes",
             checkpoint_ids=ids,
         ),
-        EvidenceRow("of one subtask, p95", "persistedData", value=load.subtask_bytes, unit="bytes", checkpoint_ids=ids),
+        EvidenceRow(
+            "in-flight data of one subtask, p95",
+            "persistedData",
+            value=load.subtask_bytes,
+            unit="bytes",
+            checkpoint_ids=ids,
+        ),
     ]
     if load.write_ms is not None:
         rows.append(
             EvidenceRow(
-                "to write it at the store's measured speed",
+                "time to write it at the store's measured speed",
                 "asyncDuration",
                 Basis.RECONSTRUCTED,
                 load.write_ms,
@@ -264,7 +270,7 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
     if load.write_budget_ms is not None:
         rows.append(
             EvidenceRow(
-                "may go to writing: half of what the interval or timeout leaves",
+                "time for writing: half of what interval and timeout leave",
                 "interval",
                 Basis.PREDICTED,
                 load.write_budget_ms,
@@ -274,7 +280,7 @@ def _rows(known: Situation, load: _Load) -> tuple[EvidenceRow, ...]:
     if load.restore_ms is not None:
         rows.append(
             EvidenceRow(
-                "longer restore for it",
+                "additional restore time because of it",
                 "numBytesInPerSecond",
                 Basis.PREDICTED,
                 load.restore_ms,
@@ -296,12 +302,12 @@ def _fit_ratio(known: Situation, cap_bytes: float) -> float:
 
 
 def _queue_ms(known: Situation) -> float | None:
-    """What the longest queue takes to drain."""
+    """Milliseconds that the longest queue takes to drain."""
     return max(_drain_times(known), default=None)
 
 
 def _wait_ms(known: Situation, share: float) -> float:
-    """What ``share`` of the queues takes to drain, one exchange after the other."""
+    """Milliseconds that ``share`` of the queues takes to drain, one exchange after the other."""
     return share * sum(_drain_times(known))
 
 
@@ -320,7 +326,7 @@ def _drain_times(known: Situation) -> list[float]:
 
 
 def _nice_bytes(value: float) -> int:
-    """Rounded down to 1, 2, 5, 10, 20, 50 ...: advice must not flicker with the last digit."""
+    """The largest of 1, 2, 5, 10, 20, 50 ... that is at most ``value``, so that small changes keep the advice."""
     step = 1
     while step * 10 <= value:
         step *= 10

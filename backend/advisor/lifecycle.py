@@ -1,8 +1,8 @@
-"""What becomes of advice: given, applied, verified beside what was predicted, rolled back, expired.
+"""The states of a recommendation after it is given: applied, verified against its predictions, rolled back, expired.
 
-Only what the engine itself reports counts as applied: settings made in a job's code override files. The next step is a
-function of values; who stores it and when is decided elsewhere. Invariant: a card moves forward only, and a decided one
-(dismissed, expired, rolled back) never again.
+A change counts as applied only if the engine itself reports the settings: settings in a job's code override files. The
+functions are pure; ``backend.services`` calls them and stores the result. Invariant: a card only moves forward, and a
+dismissed, expired or rolled back card never moves again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Checkp
 from backend.domain.failure import FailureReason
 
 EXPIRES_AFTER = timedelta(minutes=10)
-"""Advice that the rules no longer give for so long is no longer valid: a lull does not end it."""
+"""A card expires if the rules have not given it for this long; a shorter pause does not end it."""
 
 DISMISSED_FOR = timedelta(days=30)
-"""What was dismissed is not given again for so long, unless the settings change."""
+"""A dismissed recommendation is not given again for this long, unless the settings change."""
 
 ROLLED_BACK_FOR = timedelta(days=1)
-"""The same, of what was undone."""
+"""The same for a recommendation that was rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A recommendation as it was given, and what became of it so far. Instants are our clock."""
+    """A recommendation as it was given, and its state. Instants are by our clock, not the engine's."""
 
     state: AdviceState
     created_at: datetime
@@ -43,9 +43,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is known of the job now. ``settings_since`` is when the settings in force were first seen.
+    """The job now. ``settings_since`` is when its current settings were first seen.
 
-    ``checkpoints`` are those taken under these settings.
+    ``checkpoints`` were taken under these settings. ``is_given``: the rules still give the recommendation; if not,
+    ``why_not`` is the reason.
     """
 
     now: datetime
@@ -58,7 +59,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One prediction beside what the checkpoints after the change measured."""
+    """One prediction, and the value measured on the checkpoints after the change."""
 
     metric: Metric
     predicted: Interval
@@ -67,13 +68,13 @@ class Measured:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the interval held."""
+        """Whether the measured value is inside the predicted interval."""
         return self.predicted.low <= self.measured <= self.predicted.high
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next state of a card, and why."""
+    """The next state of a card, and the reason."""
 
     state: AdviceState
     reason: str
@@ -83,7 +84,7 @@ class Step:
 
 
 def is_in_force(wanted: Setting, config: CheckpointConfig | None) -> bool | None:
-    """Whether the settings that the engine reports are these; None where it does not report them."""
+    """Whether the engine reports these settings; None if it does not report them at all."""
     if config is None or wanted.debloat_target_ms is not None:
         return None
     if wanted.inflight_cap_bytes is not None:
@@ -96,7 +97,7 @@ def is_in_force(wanted: Setting, config: CheckpointConfig | None) -> bool | None
 
 
 def next_step(card: Card, seen: Observed) -> Step | None:
-    """What happens to a card now; None where nothing does."""
+    """The step that the card takes now; None if it takes none."""
     holds = is_in_force(card.proposed, seen.config)
     if card.state.is_open:
         if holds:
@@ -113,7 +114,7 @@ def next_step(card: Card, seen: Observed) -> Step | None:
 
 
 def is_suppressed(state: AdviceState, decided_at: datetime, before: Setting, now: Setting, at: datetime) -> bool:
-    """Whether a decision on earlier advice of the same kind still keeps it from being given again."""
+    """Whether an earlier dismissal or rollback of the same kind still prevents the recommendation."""
     kept = {AdviceState.DISMISSED: DISMISSED_FOR, AdviceState.ROLLED_BACK: ROLLED_BACK_FOR}.get(state)
     return kept is not None and before == now and at - decided_at < kept
 

@@ -1,4 +1,4 @@
-"""The rows of evidence behind advice on the mode: what was read, of which checkpoints, vertices and subtasks."""
+"""The evidence for advice on the mode, with its checkpoints, vertices, subtasks and time windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.domain.verdict import Basis
 
 
 def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[EvidenceRow, ...]:
-    """Durations, the barrier's way, who is back-pressured how much, what is queued, and the verdict."""
+    """Durations, travel time of the barrier, back-pressure, queues and the verdict."""
     slow = known.slow
     late_id, late = _latest(slow)
     ids = tuple(r.id for r in slow)
@@ -31,7 +31,7 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
             until=known.recorded[-1].checkpoint.header.triggered_at,
         ),
         EvidenceRow(
-            f"start delay and alignment take {say.percent(part)} of it",
+            f"start delay and alignment, {say.percent(part)} of the duration",
             "startDelay",
             Basis.RECONSTRUCTED,
             travel,
@@ -54,7 +54,8 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
         ),
     ]
     if known.queues is not None:
-        text = f"queued in all, over {known.queues.reading_count} readings"
+        count = known.queues.reading_count
+        text = "data in all queues, " + ("one reading" if count == 1 else f"median of {count} readings")
         rows.append(
             EvidenceRow(
                 text, "outputQueueSize", value=known.queues.total, unit="bytes", since=known.since, until=known.until
@@ -65,7 +66,7 @@ def mode_rows(known: Situation, held_id: VertexId | str, held: float) -> tuple[E
 
 
 def _latest(slow: tuple[Recorded, ...]) -> tuple[VertexId | None, tuple[int, ...]]:
-    """The vertex whose subtasks the barrier reached last in the newest of them, and these subtasks, latest first."""
+    """The vertex that the barrier reached last in the newest slow checkpoint, and its subtasks, latest first."""
     newest = next((r for r in reversed(slow) if r.phases), None)
     if newest is None:
         return None, ()
@@ -87,7 +88,7 @@ def _held_subtasks(known: Situation, vertex_id: VertexId) -> tuple[int, ...]:
 
 
 def verdict_row(known: Situation) -> EvidenceRow:
-    """What the verdict says, and of whom."""
+    """The verdict's sentence, with its vertex and subtasks."""
     verdict = known.diagnosis.verdict
     return EvidenceRow(
         verdict.sentence,
@@ -100,7 +101,7 @@ def verdict_row(known: Situation) -> EvidenceRow:
 
 
 def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
-    """How long writing takes, and what the store takes."""
+    """The time that writing takes, and the speed of the store."""
     rows = []
     writing = median(r.own_async_ms for r in known.slow)
     if writing is not None:
@@ -110,7 +111,7 @@ def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
             )
         )
     if known.store_bytes_per_ms is not None:
-        text = "what the store takes, by size over time of whole checkpoints"
+        text = "speed of the store: bytes written over async time, whole checkpoints"
         rows.append(
             EvidenceRow(
                 text,
@@ -125,7 +126,7 @@ def write_rows(known: Situation) -> tuple[EvidenceRow, ...]:
 
 
 def parallelism(known: Situation) -> int:
-    """Of the vertex that the verdict names."""
+    """The parallelism of the vertex that the verdict names."""
     verdict = known.diagnosis.verdict
     vertex = known.evidence.topology.vertex(verdict.vertex_id) if verdict.vertex_id is not None else None
     return vertex.parallelism if vertex is not None else len(verdict.subtasks)

@@ -1,4 +1,4 @@
-"""Asks the rules, each for the engines it applies to, and says why where none of them speaks."""
+"""Applies each rule to the engines it supports, and collects recommendations and reasons for giving none."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _RULES: tuple[tuple[Topic, tuple[Engine, ...], _Rule], ...] = (
 def advise(
     evidence: JobEvidence, *, engine: Engine, version: str | None, settings_since: datetime | None = None
 ) -> Advice:
-    """What is worth changing on a job, from the same evidence that its verdict rests on.
+    """Recommendations for a job, from the evidence that its verdict is based on.
 
-    ``version`` is the engine's own word. ``settings_since`` is when the settings in force took effect, where that is
-    known: what was taken under others predicts nothing.
+    ``version`` is as the engine reports it. ``settings_since`` is when the current settings took effect, if known:
+    earlier checkpoints are left out, because other settings predict nothing.
     """
     if not any(engine in engines for _, engines, _ in _RULES):
         text = f"{engine.value} has no such setting"
@@ -46,7 +46,7 @@ def _asked(known: Situation, topic: Topic, engines: tuple[Engine, ...], rule: _R
         return Silence(topic, "-", f"{known.engine.value} has no such setting")
     if len(known.recorded) < CHECKPOINTS_MIN_COUNT:
         count = len(known.recorded)
-        many = f"only {say.checkpoints(count)} completed or failed under these settings"
-        text = f"{many}; advice needs {CHECKPOINTS_MIN_COUNT}"
+        many = f"{say.checkpoints(count)} completed or failed under these settings"
+        text = f"only {many}; advice needs {CHECKPOINTS_MIN_COUNT}"
         return Silence(topic, "AD-3", text)
     return rule(known)

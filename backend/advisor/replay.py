@@ -1,12 +1,12 @@
-"""What each way of taking checkpoints would have done on the recorded ones (runtime.md, CM-1 to CM-7, R-AT-3).
+"""Recomputes the recorded checkpoints under each candidate mode (runtime.md, CM-1 to CM-7, R-AT-3).
 
-An aligned barrier waits behind what is queued before it; an unaligned one waits for the record in work at each hop, and
-what it overtook is written instead. With an aligned timeout a checkpoint that is not through by then goes on unaligned.
-The recorded arrival of the barrier at every subtask says how far it was when a timeout would have fired.
+An aligned barrier waits behind the queued data. An unaligned barrier waits for the current record at each hop, and the
+checkpoint writes the data that it overtook. With an aligned timeout, a checkpoint becomes unaligned if its barriers
+have not arrived by then; the recorded arrival times show how far the barriers were.
 
-Known error, all of it inside the intervals: queues are read at other instants than the checkpoints', gauges leave out
-buffers in work, and where no upload was measured the store's speed is assumed. An interval spans the recorded
-checkpoints and the least and the most of these, so it holds for the median of the next ones if the load stays as it is.
+Known errors, which the intervals include: queues and checkpoints are read at different instants, gauges leave out
+buffers in use, and the store's speed is assumed if no upload was measured. An interval spans all recorded checkpoints
+and the extremes of these errors. It holds for the median of the next checkpoints if the load stays the same.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from backend.domain.advice import Mode
 from backend.domain.ids import VertexId
 
 DURATION_METHOD = (
-    "replay of the last {count} checkpoints: trigger to the source's barrier as measured, one record in work at each "
-    "hop, sync and async parts as measured, and the time to write what would have been overtaken; the interval spans "
-    "the checkpoints, {store}, and 100 ms of noise"
+    "replay of the last {count} checkpoints: measured start delay of the sources, one record at each hop, measured "
+    "sync and async parts, and the time to write the overtaken data; the interval spans the checkpoints, {store}, "
+    "and 100 ms of noise"
 )
 PERSISTED_METHOD = (
-    "replay of the last {count} checkpoints: bytes queued in front of the barrier when it would have overtaken them, "
-    "from {readings} readings of the queues; the interval spans the checkpoints and readings, and what the gauges are "
-    "known to miss (measured over read: 0.8 to 1.45)"
+    "replay of the last {count} checkpoints: bytes queued before the barrier when it overtakes, from {readings} "
+    "of the queues; the interval spans the checkpoints, the readings and the known error of the gauges (measured over "
+    "read: 0.8 to 1.45)"
 )
 _HOP_MS = (0.0, 1.0, 10.0)
 _STEP_UNKNOWN_MS = 5.0
@@ -51,17 +51,17 @@ _STEP_UNKNOWN_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one candidate would have done to one checkpoint; milliseconds and bytes, at the least, likely, at most."""
+    """One checkpoint under one candidate: its duration in milliseconds and its persisted bytes."""
 
     duration_ms: Interval
     persisted_bytes: float
     is_natural: bool
-    """Whether it would have gone as it went: aligned, and through before the timeout."""
+    """Whether it stays as recorded: aligned, and complete before the timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One candidate over all recorded checkpoints."""
+    """All recorded checkpoints under one candidate."""
 
     mode: Mode
     aligned_timeout_ms: int | None
@@ -71,7 +71,7 @@ class Replay:
     expired_ratio: Interval | None
 
     def candidate(self, *, is_current: bool = False, is_proposed: bool = False) -> Candidate:
-        """As it is shown beside the others."""
+        """The row that the recommendation shows for this candidate."""
         return Candidate(
             mode=self.mode,
             aligned_timeout_ms=self.aligned_timeout_ms,
@@ -84,7 +84,7 @@ class Replay:
 
 
 class Recordings:
-    """The recorded checkpoints of a job, to be replayed under one candidate after the other."""
+    """The recorded checkpoints of a job, for replay under several candidates."""
 
     def __init__(self, known: Situation) -> None:
         self._known = known
@@ -93,9 +93,9 @@ class Recordings:
         self._late_ms = median(r.travel_ms for r in rows if r.travel_ms is not None) or 0.0
 
     def replay(self, aligned_timeout_ms: int | None) -> Replay | None:
-        """What they would have been under an aligned timeout (None: never overtake, 0: at once).
+        """The checkpoints under an aligned timeout (None: barriers never overtake; 0: they overtake at once).
 
-        None where the queues, or the subtasks of every checkpoint, are not known.
+        Returns None if the queues, or the subtasks of all checkpoints, are not known.
         """
         queues = self._known.queues
         if queues is None or not self._arrivals:
@@ -112,7 +112,7 @@ class Recordings:
 
 
 def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interval:
-    """Time to write in-flight data of ``total_bytes``, of which one subtask has ``most_bytes``."""
+    """Milliseconds to write ``total_bytes`` of in-flight data; the subtask with the most has ``most_bytes``."""
     speed = known.store_bytes_per_ms
     if speed is not None:
         likely = total_bytes / speed
@@ -127,16 +127,17 @@ def write_ms(known: Situation, total_bytes: float, most_bytes: float) -> Interva
 def duration_method(known: Situation) -> str:
     """How durations were computed, in words."""
     if known.store_bytes_per_ms is not None:
-        store = f"a store of {known.store_bytes_per_ms / 1000:.1f} MB/s as measured, half and twice of it"
+        store = f"half to twice the measured {known.store_bytes_per_ms / 1000:.1f} MB/s of the store"
     else:
-        store = "a store of 5 to 500 MB/s a subtask, since no upload was large enough to measure one"
+        store = "a store of 5 to 500 MB/s a subtask, because no upload was large enough to measure its speed"
     return DURATION_METHOD.format(count=len(known.recorded), store=store)
 
 
 def persisted_method(known: Situation) -> str:
     """How persisted bytes were computed, in words."""
     readings = known.queues.reading_count if known.queues is not None else 0
-    return PERSISTED_METHOD.format(count=len(known.recorded), readings=readings)
+    many = "one reading" if readings == 1 else f"{readings} readings"
+    return PERSISTED_METHOD.format(count=len(known.recorded), readings=many)
 
 
 def _mode(aligned_timeout_ms: int | None) -> Mode:
@@ -178,10 +179,10 @@ def _outcome(known: Situation, arrivals: _Arrivals, timeout_ms: int | None, late
     if is_natural and not arrivals.is_guessed:
         return Outcome(Interval(natural, natural, natural), 0.0, is_natural=True)
     if timeout_ms is None or is_natural:
-        # It was cut off: it would have taken that long at least, and at most until the queues had drained twice.
+        # The timeout cut it off: its duration is a lower bound, and twice the time to drain the queues an upper one.
         return Outcome(Interval(natural, r.duration_ms, 2.0 * natural), 0.0, is_natural=True)
     overtaken = arrivals.overtaken(timeout_ms)
-    # Queues were read while barriers came late; a checkpoint whose barrier came early met less of them.
+    # The queues were read while barriers were late; a checkpoint with an earlier barrier met shorter queues.
     scale = min(1.0, (r.travel_ms or late_ms) / late_ms) if late_ms > 0 else 1.0
     persisted = scale * sum(overtaken.values())
     most = scale * max(overtaken.values(), default=0.0)
@@ -191,7 +192,7 @@ def _outcome(known: Situation, arrivals: _Arrivals, timeout_ms: int | None, late
 
 
 def _unaligned(known: Situation, r: Recorded, written: Interval) -> Interval:
-    """CM-4: the barrier's way past the queues, the snapshot, and the writing of what was overtaken."""
+    """CM-4: the barrier's time past the queues, the snapshot, and the time to write the overtaken data."""
     hops, steps = _longest_way(known)
     source = r.source_delay_ms or 0.0
     own = (r.sync_ms or 0.0) + (r.own_async_ms or 0.0)
@@ -203,7 +204,7 @@ def _unaligned(known: Situation, r: Recorded, written: Interval) -> Interval:
 
 
 def _longest_way(known: Situation) -> tuple[int, float]:
-    """Number of exchanges on the way with the longest steps, and the sum of these steps."""
+    """The path with the longest record times: its number of exchanges, and the sum of these times in milliseconds."""
     topology = known.evidence.topology
     best: dict[VertexId, tuple[float, int]] = {}
     for vertex in topology.vertices:
@@ -237,7 +238,7 @@ class _Arrivals:
 
     @property
     def duration_ms(self) -> float:
-        """Of the checkpoint, had it been aligned to its end."""
+        """The duration of the checkpoint if it had stayed aligned."""
         if not self.is_guessed:
             return self.recorded.duration_ms
         travel = highest(v for row in self.last.values() for v in row) or 0.0
@@ -277,7 +278,7 @@ class _Arrivals:
         return (queued + sum(self._queues.in_bytes.get(vertex_id, ()))) / speed
 
     def overtaken(self, at_ms: float) -> Mapping[tuple[VertexId, int], float]:
-        """Bytes still in front of the barrier ``at_ms`` after the trigger, by the subtask that would write them."""
+        """Bytes still queued before the barrier ``at_ms`` after the trigger, by the subtask that writes them."""
         found: dict[tuple[VertexId, int], float] = {}
         topology = self._known.evidence.topology
         for vertex in topology.vertices:
@@ -293,10 +294,10 @@ class _Arrivals:
         return found
 
     def _left(self, sender: VertexId, subtask: int, vertex_id: VertexId, at_ms: float) -> float:
-        """Share of a sender's queue that is still before its barriers, over the receivers.
+        """The share of a sender's queue that is still before its barriers, over all its receivers.
 
-        A channel's part of the queue is what its receiver takes in until the barrier comes; it drains evenly. Which
-        channel was last is not reported: it is the one of the sender that was last itself.
+        A channel's part of the queue is the data that its receiver reads until the barrier arrives, at a constant
+        rate. The engine does not report the last channel: the one from the latest sender is assumed.
         """
         row = self.last[sender]
         sent = row[subtask] if subtask < len(row) else 0.0

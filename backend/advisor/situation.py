@@ -1,7 +1,7 @@
-"""The facts of one job that the rules share, worked out once: the recorded checkpoints, queues, rates and speeds.
+"""The facts of one job that all rules use, computed once: recorded checkpoints, queues, rates and speeds.
 
-Decides nothing. Sources: start delays and alignments per subtask (ME-1, ME-2), queue and pressure readings (ME-19,
-ME-21), sizes and async parts (ME-6, ME-8). None is *not known*.
+Sources: start delays and alignments of subtasks (ME-1, ME-2), readings of queues and back-pressure (ME-19, ME-21),
+sizes and async parts (ME-6, ME-8). None means not known.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _AROUND = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One terminal checkpoint as it went. ``duration_ms`` is to its end, which for an expired one was its timeout.
+    """One terminal checkpoint. ``duration_ms`` is the time to its end; an expired one ended at its timeout.
 
-    ``travel_ms``: the barrier's way to the last subtask; of one that expired before it got there, at least that.
+    ``travel_ms``: the time until the barrier reached the last subtask. If the checkpoint expired before that, it is
+    the checkpoint's duration, a lower bound.
     """
 
     checkpoint: Checkpoint
@@ -56,18 +57,18 @@ class Recorded:
 
     @property
     def written_bytes(self) -> float | None:
-        """What it wrote, all subtasks together."""
+        """Bytes that all subtasks wrote."""
         return self.checkpoint.header.checkpointed_size_bytes
 
     @property
     def persisted_bytes(self) -> float | None:
-        """In-flight data that it wrote."""
+        """Bytes of in-flight data that all subtasks wrote."""
         return self.checkpoint.header.persisted_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Bytes queued at each vertex, by subtask: medians over the readings, and sums of all at the least and the most."""
+    """Bytes queued at each vertex, by subtask (median of the readings); the sum of all: median, smallest, largest."""
 
     out_bytes: Mapping[VertexId, tuple[float, ...]]
     in_bytes: Mapping[VertexId, tuple[float, ...]]
@@ -79,10 +80,11 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the rules look at. ``steps_ms``: time for one record, the slowest subtask of each vertex.
+    """The facts that the rules use.
 
-    ``drain_bytes_per_ms``: bytes that each vertex takes in (``intake_bytes_per_ms``: by subtask);
-    ``store_bytes_per_ms``: what the store took of a whole checkpoint, where one wrote enough to tell.
+    ``held``: the most back-pressured vertex and its ratio. ``steps_ms``: time for one record at the slowest subtask of
+    each vertex. ``drain_bytes_per_ms``: bytes that each vertex reads; ``intake_bytes_per_ms``: the same by subtask.
+    ``store_bytes_per_ms``: speed of the store over whole checkpoints, if one wrote enough to measure it.
     """
 
     evidence: JobEvidence
@@ -102,7 +104,7 @@ class Situation:
 
     @property
     def mode(self) -> Mode | None:
-        """How checkpoints are taken now; None where the settings are not known or it is at-least-once."""
+        """The current mode of checkpoints; None if the settings are not known or not exactly-once."""
         config = self.evidence.config
         if config is None or config.is_unaligned_enabled is None or not self.is_exactly_once:
             return None
@@ -112,7 +114,7 @@ class Situation:
 
     @property
     def aligned_timeout_ms(self) -> int | None:
-        """From which age on a checkpoint may become unaligned; None where it never does."""
+        """The age at which a checkpoint becomes unaligned; None if unaligned checkpoints are off."""
         config = self.evidence.config
         if config is None or not config.is_unaligned_enabled:
             return None
@@ -120,33 +122,33 @@ class Situation:
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether the settings say so; where they do not say, they do not contradict."""
+        """Whether checkpoints are exactly-once; True if the settings do not say."""
         config = self.evidence.config
         return config is None or config.mode is None or config.mode.lower().replace("-", "_") == "exactly_once"
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The recorded checkpoints."""
+        """The ids of the recorded checkpoints."""
         return tuple(r.id for r in self.recorded)
 
     @property
     def duration_ms(self) -> float | None:
-        """Median duration; of those that expired, the time to their expiry."""
+        """The median duration; that of an expired checkpoint is the time to its expiry."""
         return median(r.duration_ms for r in self.recorded)
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the median is of checkpoints that their timeout cut off."""
+        """Whether more than half of the recorded checkpoints expired."""
         return sum(r.is_expired for r in self.recorded) * 2 > len(self.recorded)
 
     @property
     def expired_ratio(self) -> float | None:
-        """Share of the recorded checkpoints that expired."""
+        """The share of the recorded checkpoints that expired."""
         return sum(r.is_expired for r in self.recorded) / len(self.recorded) if self.recorded else None
 
     @property
     def slow(self) -> tuple[Recorded, ...]:
-        """Those that expired, or took too long by the job's own settings or by the barrier's way alone."""
+        """The checkpoints that expired, were slow for the job's settings, or whose barrier travelled too long."""
         limit = slow_limit_ms(self.evidence.config)
         return tuple(
             r
@@ -158,7 +160,7 @@ class Situation:
 
     @property
     def healthy(self) -> tuple[Recorded, ...]:
-        """Those that nothing was held back around, by the readings taken then (ME-20: OK)."""
+        """The checkpoints during which nothing was back-pressured, by the readings around them (ME-20: OK)."""
         found = []
         for r in self.recorded:
             begin = r.checkpoint.header.triggered_at - _AROUND
@@ -177,7 +179,7 @@ class Situation:
 def situation(
     evidence: JobEvidence, *, engine: Engine, version: str | None, settings_since: datetime | None = None
 ) -> Situation:
-    """The situation of a job; checkpoints from before ``settings_since`` were taken under other settings."""
+    """Compute the facts of a job; checkpoints before ``settings_since``, under other settings, are left out."""
     if settings_since is not None:
         kept = tuple(c for c in evidence.checkpoints if c.header.triggered_at >= settings_since)
         evidence = replace(evidence, checkpoints=kept)
@@ -229,7 +231,7 @@ def _recorded(checkpoint: Checkpoint, evidence: JobEvidence) -> Recorded:
 
 
 def _own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) -> float | None:
-    """The longest async part of a vertex, without waiting for input barriers, or for output barriers to be consumed."""
+    """The longest async part of a vertex, without the waits for its input barriers and for its output barriers."""
     rows = phases[vertex_id]
     topology, config = evidence.topology, evidence.config
     if config is None or not config.is_unaligned_enabled or not topology.downstream(vertex_id):
@@ -246,7 +248,7 @@ def _queues(readings: Sequence[VertexPressure]) -> Queues | None:
     told = [r for r in readings if any(v is not None for v in (*r.queued_out_bytes, *r.queued_in_bytes))]
     if not told:
         return None
-    # Vertices are read one after the other, each as often: the last reading of each is one round, and so on back.
+    # All vertices are read equally often, one after the other: the last reading of each makes one round, and so on.
     rows = list(_by_vertex(told).values())
     rounds = [[r[-n] for r in rows] for n in range(1, min(len(r) for r in rows) + 1)]
     sums = [sum(known((*(v for r in one for v in (*r.queued_out_bytes, *r.queued_in_bytes)),))) for one in rounds]
@@ -273,7 +275,7 @@ def _medians(
 
 
 def _steps(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
-    """Busy milliseconds a record, of the slowest subtask, between the first and the last reading."""
+    """Busy milliseconds for each record of the slowest subtask, between the first and the last reading."""
     found: dict[VertexId, float] = {}
     for vertex_id, rows in _by_vertex(readings).items():
         first, last = rows[0], rows[-1]
@@ -291,7 +293,7 @@ def _steps(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
 
 
 def _intake(readings: Sequence[VertexPressure]) -> dict[VertexId, tuple[float, ...]]:
-    """Bytes a millisecond that each subtask took in between the first and the last reading."""
+    """Bytes per millisecond that each subtask read between the first and the last reading."""
     found: dict[VertexId, tuple[float, ...]] = {}
     for vertex_id, rows in _by_vertex(readings).items():
         first, last = rows[0], rows[-1]

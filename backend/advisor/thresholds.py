@@ -1,80 +1,80 @@
-"""Every number that an advisor's rule compares with; ``docs/advice.md`` lists them, a test keeps the two in step."""
+"""The numbers that the advisor's rules compare with; ``docs/advice.md`` lists them, and a test compares the two."""
 
 from __future__ import annotations
 
 from typing import Final
 
 CHECKPOINTS_MIN_COUNT: Final = 5
-"""Fewer terminal checkpoints, completed or failed, and nothing is advised (AD-3)."""
+"""No advice on fewer terminal checkpoints, completed or failed (AD-3)."""
 
 TRAVEL_MIN_RATIO: Final = 0.5
-"""Start delay and alignment must take more than this share of a checkpoint for its mode to matter (R-UC-1)."""
+"""The mode matters only if start delay and alignment take more than this share of a checkpoint (R-UC-1)."""
 
 STORE_MIN_RATIO: Final = 0.5
-"""Writing takes more than this share of the duration: the store is the bottleneck (R-UC-2)."""
+"""The store is the bottleneck if writing takes more than this share of the duration (R-UC-2)."""
 
 GAIN_MIN_MS: Final = 500
 """A smaller predicted gain is within the noise of the recordings."""
 
 HEALTHY_TRAVEL_FACTOR: Final = 1.5
-"""An aligned timeout lies this factor above the barrier's way in healthy checkpoints (R-AT-1)."""
+"""An aligned timeout is at least this many times the barriers' travel time in healthy checkpoints (R-AT-1)."""
 
 HEALTHY_TRAVEL_MIN_MS: Final = 100
-"""A healthy barrier's way where none was recorded; healthy checkpoints of the recordings took 30 to 200 ms."""
+"""The travel time assumed if no healthy checkpoint was recorded; those of the recordings took 30 to 200 ms."""
 
 TIMEOUT_MARGIN: Final = 2.0
-"""Aligned timeout plus what follows it fits this many times into the checkpoint timeout (R-AT-2)."""
+"""The aligned timeout plus the unaligned rest fits this many times into the checkpoint timeout (R-AT-2)."""
 
 INTERVAL_RATIO: Final = 0.5
 """An aligned timeout is at most this share of the interval (R-AT-2)."""
 
 QUEUE_LOW_FACTOR: Final = 0.8
-"""Persisted bytes over queued bytes as the gauges show them, at least."""
+"""The lowest ratio of persisted bytes to queued bytes as the gauges show them."""
 
 QUEUE_FACTOR: Final = 1.1
-"""The same, typically: gauges leave out buffers that are being filled or read."""
+"""The typical ratio: gauges leave out buffers that are being filled or read."""
 
 QUEUE_HIGH_FACTOR: Final = 1.45
-"""The same, at most: the largest ratio in the recording where both are known."""
+"""The highest ratio: the largest in the recording that has both."""
 
 STEP_LOW_FACTOR: Final = 0.5
-"""A barrier waits for the record in work: half of one on average, none at best."""
+"""A barrier waits for the current record: half of one on average, none at best."""
 
 STEP_HIGH_FACTOR: Final = 3.0
-"""At worst for a record, its output and one more: outputs are flushed in pieces."""
+"""At worst it waits for a record, its output and one more record: outputs are flushed in pieces."""
 
 NOISE_MS: Final = 100
-"""Tens to hundreds of milliseconds of any recorded duration were the machine's."""
+"""The machine added tens to hundreds of milliseconds to every recorded duration."""
 
 WRITE_FAST_BYTES_PER_MS: Final = 500_000
-"""Where no upload was measured: a subtask writes this fast at best."""
+"""The highest write speed of a subtask, if no upload was measured."""
 
 WRITE_BYTES_PER_MS: Final = 40_000
-"""The same, as on the recorded cluster's local disk."""
+"""The typical write speed: the local disk of the recorded cluster."""
 
 WRITE_SLOW_BYTES_PER_MS: Final = 5_000
-"""The same, to a slow object store."""
+"""The lowest write speed: a slow object store."""
 
 WRITE_MEASURED_MIN_BYTES: Final = 1_000_000
-"""A checkpoint that wrote less tells nothing of the store's speed."""
+"""A checkpoint that wrote less does not show the store's speed."""
 
 WRITE_MEASURED_MIN_MS: Final = 20
-"""Nor one whose writing took less."""
+"""Neither does one whose writing took less time."""
 
 WRITE_SPREAD: Final = 2.0
-"""A measured speed may be off by this factor, either way, for writes of another size."""
+"""For writes of another size, the speed may be this many times higher or lower than measured."""
 
 RESTORE_BUDGET_MS: Final = 10_000
-"""What reading in-flight data back and processing it may add to a restore (R-CAP-1)."""
+"""The time that reading and processing in-flight data may add to a restore (R-CAP-1)."""
 
 CAP_WRITE_RATIO: Final = 0.5
-"""In-flight data may take this share of half the interval, or of a third of the timeout, to be written (R-CAP-1)."""
+"""Writing in-flight data may take this share of half the interval, or of a third of the timeout (R-CAP-1)."""
 
 GATE_MIN_BYTES: Final = 65_536
-"""A cap below two default buffers holds every checkpoint back until its queues are empty: it acts as aligned."""
+"""With a cap below two default buffers, every checkpoint waits until its queues are empty, like an aligned one."""
 
 DEBLOAT_MIN_MS: Final = 100
-"""A debloating target below this shrinks buffers until single records no longer fit."""
+"""A lower debloating target makes buffers too small for single records."""
 
 VERIFY_MIN_COUNT: Final = 5
-"""So many checkpoints after a change are compared with what was predicted."""
+"""The number of checkpoints after a change that are compared with the predictions."""

@@ -89,7 +89,7 @@ def test_it_says_everything_needed_to_judge_it(capsys):
     ]
     assert found["how_to"]["needs_restart"]
     assert found["how_to"]["rollback_lines"]
-    assert any("lack of capacity at all 4 subtasks" in text for text in found["will_not_cure"])
+    assert any("lack of capacity of all 4 subtasks" in text for text in found["will_not_cure"])
     assert found["risks"]
     assert found["withdrawn_if"]
     assert {p["is_met"] for p in found["preconditions"]} == {True, None}

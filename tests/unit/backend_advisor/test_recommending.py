@@ -46,7 +46,7 @@ def test_one_checkpoint_that_is_open_for_long_is_no_reason_to_change_anything():
     open_now = in_progress(11, *rows)
     found = silent(advised([*run, open_now], config=with_timeout(1_000)), "AD-3")
 
-    assert "the one that is open" in found.reason
+    assert "only the checkpoint in progress" in found.reason
 
 
 def test_spark_has_no_such_settings_and_is_told_so():

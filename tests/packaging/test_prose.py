@@ -8,7 +8,7 @@ import pytest
 
 from tests.prose.__main__ import documents, findings
 from tests.prose.style import RULES, WORDS_MAX
-from tests.prose.text import Passage, docstring_passages, markdown_passages, string_passages
+from tests.prose.text import Passage, comment_passages, docstring_passages, markdown_passages, string_passages
 
 _EXAMPLES = {
     "told": (
@@ -84,9 +84,11 @@ def test_of_a_module_the_sentences_are_read_and_neither_sql_nor_docstrings(tmp_p
         '"""What the user is told is not here."""\n\n'
         'QUERY = "SELECT told FROM words WHERE it is not"\n'
         'KEY = "told"\n'
-        'MESSAGE = f"the user is told of {KEY} by name"\n'
+        'MESSAGE = f"the user is told of {KEY} by name"  # first\n'
+        "# second\n"
     )
 
     assert [passage.text for passage in string_passages(module)] == ["the user is told of Code by name"]
     assert [passage.line for passage in string_passages(module)] == [5]
+    assert [(passage.line, passage.text) for passage in comment_passages(module)] == [(5, "first\nsecond")]
     assert [passage.text for passage in docstring_passages(module)] == ["What the user is told is not here."]

@@ -19,7 +19,7 @@ from proselint.registry import CheckRegistry
 from proselint.tools import LintFile
 
 from tests.prose.style import RULES
-from tests.prose.text import Passage, docstring_passages, markdown_passages, string_passages
+from tests.prose.text import Passage, comment_passages, docstring_passages, markdown_passages, string_passages
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: Config = {
@@ -61,11 +61,12 @@ def main(arguments: list[str]) -> int:
     """Print every finding; 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m tests.prose")
     parser.add_argument("--strings", nargs="+", type=Path, default=[], metavar="FILE", help="strings of modules")
-    parser.add_argument("--docstrings", nargs="+", type=Path, default=[], metavar="FILE", help="docstrings of modules")
+    parser.add_argument("--comments", nargs="+", type=Path, default=[], metavar="FILE", help="docstrings and comments")
     options = parser.parse_args(arguments)
     read: list[tuple[Callable[[Path], Iterator[Passage]], list[Path]]] = [
         (string_passages, options.strings),
-        (docstring_passages, options.docstrings),
+        (docstring_passages, options.comments),
+        (comment_passages, options.comments),
     ]
     if not any(paths for _, paths in read):
         read = [(markdown_passages, documents())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,24 @@ def docstring_passages(path: Path) -> Iterator[Passage]:
             if paragraph.strip():
                 yield Passage(path, line, re.sub(r"``[^`]+``", _CODE, re.sub(r"[ \t]+", " ", paragraph.strip())))
             line += paragraph.count("\n")
+
+
+def comment_passages(path: Path) -> Iterator[Passage]:
+    """The comments of a Python module; comments on lines that follow each other are one passage."""
+    begin, end, text = 0, -1, ""
+    with path.open("rb") as source:
+        comments = [token for token in tokenize.tokenize(source.readline) if token.type == tokenize.COMMENT]
+    for token in comments:
+        line, words = token.start[0], re.sub(r"``?[^`]+``?", _CODE, token.string.lstrip("#: "))
+        if line == end + 1:
+            text += f"\n{words}"
+        else:
+            if text:
+                yield Passage(path, begin, text)
+            begin, text = line, words
+        end = line
+    if text:
+        yield Passage(path, begin, text)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:

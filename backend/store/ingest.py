@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from typing import Any
 
 import psycopg
 import structlog
+from psycopg import sql
+from sqlalchemy import ColumnElement, Double, Text, bindparam, case, cast, func, literal_column, null, select
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.checkpoint import Checkpoint
@@ -26,8 +30,10 @@ from backend.store.checkpoints.writer import CheckpointTally, days_of_checkpoint
 from backend.store.jobs.writer import TargetKey, lock_run, write_state
 from backend.store.postgres.connections import writing
 from backend.store.postgres.copying import Cursor
+from backend.store.postgres.encoding import clean
+from backend.store.postgres.statements import bound, sql_of
+from backend.store.schema import tables
 from backend.store.schema.arrays import INT8_MAX
-from backend.store.schema.documents import clean
 from backend.store.schema.partitions import Partitions, Retention, day_of
 from backend.store.wall_clock import WallClock
 
@@ -35,8 +41,89 @@ _log = structlog.get_logger(__name__)
 
 _REASON_MAX = 500
 # Means over about this many polls: the weight of the newest one is its inverse.
-_COST_POLLS = 20
+_COST_POLLS: ColumnElement[float] = literal_column("20", Double)
 _FAILURE_KINDS = ("unreachable", "malformed")
+
+
+_TARGET = tables.targets.c
+_HEALTH = tables.target_health.c
+_SHARE_TARGET = sql_of(
+    select(_TARGET.url, _TARGET.labels)
+    .where(_TARGET.id == bindparam("id"), _TARGET.removed_at.is_(None))
+    .with_for_update(read=True)
+)
+
+
+def _report_failure() -> sql.SQL:
+    at = bindparam("at", type_=tables.Instant)
+    values: dict[str, ColumnElement[Any]] = {
+        "target_id": _TARGET.id,
+        "state": bindparam("state", type_=Text),
+        "reason": bindparam("reason", type_=Text),
+        "since": at,
+        "last_attempt_at": at,
+    }
+    insert = pg_insert(tables.target_health).from_select(
+        list(values), select(*values.values()).where(_TARGET.id == bindparam("id"))
+    )
+    new = insert.excluded
+    return sql_of(
+        insert.on_conflict_do_update(
+            index_elements=tables.target_health.primary_key,
+            set_={
+                "state": new.state,
+                "reason": new.reason,
+                "since": case((_HEALTH.state == new.state, _HEALTH.since), else_=new.since),
+                "last_attempt_at": new.last_attempt_at,
+            },
+            where=new.last_attempt_at >= _HEALTH.last_attempt_at,
+        )
+    )
+
+
+def _report_success() -> sql.SQL:
+    at, ok = bindparam("at", type_=tables.Instant), literal_column("'ok'", Text)
+    measured = [_HEALTH.requests_per_poll, _HEALTH.bytes_per_poll, _HEALTH.poll_duration_ms]
+    reported = [_HEALTH.engine, _HEALTH.engine_version, *measured, _HEALTH.rejected_count, _HEALTH.clock_offset_ms]
+    insert = pg_insert(tables.target_health).values(
+        bound([_HEALTH.target_id, *reported])
+        | {"state": ok, "since": at, "last_success_at": at, "last_attempt_at": at, "poll_count": literal_column("1")}
+    )
+    new = insert.excluded
+    seconds = cast(func.extract("EPOCH", new.last_attempt_at - _HEALTH.last_attempt_at), Double)
+    # While no collector ran there was no interval; a setting that grew is followed all the same.
+    interval_s = func.least(seconds, func.greatest(literal_column("60"), literal_column("5") * _HEALTH.poll_interval_s))
+    changes: dict[str, ColumnElement[Any]] = {
+        "state": ok,
+        "reason": null(),
+        "since": case((_HEALTH.state == ok, _HEALTH.since), else_=new.since),
+        "last_success_at": new.last_success_at,
+        "last_attempt_at": new.last_attempt_at,
+        "engine": new.engine,
+        "engine_version": func.coalesce(new.engine_version, _HEALTH.engine_version),
+        "poll_count": _HEALTH.poll_count + literal_column("1"),
+        "poll_interval_s": func.coalesce(
+            _HEALTH.poll_interval_s + (interval_s - _HEALTH.poll_interval_s) / _COST_POLLS, seconds
+        ),
+        "rejected_count": _HEALTH.rejected_count + new.rejected_count,
+        "clock_offset_ms": func.coalesce(new.clock_offset_ms, _HEALTH.clock_offset_ms),
+    }
+    # The plain mean over the first polls, later the exponentially weighted one.
+    weight = func.least(_HEALTH.poll_count + literal_column("1"), _COST_POLLS, type_=Double)
+    for column in measured:
+        value = new[column.name]
+        changes[column.name] = func.coalesce(column + (value - column) / weight, value)
+    return sql_of(
+        insert.on_conflict_do_update(
+            index_elements=tables.target_health.primary_key,
+            set_=changes,
+            where=new.last_attempt_at > _HEALTH.last_attempt_at,
+        )
+    )
+
+
+_REPORT_FAILURE = _report_failure()
+_REPORT_SUCCESS = _report_success()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +174,8 @@ class IngestWriter:
             raise ValueError(f"kind must be one of {', '.join(_FAILURE_KINDS)}, got {kind!r}")
         async with writing(self._engine) as connection:
             cursor = await _cursor(connection)
-            await cursor.execute(
-                "INSERT INTO target_health AS h (target_id, state, reason, since, last_attempt_at)"
-                " SELECT id, %(kind)s, %(reason)s, %(at)s, %(at)s FROM targets WHERE id = %(id)s"
-                " ON CONFLICT (target_id) DO UPDATE SET state = excluded.state, reason = excluded.reason,"
-                " since = CASE WHEN h.state = excluded.state THEN h.since ELSE excluded.since END,"
-                " last_attempt_at = excluded.last_attempt_at WHERE excluded.last_attempt_at >= h.last_attempt_at",
-                {"kind": kind, "reason": clean(reason)[:_REASON_MAX], "at": at, "id": target_id},
-            )
+            values = {"state": kind, "reason": clean(reason)[:_REASON_MAX], "at": at, "id": target_id}
+            await cursor.execute(_REPORT_FAILURE, values)
 
     def _sift(self, observation: Observation) -> tuple[Observation, list[str]]:
         """The observation without what may not be stored, and a line on each checkpoint that may not."""
@@ -152,9 +233,7 @@ async def _write_job(
 
 
 async def _target(cursor: Cursor, observation: Observation) -> TargetKey:
-    await cursor.execute(
-        "SELECT url, labels FROM targets WHERE id = %s AND removed_at IS NULL FOR SHARE", (observation.target_id,)
-    )
+    await cursor.execute(_SHARE_TARGET, {"id": observation.target_id})
     row = await cursor.fetchone()
     if row is None:
         raise UnknownEntityError(kind="target", id=observation.target_id)
@@ -166,46 +245,18 @@ async def _write_health(cursor: Cursor, observation: Observation, rejected_count
     cost = observation.cost
     at = observation.received_at or observation.observed_at
     await cursor.execute(
-        # What is put in is this module's own text.
-        "INSERT INTO target_health AS h (target_id, state, since, last_success_at, last_attempt_at, engine,"  # noqa: S608
-        " engine_version, poll_count, requests_per_poll, bytes_per_poll, poll_duration_ms, rejected_count,"
-        " clock_offset_ms)"
-        " VALUES (%(id)s, 'ok', %(at)s, %(at)s, %(at)s, %(engine)s, %(version)s, 1, %(requests)s, %(bytes)s, %(ms)s,"
-        " %(rejected)s, %(offset)s) ON CONFLICT (target_id) DO UPDATE SET state = 'ok', reason = NULL,"
-        " since = CASE WHEN h.state = 'ok' THEN h.since ELSE excluded.since END,"
-        " last_success_at = excluded.last_success_at, last_attempt_at = excluded.last_attempt_at,"
-        " engine = excluded.engine, engine_version = COALESCE(excluded.engine_version, h.engine_version),"
-        " poll_count = h.poll_count + 1,"
-        f" requests_per_poll = {_mean('requests_per_poll')}, bytes_per_poll = {_mean('bytes_per_poll')},"
-        f" poll_duration_ms = {_mean('poll_duration_ms')}, poll_interval_s = COALESCE(h.poll_interval_s + ("
-        # While no collector ran there was no interval; a setting that grew is followed all the same.
-        f"LEAST({_INTERVAL_S}, GREATEST(60, 5 * h.poll_interval_s)) - h.poll_interval_s) / {_COST_POLLS},"
-        f" {_INTERVAL_S}),"
-        " rejected_count = h.rejected_count + excluded.rejected_count,"
-        " clock_offset_ms = COALESCE(excluded.clock_offset_ms, h.clock_offset_ms)"
-        " WHERE excluded.last_attempt_at > h.last_attempt_at",
+        _REPORT_SUCCESS,
         {
-            "id": observation.target_id,
+            "target_id": observation.target_id,
             "at": at,
             "engine": observation.engine.value,
-            "version": clean(observation.engine_version) if observation.engine_version else None,
-            "requests": float(cost.request_count),
-            "bytes": float(cost.response_bytes),
-            "ms": float(cost.duration_ms),
-            "rejected": rejected_count,
-            "offset": observation.clock_offset_ms,
+            "engine_version": clean(observation.engine_version) if observation.engine_version else None,
+            "requests_per_poll": float(cost.request_count),
+            "bytes_per_poll": float(cost.response_bytes),
+            "poll_duration_ms": float(cost.duration_ms),
+            "rejected_count": rejected_count,
+            "clock_offset_ms": observation.clock_offset_ms,
         },
-    )
-
-
-_INTERVAL_S = "EXTRACT(EPOCH FROM excluded.last_attempt_at - h.last_attempt_at)::float8"
-
-
-def _mean(column: str) -> str:
-    # Of the first polls the plain mean, later the exponentially weighted one.
-    return (
-        f"COALESCE(h.{column} + (excluded.{column} - h.{column}) / LEAST(h.poll_count + 1, {_COST_POLLS}),"
-        f" excluded.{column})"
     )
 
 

@@ -4,8 +4,6 @@ Retention drops partitions, never single checkpoints. By size the oldest day goe
 never dropped, so a store can exceed its size within one day. Readings older than an hour are thinned.
 """
 
-# ruff: noqa: S608  names of partitions and numbers of this module are put into statements; values are bound.
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,12 +12,13 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import structlog
 from psycopg.errors import LockNotAvailable
-from sqlalchemy import exc, text
+from sqlalchemy import delete, exc, exists, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.errors import StoreUnavailableError
 from backend.store.alerts.episodes import drop_ended_before
 from backend.store.postgres.connections import writing
+from backend.store.schema import tables
 from backend.store.schema.partitions import (
     PARTITION_LOCK_KEY,
     Partitions,
@@ -29,7 +28,6 @@ from backend.store.schema.partitions import (
     list_partitions,
     partition_name,
 )
-from backend.store.schema.tables import PARTITIONED
 
 _log = structlog.get_logger(__name__)
 
@@ -90,7 +88,7 @@ def days_to_drop(partitions: Sequence[PartitionSize], retention: Retention, now:
 
 async def _drop_day(engine: AsyncEngine, day: date) -> bool:
     """Drop the partitions of ``day``; False where one is in use for longer than the wait for its lock."""
-    for table in PARTITIONED:
+    for table in tables.PARTITIONED:
         # Each in a transaction of its own: it locks its parent against everyone, so never two parents at once.
         try:
             async with writing(engine) as connection:
@@ -111,62 +109,61 @@ def _is_lock_timeout(error: StoreUnavailableError) -> bool:
 async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int:
     # From the first instant of the oldest day that is kept on: what hangs on its checkpoints stays with them.
     oldest = datetime.combine(retention.oldest_day(now), time.min, UTC)
-    statements: tuple[tuple[str, datetime], ...] = (
-        ("DELETE FROM progress_points WHERE observed_at < :at", now - _LIVE_KEPT),
-        ("DELETE FROM live_progress WHERE observed_at < :at", now - _LIVE_KEPT),
-        ("DELETE FROM late_barriers WHERE seen_at < :at", oldest),
-        ("DELETE FROM job_events WHERE at < :at AND kind = 'exception'", oldest),
-        (
-            "DELETE FROM run_versions v WHERE v.since < :at AND EXISTS (SELECT 1 FROM run_versions n WHERE"
-            " n.run_id = v.run_id AND n.kind = v.kind AND n.since > v.since AND n.since < :at)",
-            oldest,
+    live, rollups_from = now - _LIVE_KEPT, now - max(retention.max_age, retention.rollups_max_age)
+    version, newer = tables.run_versions, tables.run_versions.alias()
+    is_replaced = exists().where(
+        newer.c.run_id == version.c.run_id,
+        newer.c.kind == version.c.kind,
+        newer.c.since > version.c.since,
+        newer.c.since < oldest,
+    )
+    event = tables.job_events
+    statements = (
+        delete(tables.progress_points).where(tables.progress_points.c.observed_at < live),
+        delete(tables.live_progress).where(tables.live_progress.c.observed_at < live),
+        delete(tables.late_barriers).where(tables.late_barriers.c.seen_at < oldest),
+        delete(event).where(event.c.at < oldest, event.c.kind == "exception"),
+        delete(version).where(version.c.since < oldest, is_replaced),
+        *(
+            delete(table).where(table.c.hour < rollups_from)
+            for table in (tables.rollups, tables.rollup_measures, tables.rollup_hours)
         ),
     )
-    oldest_rollup = now - max(retention.max_age, retention.rollups_max_age)
-    statements += tuple(
-        (f"DELETE FROM {table} WHERE hour < :at", oldest_rollup)
-        for table in ("rollups", "rollup_measures", "rollup_hours")
-    )
-    for statement, at in statements:
+    for statement in statements:
         async with writing(engine) as connection:
-            await connection.execute(text(statement), {"at": at})
+            await connection.execute(statement)
     async with writing(engine) as connection:
         await drop_ended_before(connection, oldest)
     await _thin_pressure(engine, now)
     return await _drop_runs(engine, oldest)
 
 
+# Text: a window over the rows that the same statement deletes. The days, bound twice, leave out partitions.
+_THIN_PRESSURE = text(
+    "DELETE FROM pressure p USING (SELECT run_id, vertex_id, observed_on, observed_at, row_number() OVER"
+    " (PARTITION BY run_id, vertex_id, date_trunc('minute', observed_at) ORDER BY observed_at) AS number"
+    " FROM pressure WHERE observed_at >= :since AND observed_at < :until AND observed_on BETWEEN :first AND :last) q"
+    " WHERE q.number > 1 AND p.run_id = q.run_id AND p.vertex_id = q.vertex_id AND p.observed_at = q.observed_at"
+    " AND p.observed_on = q.observed_on AND p.observed_on BETWEEN :first AND :last"
+)
+
+
 async def _thin_pressure(engine: AsyncEngine, now: datetime) -> None:
-    # Of older readings the first of each minute stays. What is older than the window was thinned by earlier passes.
+    # Of older readings the first of each minute stays. Earlier passes thinned what is older than the window.
     until = (now - _PRESSURE_WHOLE).replace(second=0, microsecond=0)
     since = until - _PRESSURE_THINNED
-    in_days = "observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date"
-    statement = text(
-        "DELETE FROM pressure p USING (SELECT run_id, vertex_id, observed_on, observed_at, row_number() OVER"
-        " (PARTITION BY run_id, vertex_id, date_trunc('minute', observed_at) ORDER BY observed_at) AS number"
-        f" FROM pressure WHERE observed_at >= :since AND observed_at < :until AND {in_days}) q"
-        " WHERE q.number > 1 AND p.run_id = q.run_id AND p.vertex_id = q.vertex_id AND p.observed_at = q.observed_at"
-        f" AND p.observed_on = q.observed_on AND p.{in_days}"
-    )
+    values = {"since": since, "until": until, "first": day_of(since), "last": day_of(until)}
     async with writing(engine) as connection:
-        await connection.execute(statement, {"since": since, "until": until})
+        await connection.execute(_THIN_PRESSURE, values)
 
 
 async def _drop_runs(engine: AsyncEngine, oldest: datetime) -> int:
+    run, job, target, checkpoint = tables.runs.c, tables.jobs.c, tables.targets.c, tables.checkpoints.c
+    has_checkpoints = exists().where(checkpoint.job_id == run.job_id, checkpoint.run_id == run.id)
     async with writing(engine) as connection:
-        gone = await connection.execute(
-            text(
-                "DELETE FROM runs r WHERE r.observed_at < :at"
-                " AND NOT EXISTS (SELECT 1 FROM checkpoints c WHERE c.job_id = r.job_id AND c.run_id = r.id)"
-            ),
-            {"at": oldest},
-        )
-        await connection.execute(text("DELETE FROM jobs j WHERE NOT EXISTS (SELECT 1 FROM runs WHERE job_id = j.id)"))
+        gone = await connection.execute(delete(tables.runs).where(run.observed_at < oldest, ~has_checkpoints))
+        await connection.execute(delete(tables.jobs).where(~exists().where(run.job_id == job.id)))
         await connection.execute(
-            text(
-                "DELETE FROM targets t WHERE t.removed_at < :at"
-                " AND NOT EXISTS (SELECT 1 FROM runs WHERE target_id = t.id)"
-            ),
-            {"at": oldest},
+            delete(tables.targets).where(target.removed_at < oldest, ~exists().where(run.target_id == target.id))
         )
         return gone.rowcount

@@ -70,7 +70,7 @@ class SignalReader:
         self._targets = TargetRepository(engine)
         self._clock = clock
         self._evidence = evidence
-        self._ended: dict[stored.Place, _Ended] = {}
+        self._ended: dict[stored.CheckpointPlace, _Ended] = {}
 
     async def read(self, connection: AsyncConnection) -> Signals:
         """Every job and target that is watched, and the service itself.

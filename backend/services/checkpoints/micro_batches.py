@@ -12,14 +12,14 @@ from backend.contracts import api
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.micro_batch import MicroBatch
 from backend.store.checkpoints.micro_batches import batches_of
-from backend.store.checkpoints.reader import CheckpointRecord, Place
+from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
 
 
 async def with_batches(
     connection: AsyncConnection, records: Sequence[CheckpointRecord]
 ) -> list[tuple[CheckpointRecord, MicroBatch]]:
     """Those of the checkpoints that are micro-batches, with what they have beside their headers, in their order."""
-    found: Mapping[Place, MicroBatch] = await batches_of(connection, [r.place for r in records])
+    found: Mapping[CheckpointPlace, MicroBatch] = await batches_of(connection, [r.place for r in records])
     return [(r, found[r.place]) for r in records if r.place in found]
 
 

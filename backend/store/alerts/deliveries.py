@@ -12,13 +12,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import text
+from sqlalchemy import (
+    ARRAY,
+    Select,
+    Text,
+    all_,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
+from sqlalchemy.dialects.postgresql import Insert
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.alerting.rules import RuleName
-from backend.store.schema.documents import clean
+from backend.store.postgres.encoding import clean
+from backend.store.postgres.statements import among
+from backend.store.schema import alert_tables
+from backend.store.schema.rows import row_of, value_of
+from backend.store.schema.tables import Instant
 
 DeliveryKind = Literal["firing", "resolved"]
 DeliveryState = Literal["due", "delivered", "abandoned"]
@@ -68,6 +89,46 @@ class DeliveryRecord:
     result: str | None
 
 
+_DELIVERY = alert_tables.deliveries.c
+_ALERT = alert_tables.alerts.c
+_RECEIVER = alert_tables.receivers.c
+_ATTEMPT = alert_tables.delivery_attempts.c
+_IS_DUE = _DELIVERY.state == "due"
+
+
+def _enqueue(query: Select[Any]) -> Insert:
+    new = [_DELIVERY.alert_id, _DELIVERY.receiver_id, _DELIVERY.kind, _DELIVERY.added_at, _DELIVERY.next_attempt_at]
+    return pg_insert(alert_tables.deliveries).from_select([c.name for c in new], query).on_conflict_do_nothing()
+
+
+_NOW = bindparam("now", type_=Instant)
+_ENQUEUE_FIRING = _enqueue(
+    select(_ALERT.id, _RECEIVER.id, literal_column("'firing'"), _NOW, _NOW)
+    .select_from(alert_tables.alerts.join(alert_tables.receivers, true()))
+    .where(
+        _ALERT.state == "firing",
+        _RECEIVER.removed_at.is_(None),
+        _ALERT.id != all_(bindparam("silenced", type_=ARRAY(Text))),
+        or_(_ALERT.rule != RuleName.WATCHDOG.value, _RECEIVER.kind == "alertmanager"),
+    )
+)
+_ENQUEUE_RESOLVED = _enqueue(
+    select(_DELIVERY.alert_id, _DELIVERY.receiver_id, literal_column("'resolved'"), _NOW, _NOW)
+    .select_from(
+        alert_tables.deliveries.join(alert_tables.alerts, _ALERT.id == _DELIVERY.alert_id).join(
+            alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id
+        )
+    )
+    .where(
+        _DELIVERY.kind == "firing",
+        _DELIVERY.state != "abandoned",
+        _ALERT.state == "resolved",
+        _ALERT.ended_at > bindparam("since", type_=Instant),
+        _RECEIVER.removed_at.is_(None),
+    )
+)
+
+
 async def enqueue(connection: AsyncConnection, *, silenced: Sequence[str], now: datetime, since: datetime) -> int:
     """Make due what every receiver has yet to hear; returns how much that is.
 
@@ -75,29 +136,16 @@ async def enqueue(connection: AsyncConnection, *, silenced: Sequence[str], now: 
     due to those who were told, or are still to be told, of the firing; only of episodes that ended after ``since``.
     The watchdog goes to Alertmanager only, whose silence can be watched.
     """
-    firing = text(
-        "INSERT INTO deliveries (alert_id, receiver_id, kind, added_at, next_attempt_at)"
-        " SELECT a.id, r.id, 'firing', :now, :now FROM alerts a CROSS JOIN receivers r"
-        " WHERE a.state = 'firing' AND r.removed_at IS NULL AND a.id <> ALL(:silenced)"
-        " AND (a.rule <> :watchdog OR r.kind = 'alertmanager') ON CONFLICT DO NOTHING"
-    )
-    resolved = text(
-        "INSERT INTO deliveries (alert_id, receiver_id, kind, added_at, next_attempt_at)"
-        " SELECT d.alert_id, d.receiver_id, 'resolved', :now, :now FROM deliveries d"
-        " JOIN alerts a ON a.id = d.alert_id JOIN receivers r ON r.id = d.receiver_id"
-        " WHERE d.kind = 'firing' AND d.state <> 'abandoned' AND a.state = 'resolved' AND a.ended_at > :since"
-        " AND r.removed_at IS NULL ON CONFLICT DO NOTHING"
-    )
-    values = {"now": now, "silenced": list(silenced), "watchdog": RuleName.WATCHDOG.value, "since": since}
-    told = await connection.execute(firing, values)
-    ended = await connection.execute(resolved, values)
+    values = {"now": now, "silenced": list(silenced), "since": since}
+    told = await connection.execute(_ENQUEUE_FIRING, values)
+    ended = await connection.execute(_ENQUEUE_RESOLVED, values)
     return told.rowcount + ended.rowcount
 
 
 async def is_any_due(connection: AsyncConnection, now: datetime) -> bool:
     """Whether there may be anything to claim."""
-    query = text("SELECT EXISTS (SELECT FROM deliveries WHERE state = 'due' AND next_attempt_at <= :now)")
-    return bool((await connection.execute(query, {"now": now})).scalar_one())
+    query = select(exists().where(_IS_DUE, _DELIVERY.next_attempt_at <= now))
+    return bool((await connection.execute(query)).scalar_one())
 
 
 async def claim(
@@ -107,69 +155,73 @@ async def claim(
 
     What is ``silenced`` by now and was never attempted waits.
     """
-    query = text(
-        "UPDATE deliveries d SET attempt_count = d.attempt_count + 1, last_attempt_at = :now, next_attempt_at = :next"
-        " FROM (SELECT q.id FROM deliveries q JOIN receivers r ON r.id = q.receiver_id"
-        " WHERE q.state = 'due' AND q.next_attempt_at <= :now AND r.removed_at IS NULL"
-        " AND NOT (q.kind = 'firing' AND q.attempt_count = 0 AND q.alert_id = ANY(:silenced))"
-        # In order: nobody hears of an end before the begin.
-        " AND NOT (q.kind = 'resolved' AND EXISTS (SELECT 1 FROM deliveries f WHERE f.alert_id = q.alert_id"
-        " AND f.receiver_id = q.receiver_id AND f.kind = 'firing' AND f.state = 'due'))"
-        " ORDER BY q.id LIMIT :limit FOR UPDATE OF q SKIP LOCKED) c"
-        " WHERE d.id = c.id RETURNING d.id, d.alert_id, d.receiver_id, d.kind, d.attempt_count, d.added_at"
+    firing = alert_tables.deliveries.alias("firing")
+    waits_for_firing = exists().where(
+        firing.c.alert_id == _DELIVERY.alert_id,
+        firing.c.receiver_id == _DELIVERY.receiver_id,
+        firing.c.kind == "firing",
+        firing.c.state == "due",
     )
-    values = {"now": now, "next": now + retry_after, "silenced": list(silenced), "limit": limit}
-    return sorted((Claim(*row) for row in await connection.execute(query, values)), key=lambda c: c.delivery_id)
+    is_held = and_(_DELIVERY.kind == "firing", _DELIVERY.attempt_count == 0, among(_DELIVERY.alert_id, silenced))
+    due = (
+        select(_DELIVERY.id)
+        .join_from(alert_tables.deliveries, alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id)
+        .where(_IS_DUE, _DELIVERY.next_attempt_at <= now, _RECEIVER.removed_at.is_(None), ~is_held)
+        # A receiver gets the firing before the resolution.
+        .where(~and_(_DELIVERY.kind == "resolved", waits_for_firing))
+        .order_by(_DELIVERY.id)
+        .limit(limit)
+        .with_for_update(of=alert_tables.deliveries, skip_locked=True)
+        .subquery("due")
+    )
+    claimed = (
+        update(alert_tables.deliveries)
+        .where(_DELIVERY.id == due.c.id)
+        .values(attempt_count=_DELIVERY.attempt_count + 1, last_attempt_at=now, next_attempt_at=now + retry_after)
+        .returning(
+            _DELIVERY.id.label("delivery_id"),
+            *(_DELIVERY.alert_id, _DELIVERY.receiver_id, _DELIVERY.kind, _DELIVERY.added_at),
+            _DELIVERY.attempt_count.label("number"),
+        )
+    )
+    rows = (await connection.execute(claimed)).mappings()
+    return sorted((value_of(Claim, row) for row in rows), key=lambda c: c.delivery_id)
 
 
 async def record(connection: AsyncConnection, claimed: Claim, attempt: Attempt, *, next_attempt_at: datetime) -> bool:
     """Write an attempt's outcome; False where the row was claimed anew meanwhile, or is settled."""
-    done = await connection.execute(
-        text(
-            "UPDATE deliveries SET result = :result, state = CASE WHEN :is_ok THEN 'delivered' ELSE state END,"
-            " delivered_at = CASE WHEN :is_ok THEN :ended ELSE delivered_at END,"
-            " sent_count = sent_count + (:is_ok)::int,"
-            " last_sent_at = CASE WHEN :is_ok THEN :ended ELSE last_sent_at END,"
-            " next_attempt_at = CASE WHEN :is_ok THEN next_attempt_at ELSE :next END"
-            " WHERE id = :id AND attempt_count = :number AND state = 'due' RETURNING 1"
-        ),
-        {
-            "id": claimed.delivery_id,
-            "number": claimed.number,
-            "is_ok": attempt.is_ok,
-            "result": clean(attempt.result),
-            "ended": attempt.at + timedelta(milliseconds=attempt.duration_ms),
-            "next": next_attempt_at,
-        },
+    ended = attempt.at + timedelta(milliseconds=attempt.duration_ms)
+    changes: dict[str, Any] = {"result": clean(attempt.result)}
+    if attempt.is_ok:
+        changes |= {
+            "state": "delivered",
+            "delivered_at": ended,
+            "sent_count": _DELIVERY.sent_count + 1,
+            "last_sent_at": ended,
+        }
+    else:
+        changes["next_attempt_at"] = next_attempt_at
+    settled = (
+        update(alert_tables.deliveries)
+        .where(_DELIVERY.id == claimed.delivery_id, _DELIVERY.attempt_count == claimed.number, _IS_DUE)
+        .values(changes)
+        .returning(_DELIVERY.id)
     )
-    if done.first() is None:
+    if (await connection.execute(settled)).first() is None:
         return False
-    await connection.execute(
-        text(
-            "INSERT INTO delivery_attempts (delivery_id, number, at, duration_ms, is_ok, result)"
-            " VALUES (:id, :number, :at, :ms, :is_ok, :result) ON CONFLICT DO NOTHING"
-        ),
-        {
-            "id": claimed.delivery_id,
-            "number": attempt.number,
-            "at": attempt.at,
-            "ms": attempt.duration_ms,
-            "is_ok": attempt.is_ok,
-            "result": clean(attempt.result),
-        },
-    )
+    row = row_of(alert_tables.delivery_attempts, attempt, delivery_id=claimed.delivery_id)
+    await connection.execute(pg_insert(alert_tables.delivery_attempts).on_conflict_do_nothing(), row)
     return True
 
 
 async def abandon(connection: AsyncConnection, *, added_before: datetime) -> int:
     """Give up what nobody took for so long, and what a silence held until it was over; returns how many."""
     old = await connection.execute(
-        text(
-            "UPDATE deliveries SET state = 'abandoned', result = concat('given up; last: ', result)"
-            " WHERE state = 'due' AND added_at < :at"
-        ),
-        {"at": added_before},
+        update(alert_tables.deliveries)
+        .where(_IS_DUE, _DELIVERY.added_at < added_before)
+        .values(state="abandoned", result=func.concat("given up; last: ", _DELIVERY.result))
     )
+    # Text: two updates in one statement, the second of the rows that belong to those of the first.
     held = await connection.execute(
         text(
             "WITH held AS (UPDATE deliveries d SET state = 'abandoned', result = 'silenced until it was over'"
@@ -186,20 +238,30 @@ async def abandon(connection: AsyncConnection, *, added_before: datetime) -> int
 async def note_held(connection: AsyncConnection, *, silenced: Sequence[str]) -> None:
     """Say in the log what a silence holds back."""
     await connection.execute(
-        text(
-            "UPDATE deliveries SET result = 'silenced' WHERE state = 'due' AND kind = 'firing' AND attempt_count = 0"
-            " AND alert_id = ANY(:ids) AND result IS DISTINCT FROM 'silenced'"
-        ),
-        {"ids": list(silenced)},
+        update(alert_tables.deliveries)
+        .where(
+            *(_IS_DUE, _DELIVERY.kind == "firing", _DELIVERY.attempt_count == 0),
+            among(_DELIVERY.alert_id, silenced),
+            _DELIVERY.result.is_distinct_from("silenced"),
+        )
+        .values(result="silenced")
     )
 
 
 async def told_to_alertmanagers(connection: AsyncConnection) -> list[tuple[int, str, str, datetime]]:
     """Firing alerts that an Alertmanager took: (delivery, alert, receiver, when it was told last)."""
-    query = text(
-        "SELECT d.id, d.alert_id, d.receiver_id, d.last_sent_at FROM deliveries d JOIN alerts a ON a.id = d.alert_id"
-        " JOIN receivers r ON r.id = d.receiver_id WHERE d.kind = 'firing' AND d.state = 'delivered'"
-        " AND a.state = 'firing' AND r.kind = 'alertmanager' AND r.removed_at IS NULL ORDER BY d.id"
+    query = (
+        select(_DELIVERY.id, _DELIVERY.alert_id, _DELIVERY.receiver_id, _DELIVERY.last_sent_at)
+        .select_from(
+            alert_tables.deliveries.join(alert_tables.alerts, _ALERT.id == _DELIVERY.alert_id).join(
+                alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id
+            )
+        )
+        .where(
+            *(_DELIVERY.kind == "firing", _DELIVERY.state == "delivered", _ALERT.state == "firing"),
+            *(_RECEIVER.kind == "alertmanager", _RECEIVER.removed_at.is_(None)),
+        )
+        .order_by(_DELIVERY.id)
     )
     return [(i, alert, receiver, at) for i, alert, receiver, at in await connection.execute(query)]
 
@@ -207,38 +269,42 @@ async def told_to_alertmanagers(connection: AsyncConnection) -> list[tuple[int, 
 async def note_resent(connection: AsyncConnection, delivery_ids: Sequence[int], *, at: datetime) -> None:
     """Count one more telling."""
     await connection.execute(
-        text("UPDATE deliveries SET sent_count = sent_count + 1, last_sent_at = :at WHERE id = ANY(:ids)"),
-        {"ids": list(delivery_ids), "at": at},
+        update(alert_tables.deliveries)
+        .where(among(_DELIVERY.id, delivery_ids))
+        .values(sent_count=_DELIVERY.sent_count + 1, last_sent_at=at)
     )
 
 
 async def deliveries_of(connection: AsyncConnection, alert_id: str) -> list[DeliveryRecord]:
     """The log of one episode, oldest first."""
-    query = text(
-        "SELECT d.id, d.alert_id, d.receiver_id, r.name, r.kind, d.kind, d.state, d.added_at, d.attempt_count,"
-        " d.next_attempt_at, d.last_attempt_at, d.delivered_at, d.sent_count, d.last_sent_at, d.result"
-        " FROM deliveries d JOIN receivers r ON r.id = d.receiver_id WHERE d.alert_id = :id ORDER BY d.id"
+    query = (
+        select(alert_tables.deliveries, _RECEIVER.name.label("receiver_name"), _RECEIVER.kind.label("receiver_kind"))
+        .join_from(alert_tables.deliveries, alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id)
+        .where(_DELIVERY.alert_id == alert_id)
+        .order_by(_DELIVERY.id)
     )
-    return [DeliveryRecord(*row) for row in await connection.execute(query, {"id": alert_id})]
+    return [value_of(DeliveryRecord, row) for row in (await connection.execute(query)).mappings()]
 
 
 async def attempts_of(
     connection: AsyncConnection, delivery_ids: Sequence[int], *, limit: int
 ) -> dict[int, list[Attempt]]:
     """The newest attempts of each delivery, oldest first."""
-    query = text(
-        "SELECT delivery_id, number, at, duration_ms, is_ok, result FROM (SELECT *, row_number() OVER"
-        " (PARTITION BY delivery_id ORDER BY number DESC) AS place FROM delivery_attempts"
-        " WHERE delivery_id = ANY(:ids)) a WHERE place <= :limit ORDER BY delivery_id, number"
+    place = func.row_number().over(partition_by=_ATTEMPT.delivery_id, order_by=_ATTEMPT.number.desc())
+    attempts = (
+        select(alert_tables.delivery_attempts, place.label("place"))
+        .where(among(_ATTEMPT.delivery_id, delivery_ids))
+        .subquery()
     )
+    query = select(attempts).where(attempts.c.place <= limit).order_by(attempts.c.delivery_id, attempts.c.number)
     found: dict[int, list[Attempt]] = {}
-    for delivery_id, *values in await connection.execute(query, {"ids": list(delivery_ids), "limit": limit}):
-        found.setdefault(delivery_id, []).append(Attempt(*values))
+    for row in (await connection.execute(query)).mappings():
+        found.setdefault(row["delivery_id"], []).append(value_of(Attempt, row))
     return found
 
 
 async def due_counts(connection: AsyncConnection) -> dict[str, int]:
     """How much is due to each receiver."""
-    query = text("SELECT receiver_id, count(*) FROM deliveries WHERE state = 'due' GROUP BY receiver_id")
+    query = select(_DELIVERY.receiver_id, func.count()).where(_IS_DUE).group_by(_DELIVERY.receiver_id)
     rows = (await connection.execute(query)).all()
     return {row[0]: row[1] for row in rows}

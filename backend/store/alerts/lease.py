@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import text
+from sqlalchemy import ColumnElement, Double, bindparam, case, func, literal_column, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.errors import LeadershipLostError
 from backend.store.postgres.connections import reading, writing
+from backend.store.schema import alert_tables
+from backend.store.schema.rows import value_of
+from backend.store.schema.tables import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,30 @@ class EvaluatorRecord:
     problem: str | None
 
 
+_ROW = alert_tables.alert_evaluator.c
+_ONLY_ROW = 1
+_NEW = pg_insert(alert_tables.alert_evaluator).values(
+    id=_ONLY_ROW,
+    holder=bindparam("holder"),
+    term=1,
+    # All processes compare with the database's clock.
+    expires_at=func.now() + func.make_interval(0, 0, 0, 0, 0, 0, bindparam("ttl", type_=Double)),
+)
+_TAKE = _NEW.on_conflict_do_update(
+    index_elements=[_ROW.id],
+    set_={
+        "holder": _NEW.excluded.holder,
+        "expires_at": _NEW.excluded.expires_at,
+        "term": _ROW.term + case((_ROW.holder == _NEW.excluded.holder, 0), else_=1),
+    },
+    where=or_(_ROW.holder == _NEW.excluded.holder, _ROW.expires_at < func.now()),
+).returning(_ROW.term)
+
+
+def _is_held_by(term: Term) -> list[ColumnElement[bool]]:
+    return [_ROW.id == _ONLY_ROW, _ROW.holder == term.holder, _ROW.term == term.number]
+
+
 async def take_term(engine: AsyncEngine, *, holder: str, ttl_s: float) -> Term | None:
     """Take or renew the right; None while another holds it.
 
@@ -42,23 +70,16 @@ async def take_term(engine: AsyncEngine, *, holder: str, ttl_s: float) -> Term |
         StoreUnavailableError: PostgreSQL is away.
 
     """
-    statement = text(
-        "INSERT INTO alert_evaluator AS e (id, holder, term, expires_at)"
-        " VALUES (1, :holder, 1, now() + make_interval(secs => :ttl))"
-        " ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at,"
-        " term = e.term + (e.holder <> excluded.holder)::int"
-        " WHERE e.holder = excluded.holder OR e.expires_at < now() RETURNING term"
-    )
     async with writing(engine) as connection:
-        row = (await connection.execute(statement, {"holder": holder, "ttl": ttl_s})).first()
+        row = (await connection.execute(_TAKE, {"holder": holder, "ttl": ttl_s})).first()
     return None if row is None else Term(holder, row[0])
 
 
 async def release_term(engine: AsyncEngine, term: Term) -> None:
     """Give the right back, so that another need not wait until it expires."""
-    statement = text("UPDATE alert_evaluator SET expires_at = '-infinity' WHERE holder = :holder AND term = :term")
+    released = update(alert_tables.alert_evaluator).where(*_is_held_by(term))
     async with writing(engine) as connection:
-        await connection.execute(statement, {"holder": term.holder, "term": term.number})
+        await connection.execute(released.values(expires_at=literal_column("'-infinity'", Instant)))
 
 
 async def fence(connection: AsyncConnection, term: Term) -> None:
@@ -68,29 +89,22 @@ async def fence(connection: AsyncConnection, term: Term) -> None:
         LeadershipLostError: another has taken over.
 
     """
-    query = text("SELECT 1 FROM alert_evaluator WHERE id = 1 AND holder = :holder AND term = :term FOR SHARE")
-    if (await connection.execute(query, {"holder": term.holder, "term": term.number})).first() is None:
+    query = select(_ROW.id).where(*_is_held_by(term)).with_for_update(read=True)
+    if (await connection.execute(query)).first() is None:
         raise LeadershipLostError(term.holder)
 
 
 async def note_evaluation(
     connection: AsyncConnection, term: Term, *, at: datetime, evaluation_ms: int, problem: str | None
 ) -> None:
-    """Keep when was evaluated last, how long that took, and what was in the way."""
-    await connection.execute(
-        text(
-            "UPDATE alert_evaluator SET evaluated_at = :at, evaluation_ms = :ms, problem = :problem"
-            " WHERE id = 1 AND holder = :holder AND term = :term"
-        ),
-        {"at": at, "ms": evaluation_ms, "problem": problem, "holder": term.holder, "term": term.number},
-    )
+    """Record the last evaluation's time, duration and error."""
+    noted = update(alert_tables.alert_evaluator).where(*_is_held_by(term))
+    await connection.execute(noted.values(evaluated_at=at, evaluation_ms=evaluation_ms, problem=problem))
 
 
 async def evaluator_record(engine: AsyncEngine) -> EvaluatorRecord | None:
     """How evaluation goes; None where nobody has ever evaluated."""
-    query = text(
-        "SELECT holder, expires_at > now(), evaluated_at, evaluation_ms, problem FROM alert_evaluator WHERE id = 1"
-    )
+    query = select(alert_tables.alert_evaluator, (_ROW.expires_at > func.now()).label("is_held"))
     async with reading(engine) as connection:
-        row = (await connection.execute(query)).first()
-    return None if row is None else EvaluatorRecord(*row)
+        row = (await connection.execute(query)).mappings().first()
+    return None if row is None else value_of(EvaluatorRecord, row)

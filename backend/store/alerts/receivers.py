@@ -1,18 +1,18 @@
 """Receivers: where alerts are sent. A credential is never stored, only where it is found."""
 
-# ruff: noqa: S608  the text put into statements is this module's own column list; every value is bound.
-
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import text
+from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.errors import ConflictError, UnknownEntityError
-from backend.store.schema.documents import clean
+from backend.store.schema import alert_tables
+from backend.store.schema.rows import row_of, value_of
 
 ReceiverKind = Literal["alertmanager", "webhook"]
 ReceiverOrigin = Literal["api", "configuration"]
@@ -31,13 +31,14 @@ class Receiver:
     added_at: datetime
 
 
-_COLUMNS = "id, name, kind, url, credential, origin, added_at"
+_RECEIVER = alert_tables.receivers.c
+_IN_USE = _RECEIVER.removed_at.is_(None)
 
 
 async def list_receivers(connection: AsyncConnection) -> list[Receiver]:
     """Every receiver that was not removed, oldest first; there are a few."""
-    query = text(f"SELECT {_COLUMNS} FROM receivers WHERE removed_at IS NULL ORDER BY added_at, id")
-    return [_receiver(row) for row in await connection.execute(query)]
+    query = select(alert_tables.receivers).where(_IN_USE).order_by(_RECEIVER.added_at, _RECEIVER.id)
+    return [value_of(Receiver, row) for row in (await connection.execute(query)).mappings()]
 
 
 async def get_receiver(connection: AsyncConnection, receiver_id: str) -> Receiver:
@@ -47,11 +48,11 @@ async def get_receiver(connection: AsyncConnection, receiver_id: str) -> Receive
         UnknownEntityError: there is none of this id.
 
     """
-    query = text(f"SELECT {_COLUMNS} FROM receivers WHERE id = :id AND removed_at IS NULL")
-    row = (await connection.execute(query, {"id": receiver_id})).first()
+    query = select(alert_tables.receivers).where(_RECEIVER.id == receiver_id, _IN_USE)
+    row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise UnknownEntityError(kind="receiver", id=receiver_id)
-    return _receiver(row)
+    return value_of(Receiver, row)
 
 
 async def add_receiver(connection: AsyncConnection, receiver: Receiver) -> None:
@@ -61,22 +62,12 @@ async def add_receiver(connection: AsyncConnection, receiver: Receiver) -> None:
         ConflictError: one of that name is there already.
 
     """
-    done = await connection.execute(
-        text(
-            f"INSERT INTO receivers ({_COLUMNS}) VALUES (:id, :name, :kind, :url, :credential, :origin, :added_at)"
-            " ON CONFLICT (name) WHERE removed_at IS NULL DO NOTHING RETURNING 1"
-        ),
-        {
-            "id": receiver.id,
-            "name": clean(receiver.name),
-            "kind": receiver.kind,
-            "url": clean(receiver.url),
-            "credential": receiver.credential,
-            "origin": receiver.origin,
-            "added_at": receiver.added_at,
-        },
+    new = (
+        pg_insert(alert_tables.receivers)
+        .on_conflict_do_nothing(index_elements=[_RECEIVER.name], index_where=_IN_USE)
+        .returning(_RECEIVER.id)
     )
-    if done.first() is None:
+    if (await connection.execute(new, row_of(alert_tables.receivers, receiver))).first() is None:
         raise ConflictError(f"a receiver is called {receiver.name!r} already", kind="receiver-exists")
 
 
@@ -87,20 +78,17 @@ async def remove_receiver(connection: AsyncConnection, receiver_id: str, *, at: 
         UnknownEntityError: there is none of this id.
 
     """
-    done = await connection.execute(
-        text("UPDATE receivers SET removed_at = :at WHERE id = :id AND removed_at IS NULL RETURNING 1"),
-        {"id": receiver_id, "at": at},
+    removed = (
+        update(alert_tables.receivers)
+        .where(_RECEIVER.id == receiver_id, _IN_USE)
+        .values(removed_at=at)
+        .returning(_RECEIVER.id)
     )
-    if done.first() is None:
+    if (await connection.execute(removed)).first() is None:
         raise UnknownEntityError(kind="receiver", id=receiver_id)
+    delivery = alert_tables.deliveries.c
     await connection.execute(
-        text(
-            "UPDATE deliveries SET state = 'abandoned', result = 'the receiver was removed'"
-            " WHERE receiver_id = :id AND state = 'due'"
-        ),
-        {"id": receiver_id},
+        update(alert_tables.deliveries)
+        .where(delivery.receiver_id == receiver_id, delivery.state == "due")
+        .values(state="abandoned", result="the receiver was removed")
     )
-
-
-def _receiver(row: Any) -> Receiver:
-    return Receiver(*row)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import text
+from sqlalchemy import RowMapping, select
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.alerting.rules import RULES, Rule, RuleSettings, shipped
 from backend.domain.errors import ConflictError
-from backend.store.schema.documents import dump
+from backend.store.postgres.statements import beside_key, replaced
+from backend.store.schema import alert_tables
+from backend.store.schema.rows import row_of, value_of
 
 
 async def rules_in_force(connection: AsyncConnection) -> list[RuleSettings]:
     """Every rule with its values in force, in the order of the code."""
-    query = text("SELECT name, is_enabled, for_s, keep_firing_for_s, thresholds, version FROM alert_rules")
-    stored = {row[0]: row[1:] for row in (await connection.execute(query)).all()}
-    return [_settings(rule, *stored[rule.name]) if rule.name in stored else shipped(rule) for rule in RULES]
+    rows = (await connection.execute(select(alert_tables.alert_rules))).mappings()
+    stored = {row["name"]: row for row in rows}
+    return [_settings(rule, stored[rule.name]) if rule.name in stored else shipped(rule) for rule in RULES]
+
+
+_NEW = pg_insert(alert_tables.alert_rules)
+_SAVE = _NEW.on_conflict_do_update(
+    index_elements=alert_tables.alert_rules.primary_key,
+    set_=replaced(_NEW, beside_key(alert_tables.alert_rules)),
+    where=alert_tables.alert_rules.c.version == _NEW.excluded.version - 1,
+).returning(alert_tables.alert_rules.c.name)
 
 
 async def save_rule(connection: AsyncConnection, settings: RuleSettings, *, at: datetime) -> None:
@@ -27,24 +37,14 @@ async def save_rule(connection: AsyncConnection, settings: RuleSettings, *, at: 
         ConflictError: somebody changed it meanwhile.
 
     """
-    statement = text(
-        "INSERT INTO alert_rules AS r (name, is_enabled, for_s, keep_firing_for_s, thresholds, version, changed_at)"
-        " VALUES (:name, :is_enabled, :for_s, :keep, CAST(:thresholds AS jsonb), :version, :at)"
-        " ON CONFLICT (name) DO UPDATE SET is_enabled = excluded.is_enabled, for_s = excluded.for_s,"
-        " keep_firing_for_s = excluded.keep_firing_for_s, thresholds = excluded.thresholds,"
-        " version = excluded.version, changed_at = excluded.changed_at"
-        " WHERE r.version = excluded.version - 1 RETURNING 1"
+    row = row_of(
+        alert_tables.alert_rules,
+        settings,
+        name=settings.rule.name.value,
+        thresholds=dict(settings.thresholds),
+        changed_at=at,
     )
-    values = {
-        "name": settings.rule.name.value,
-        "is_enabled": settings.is_enabled,
-        "for_s": settings.for_s,
-        "keep": settings.keep_firing_for_s,
-        "thresholds": dump(dict(settings.thresholds)),
-        "version": settings.version,
-        "at": at,
-    }
-    if (await connection.execute(statement, values)).first() is None:
+    if (await connection.execute(_SAVE, row)).first() is None:
         raise version_conflict(settings.rule)
 
 
@@ -55,9 +55,8 @@ def version_conflict(rule: Rule) -> ConflictError:
     )
 
 
-def _settings(
-    rule: Rule, is_enabled: bool, for_s: float, keep_s: float, thresholds: Mapping[str, float], version: int
-) -> RuleSettings:
+def _settings(rule: Rule, row: RowMapping) -> RuleSettings:
     # A threshold that a newer version of the code added has its default; one that it dropped is forgotten.
-    values = {t.name: float(thresholds.get(t.name, t.default)) for t in rule.thresholds}
-    return RuleSettings(rule, is_enabled, for_s, keep_s, values, version)
+    stored = row["thresholds"]
+    thresholds = {t.name: float(stored.get(t.name, t.default)) for t in rule.thresholds}
+    return value_of(RuleSettings, row, rule=rule, thresholds=thresholds)

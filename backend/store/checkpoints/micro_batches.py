@@ -11,18 +11,20 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping, and_, bindparam, func, or_, select
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backend.domain.checkpoint import Checkpoint
-from backend.domain.ids import RunId
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.micro_batch import BatchPhase, BatchState, MicroBatch, SourceProgress
-from backend.domain.verdict import Basis
-from backend.store.checkpoints.reader import Place
+from backend.store.checkpoints.reader import CheckpointPlace, of_places, place_values
 from backend.store.postgres.copying import Cursor
+from backend.store.postgres.encoding import clean, dump
+from backend.store.postgres.statements import bound, duration_after, sql_of
+from backend.store.schema import tables
 from backend.store.schema.arrays import INT8_MAX
-from backend.store.schema.documents import clean, dump
 from backend.store.schema.partitions import day_of
+from backend.store.schema.rows import row_of, value_of
 
 _PHASES = tuple(BatchPhase)
 _STATE_NAMES = frozenset(f.name for f in fields(BatchState))
@@ -30,19 +32,28 @@ _SOURCE_NAMES = frozenset(f.name for f in fields(SourceProgress))
 _TEXT_MAX = 2000
 
 
+_BATCH = tables.micro_batches.c
+_HEADER = tables.checkpoints.c
+_NEW = bound(_BATCH)
+_WRITE = sql_of(
+    pg_insert(tables.micro_batches)
+    .from_select(
+        list(_NEW),
+        # Of two reports of one batch the header kept one; its batch has to come from the same report.
+        select(*_NEW.values()).where(
+            *(_HEADER[c.name] == _NEW[c.name] for c in tables.micro_batches.primary_key),
+            _HEADER.status == bindparam("status", type_=_HEADER.status.type),
+        ),
+    )
+    .on_conflict_do_nothing()
+)
+
+
 async def write_batches(cursor: Cursor, run_id: str, checkpoints: Sequence[Checkpoint]) -> None:
     """Write the batches among ``checkpoints``, unless they are there already."""
     rows = [_row(run_id, c, c.batch) for c in checkpoints if c.batch is not None and c.header.status.is_terminal]
     if rows:
-        await cursor.executemany(
-            "INSERT INTO micro_batches (run_id, checkpoint_id, triggered_on, phases_ms, input_row_count,"
-            " processed_rows_per_s, watermark_at, state, sources, number_basis) SELECT %(run)s, %(id)s, %(day)s,"
-            " %(phases)s::int8[], %(rows)s, %(rate)s, %(watermark)s, %(state)s::jsonb, %(sources)s::jsonb, %(basis)s"
-            # Of two reports of one batch the header kept one; what is beside it has to be of the same.
-            " FROM checkpoints WHERE run_id = %(run)s AND checkpoint_id = %(id)s AND triggered_on = %(day)s"
-            " AND status = %(status)s ON CONFLICT DO NOTHING",
-            rows,
-        )
+        await cursor.executemany(_WRITE, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,52 +70,55 @@ async def newest_batch(
     connection: AsyncConnection, target_id: str, *, query_id: str, engine_run_id: str
 ) -> KnownBatch | None:
     """The newest batch that the run completed; where it completed none, the newest of the query's other runs."""
-    query = text(
-        "SELECT c.checkpoint_id, c.status = 'failed', r.engine_run_id = :run,"
-        " c.triggered_at + c.end_to_end_duration_ms * interval '1 ms'"
-        " FROM runs r JOIN checkpoints c ON c.job_id = r.job_id AND c.run_id = r.id"
-        " WHERE r.target_id = :target AND starts_with(r.engine_run_id, :query)"
-        " AND (r.engine_run_id <> :run OR c.status = 'completed')"
-        " ORDER BY r.engine_run_id = :run DESC, c.triggered_at DESC, c.checkpoint_id DESC LIMIT 1"
+    run = tables.runs.c
+    is_own = run.engine_run_id == engine_run_id
+    query = (
+        select(
+            _HEADER.checkpoint_id,
+            (_HEADER.status == CheckpointStatus.FAILED.value).label("is_failed"),
+            is_own.label("is_own"),
+            duration_after(_HEADER.triggered_at, _HEADER.end_to_end_duration_ms).label("ended_at"),
+        )
+        .join_from(tables.runs, tables.checkpoints, and_(_HEADER.job_id == run.job_id, _HEADER.run_id == run.id))
+        .where(
+            run.target_id == target_id,
+            func.starts_with(run.engine_run_id, query_id),
+            or_(~is_own, _HEADER.status == CheckpointStatus.COMPLETED.value),
+        )
+        .order_by(is_own.desc(), _HEADER.triggered_at.desc(), _HEADER.checkpoint_id.desc())
+        .limit(1)
     )
-    values = {"target": target_id, "query": query_id, "run": engine_run_id}
-    row = (await connection.execute(query, values)).first()
-    return None if row is None else KnownBatch(*row)
+    row = (await connection.execute(query)).mappings().first()
+    return None if row is None else value_of(KnownBatch, row)
 
 
-async def batches_of(connection: AsyncConnection, places: Iterable[Place]) -> Mapping[Place, MicroBatch]:
+_OF_PLACES = of_places(tables.micro_batches)
+
+
+async def batches_of(
+    connection: AsyncConnection, places: Iterable[CheckpointPlace]
+) -> Mapping[CheckpointPlace, MicroBatch]:
     """What these checkpoints have beside their headers; nothing for one that is no micro-batch."""
     keys = list(places)
     if not keys:
         return {}
-    query = text(
-        "SELECT b.* FROM unnest(CAST(:runs AS text[]), CAST(:ids AS int8[]), CAST(:days AS date[]))"
-        " AS k(run_id, id, day)"
-        " JOIN micro_batches b ON b.run_id = k.run_id AND b.checkpoint_id = k.id AND b.triggered_on = k.day"
-        # The planner cannot prune partitions by the rows of a join, so it is told the range.
-        " WHERE b.triggered_on BETWEEN :first AND :last"
-    )
-    days = [k.triggered_on for k in keys]
-    values = {"runs": [k.run_id for k in keys], "ids": [k.checkpoint_id for k in keys], "days": days}
-    rows = (await connection.execute(query, values | {"first": min(days), "last": max(days)})).mappings()
-    return {Place(RunId(r["run_id"]), r["checkpoint_id"], r["triggered_on"]): _batch(r) for r in rows}
+    rows = await connection.execute(_OF_PLACES, place_values(keys))
+    return {value_of(CheckpointPlace, row): _batch(row) for row in rows.mappings()}
 
 
 def _row(run_id: str, checkpoint: Checkpoint, batch: MicroBatch) -> dict[str, Any]:
     header = checkpoint.header
-    return {
-        "run": run_id,
-        "id": header.checkpoint_id,
-        "day": day_of(header.triggered_at),
-        "status": header.status.value,
-        "phases": [_int8(batch.phase_ms(p)) for p in _PHASES] if batch.phases_ms else None,
-        "rows": _int8(batch.input_row_count),
-        "rate": batch.processed_rows_per_s,
-        "watermark": batch.watermark_at,
-        "state": None if batch.state is None else dump(asdict(batch.state)),
-        "sources": dump([{n: _cut(v) for n, v in asdict(s).items()} for s in batch.sources]),
-        "basis": batch.number_basis.value,
-    }
+    return row_of(
+        tables.micro_batches,
+        batch,
+        run_id=run_id,
+        checkpoint_id=header.checkpoint_id,
+        triggered_on=day_of(header.triggered_at),
+        status=header.status.value,
+        phases_ms=[_int8(batch.phase_ms(p)) for p in _PHASES] if batch.phases_ms else None,
+        state=None if batch.state is None else dump(asdict(batch.state)),
+        sources=dump([{n: _cut(v) for n, v in asdict(s).items()} for s in batch.sources]),
+    )
 
 
 def _int8(value: int | None) -> int | None:
@@ -118,12 +132,10 @@ def _cut(value: object) -> object:
 def _batch(row: RowMapping) -> MicroBatch:
     phases = zip(_PHASES, row["phases_ms"] or (), strict=False)
     state = row["state"]
-    return MicroBatch(
+    return value_of(
+        MicroBatch,
+        row,
         phases_ms=tuple((phase, ms) for phase, ms in phases if ms is not None),
-        input_row_count=row["input_row_count"],
-        processed_rows_per_s=row["processed_rows_per_s"],
-        watermark_at=row["watermark_at"],
         state=None if state is None else BatchState(**{n: v for n, v in state.items() if n in _STATE_NAMES}),
         sources=tuple(SourceProgress(**{n: v for n, v in s.items() if n in _SOURCE_NAMES}) for s in row["sources"]),
-        number_basis=Basis(row["number_basis"]),
     )

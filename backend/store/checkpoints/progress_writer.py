@@ -6,42 +6,66 @@ acknowledgement curve, late barriers and readings are kept once each, whatever t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
+
+from sqlalchemy import ARRAY, REAL, BigInteger, bindparam, select, text
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from backend.domain.checkpoint import Checkpoint, LateBarrier, Progress
 from backend.domain.pressure import VertexPressure
 from backend.store.postgres.copying import Cursor, copy_rows
-from backend.store.schema.arrays import INT4_MAX, INT8_MAX, compact, compact_ratios
-from backend.store.schema.documents import clean, dump, progress_document
+from backend.store.postgres.encoding import clean, dump
+from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
+from backend.store.schema import tables
+from backend.store.schema.arrays import INT4_MAX, compact, compact_ratios
+from backend.store.schema.documents import progress_document
 from backend.store.schema.partitions import day_of
+from backend.store.schema.rows import row_of
 
-RATIO_ARRAYS: Final = (
-    "busy_ratio",
-    "backpressured_ratio",
-    "idle_ratio",
-    "out_pool_usage_ratio",
-    "in_pool_usage_ratio",
+_READING = tables.pressure.c
+RATIO_ARRAYS: Final = tuple(
+    c.name for c in _READING if isinstance(c.type, ARRAY) and isinstance(c.type.item_type, REAL)
 )
-COUNT_ARRAYS: Final = (
-    "queued_in_bytes",
-    "queued_out_bytes",
-    "records_in_count",
-    "records_out_count",
-    "bytes_in_count",
-    "start_delay_gauge_ms",
-    "alignment_gauge_ms",
+_COUNT_ARRAYS: Final = tuple(
+    c.name for c in _READING if isinstance(c.type, ARRAY) and isinstance(c.type.item_type, BigInteger)
 )
-PRESSURE_ARRAYS: Final = RATIO_ARRAYS + COUNT_ARRAYS
+PRESSURE_ARRAYS: Final = RATIO_ARRAYS + _COUNT_ARRAYS
 """The arrays of a reading; bit ``i`` of the column ``asked`` says whether the ``i``-th was read at all."""
 
-_PRESSURE_TYPES: Final[Mapping[str, str]] = (
-    {"run_id": "text", "observed_at": "timestamptz", "vertex_id": "text", "observed_on": "date"}
-    | {"subtask_count": "int4"}
-    | dict.fromkeys(RATIO_ARRAYS, "float4[]")
-    | dict.fromkeys(COUNT_ARRAYS, "int8[]")
-    | {"asked": "int4"}
+_LIVE = pg_insert(tables.live_progress).values(bound(tables.live_progress.c))
+_WRITE_LIVE = sql_of(
+    _LIVE.on_conflict_do_update(
+        index_elements=tables.live_progress.primary_key,
+        set_=replaced(_LIVE, beside_key(tables.live_progress))
+        # Details that a reading does not repeat stay.
+        | {
+            "document": text(
+                "CASE WHEN excluded.document -> 'details' = '[]' THEN jsonb_set(excluded.document, '{details}',"
+                " live_progress.document -> 'details') ELSE excluded.document END"
+            )
+        },
+        where=_LIVE.excluded.observed_at > tables.live_progress.c.observed_at,
+    )
+)
+_WRITE_POINT = sql_of(
+    pg_insert(tables.progress_points).values(bound(tables.progress_points.c)).on_conflict_do_nothing()
+)
+_LATE = pg_insert(tables.late_barriers).values(bound(tables.late_barriers.c))
+_WRITE_LATE = sql_of(
+    _LATE.on_conflict_do_update(
+        index_elements=tables.late_barriers.primary_key,
+        set_=replaced(_LATE, beside_key(tables.late_barriers)),
+        where=_LATE.excluded.seen_at < tables.late_barriers.c.seen_at,
+    )
+)
+_STORED_READINGS = sql_of(
+    select(_READING.vertex_id, _READING.observed_at).where(
+        _READING.run_id == bindparam("run"),
+        one_of(_READING.observed_at, "instants"),
+        one_of(_READING.observed_on, "days"),
+    )
 )
 
 
@@ -55,71 +79,55 @@ async def write_progress(
     for checkpoint_id in sorted(by_id | opened):
         seen, checkpoint = by_id.get(checkpoint_id), opened.get(checkpoint_id)
         if seen is not None:
-            at, counts = seen.observed_at, (seen.acknowledged_count, seen.subtask_count)
+            at, acknowledged, total = seen.observed_at, seen.acknowledged_count, seen.subtask_count
         elif checkpoint is not None:
-            at, counts = observed_at, (checkpoint.header.acknowledged_count, checkpoint.header.subtask_count)
+            header = checkpoint.header
+            at, acknowledged, total = observed_at, header.acknowledged_count, header.subtask_count
         else:
             continue
         document = dump(progress_document(seen, checkpoint.details if checkpoint is not None else ()))
-        rows.append((run_id, checkpoint_id, at, *(min(c, INT4_MAX) for c in counts), document))
-    if not rows:
-        return
-    await cursor.executemany(
-        "INSERT INTO live_progress AS l (run_id, checkpoint_id, observed_at, acknowledged_count, subtask_count,"
-        " document) VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (run_id, checkpoint_id) DO UPDATE SET"
-        " observed_at = excluded.observed_at, acknowledged_count = excluded.acknowledged_count,"
-        " subtask_count = excluded.subtask_count,"
-        # Details that were handed on before are not handed on again.
-        " document = CASE WHEN excluded.document -> 'details' = '[]' THEN"
-        " jsonb_set(excluded.document, '{details}', l.document -> 'details') ELSE excluded.document END"
-        " WHERE excluded.observed_at > l.observed_at",
-        rows,
-    )
-    await cursor.executemany(
-        "INSERT INTO progress_points (run_id, checkpoint_id, observed_at, acknowledged_count)"
-        " VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-        [row[:4] for row in rows],
-    )
+        rows.append(
+            {
+                "run_id": run_id,
+                "checkpoint_id": checkpoint_id,
+                "observed_at": at,
+                "acknowledged_count": min(acknowledged, INT4_MAX),
+                "subtask_count": min(total, INT4_MAX),
+                "document": document,
+            }
+        )
+    if rows:
+        await cursor.executemany(_WRITE_LIVE, rows)
+        await cursor.executemany(_WRITE_POINT, rows)
 
 
 async def write_late_barriers(cursor: Cursor, run_id: str, progress: Sequence[Progress]) -> None:
     """Write first barriers of subtasks that had not acknowledged; of two readings the earlier one stands."""
     rows = [_late_row(run_id, p.checkpoint_id, late) for p in progress for late in p.late_barriers]
     if rows:
-        await cursor.executemany(
-            "INSERT INTO late_barriers AS l (run_id, checkpoint_id, vertex_id, subtask, start_delay_ms, seen_at,"
-            " resolution_ms) VALUES (%s, %s, %s, %s, %s, %s, %s)"
-            " ON CONFLICT (run_id, checkpoint_id, vertex_id, subtask) DO UPDATE SET seen_at = excluded.seen_at,"
-            " start_delay_ms = excluded.start_delay_ms, resolution_ms = excluded.resolution_ms"
-            " WHERE excluded.seen_at < l.seen_at",
-            rows,
-        )
+        await cursor.executemany(_WRITE_LATE, rows)
 
 
 async def write_pressure(cursor: Cursor, run_id: str, readings: Sequence[VertexPressure]) -> int:
     """Write readings of vertices that are not stored yet; return how many those were."""
     if not readings:
         return 0
-    await cursor.execute(
-        "SELECT vertex_id, observed_at FROM pressure WHERE run_id = %s AND observed_at = ANY(%s) AND"
-        " observed_on = ANY(%s)",
-        (run_id, list({r.observed_at for r in readings}), list({day_of(r.observed_at) for r in readings})),
-    )
+    instants, days = {r.observed_at for r in readings}, {day_of(r.observed_at) for r in readings}
+    await cursor.execute(_STORED_READINGS, {"run": run_id, "instants": list(instants), "days": list(days)})
     known = set(await cursor.fetchall())
     new = {(clean(r.vertex_id), r.observed_at): r for r in readings}
     rows = [_pressure_row(run_id, v, r) for (v, at), r in new.items() if (v, at) not in known]
-    await copy_rows(cursor, "pressure", _PRESSURE_TYPES, rows)
+    await copy_rows(cursor, tables.pressure, rows)
     return len(rows)
 
 
-def _late_row(run_id: str, checkpoint_id: int, late: LateBarrier) -> tuple[Any, ...]:
-    delay_ms = max(-INT8_MAX, min(late.start_delay_ms, INT8_MAX))
-    return run_id, checkpoint_id, clean(late.vertex_id), late.subtask, delay_ms, late.seen_at, late.resolution_ms
+def _late_row(run_id: str, checkpoint_id: int, late: LateBarrier) -> dict[str, Any]:
+    return row_of(tables.late_barriers, late, run_id=run_id, checkpoint_id=checkpoint_id)
 
 
 def _pressure_row(run_id: str, vertex_id: str, reading: VertexPressure) -> dict[str, Any]:
     arrays: dict[str, Any] = {name: compact_ratios(getattr(reading, name)) for name in RATIO_ARRAYS}
-    arrays |= {name: compact(getattr(reading, name)) for name in COUNT_ARRAYS}
+    arrays |= {name: compact(getattr(reading, name)) for name in _COUNT_ARRAYS}
     return arrays | {
         "run_id": run_id,
         "observed_at": reading.observed_at,

@@ -3,8 +3,6 @@
 Per-subtask values come back as they were handed in: NULL is missing, and nothing is filled in.
 """
 
-# ruff: noqa: S608  the text put into statements is this module's own column lists; every value is bound.
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,25 +10,39 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Result,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    func,
+    select,
+    true,
+    tuple_,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import (
     DETAIL_ARRAYS,
     CheckpointHeader,
-    CheckpointKind,
     CheckpointStatus,
     LateBarrier,
     Progress,
-    SavepointFormat,
     VertexDetail,
 )
 from backend.domain.errors import UnknownEntityError
-from backend.domain.failure import FailureReason
-from backend.domain.ids import JobId, RunId, VertexId
+from backend.domain.ids import JobId, RunId
+from backend.store.postgres.keyset import newest_first
+from backend.store.postgres.statements import one_of
+from backend.store.schema import tables
 from backend.store.schema.arrays import expand
-from backend.store.schema.documents import barriers_from, details_from, progress_from
+from backend.store.schema.documents import barriers_from, details_from, progress_parts
+from backend.store.schema.partitions import day_of
+from backend.store.schema.rows import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +60,9 @@ class CheckpointRecord:
     observed_at: datetime
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CheckpointPlace:
         """Where its details are."""
-        return Place(self.run_id, self.header.checkpoint_id, self.triggered_on)
+        return CheckpointPlace(self.run_id, self.header.checkpoint_id, self.triggered_on)
 
     @property
     def cursor(self) -> tuple[datetime, int, str]:
@@ -59,7 +71,7 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckpointPlace:
     """The full key of a checkpoint."""
 
     run_id: RunId
@@ -86,14 +98,8 @@ class LiveRecord:
     points: tuple[tuple[datetime, int], ...]
 
 
-_COLUMNS = (
-    "c.job_id, c.run_id, c.triggered_on, c.checkpoint_id, c.kind, c.status, c.is_unaligned, c.triggered_at,"
-    " c.latest_ack_at, c.end_to_end_duration_ms, c.checkpointed_size_bytes, c.full_state_size_bytes,"
-    " c.processed_bytes, c.persisted_bytes, c.subtask_count, c.acknowledged_count, c.failure_reason,"
-    " c.failure_message, c.failed_at, c.external_path, c.is_discarded, c.savepoint_format, c.start_delay_max_ms,"
-    " c.alignment_max_ms, c.sync_max_ms, c.async_max_ms, c.observed_at"
-)
-_NEWEST_FIRST = "ORDER BY c.triggered_at DESC, c.checkpoint_id DESC, c.run_id DESC"
+_C = tables.checkpoints.c
+_NEWEST_FIRST = (_C.triggered_at.desc(), _C.checkpoint_id.desc(), _C.run_id.desc())
 
 
 async def list_checkpoints(
@@ -105,25 +111,18 @@ async def list_checkpoints(
     limit: int,
 ) -> list[CheckpointRecord]:
     """Checkpoints of a job over all its runs, newest first, those older than ``before`` (a record's cursor)."""
-    conditions = ["c.job_id = :job"]
-    values: dict[str, Any] = {"job": job_id, "limit": limit}
+    query = select(tables.checkpoints).where(_C.job_id == job_id)
     if wanted.status is not None:
-        conditions.append("c.status = :status")
-        values["status"] = wanted.status.value
+        query = query.where(_C.status == wanted.status.value)
     if wanted.run_id is not None:
-        conditions.append("c.run_id = :run")
-        values["run"] = wanted.run_id
+        query = query.where(_C.run_id == wanted.run_id)
+    # The day leaves out partitions.
     if wanted.since is not None:
-        conditions.append("c.triggered_at >= :since AND c.triggered_on >= CAST(:since AS timestamptz)::date")
-        values["since"] = wanted.since
+        query = query.where(_C.triggered_at >= wanted.since, _C.triggered_on >= day_of(wanted.since))
     if wanted.until is not None:
-        conditions.append("c.triggered_at < :until AND c.triggered_on <= CAST(:until AS timestamptz)::date")
-        values["until"] = wanted.until
-    if before is not None:
-        conditions.append("(c.triggered_at, c.checkpoint_id, c.run_id) < (:at, :id, :before_run)")
-        values |= dict(zip(("at", "id", "before_run"), before, strict=True))
-    query = f"SELECT {_COLUMNS} FROM checkpoints c WHERE {' AND '.join(conditions)} {_NEWEST_FIRST} LIMIT :limit"
-    return [_record(row) for row in (await connection.execute(text(query), values)).mappings()]
+        query = query.where(_C.triggered_at < wanted.until, _C.triggered_on <= day_of(wanted.until))
+    query = newest_first(query, _C.triggered_at, _C.checkpoint_id, _C.run_id, before=before, limit=limit)
+    return _records(await connection.execute(query))
 
 
 async def get_checkpoint(connection: AsyncConnection, run_id: str, checkpoint_id: int) -> CheckpointRecord:
@@ -133,110 +132,137 @@ async def get_checkpoint(connection: AsyncConnection, run_id: str, checkpoint_id
         UnknownEntityError: the run has none of this id (any more).
 
     """
-    query = text(
-        f"SELECT {_COLUMNS} FROM checkpoints c WHERE c.run_id = :run AND c.checkpoint_id = :id {_NEWEST_FIRST} LIMIT 1"
+    query = (
+        select(tables.checkpoints)
+        .where(_C.run_id == run_id, _C.checkpoint_id == checkpoint_id)
+        .order_by(*_NEWEST_FIRST)
+        .limit(1)
     )
-    row = (await connection.execute(query, {"run": run_id, "id": checkpoint_id})).mappings().first()
-    if row is None:
+    records = _records(await connection.execute(query))
+    if not records:
         raise UnknownEntityError(kind="checkpoint", id=checkpoint_id)
-    return _record(row)
+    return records[0]
 
 
 async def list_around(
     connection: AsyncConnection, record: CheckpointRecord, *, before: int, after: int
 ) -> list[CheckpointRecord]:
     """The checkpoint with up to so many of its run triggered before and after it, oldest first."""
-    query = text(
-        f"SELECT * FROM (SELECT {_COLUMNS} FROM checkpoints c WHERE c.job_id = :job AND c.run_id = :run"
-        " AND (c.triggered_at, c.checkpoint_id) <= (:at, :id)"
-        " ORDER BY c.triggered_at DESC, c.checkpoint_id DESC LIMIT :before) a UNION ALL"
-        f" SELECT * FROM (SELECT {_COLUMNS} FROM checkpoints c WHERE c.job_id = :job AND c.run_id = :run"
-        " AND (c.triggered_at, c.checkpoint_id) > (:at, :id)"
-        " ORDER BY c.triggered_at, c.checkpoint_id LIMIT :after) b ORDER BY triggered_at, checkpoint_id"
-    )
-    values = {
-        "job": record.job_id,
-        "run": record.run_id,
-        "at": record.header.triggered_at,
-        "id": record.header.checkpoint_id,
-        "before": before + 1,
-        "after": after,
-    }
-    return [_record(row) for row in (await connection.execute(query, values)).mappings()]
+    of_run = select(tables.checkpoints).where(_C.job_id == record.job_id, _C.run_id == record.run_id)
+    position = tuple_(_C.triggered_at, _C.checkpoint_id)
+    own = (record.header.triggered_at, record.header.checkpoint_id)
+    up_to = of_run.where(position <= own).order_by(_C.triggered_at.desc(), _C.checkpoint_id.desc()).limit(before + 1)
+    later = of_run.where(position > own).order_by(_C.triggered_at, _C.checkpoint_id).limit(after)
+    found = _records(await connection.execute(up_to))
+    return [*reversed(found), *_records(await connection.execute(later))]
 
 
 async def last_completed_before(
     connection: AsyncConnection, record: CheckpointRecord, *, faster_than_ms: int | None = None
 ) -> CheckpointRecord | None:
     """The newest completed checkpoint of the job triggered before this one, of those that were fast enough."""
-    query = text(
-        f"SELECT {_COLUMNS} FROM checkpoints c WHERE c.job_id = :job AND c.status = 'completed'"
-        " AND (CAST(:limit AS int8) IS NULL OR c.end_to_end_duration_ms < CAST(:limit AS int8))"
-        f" AND c.triggered_at < :at {_NEWEST_FIRST} LIMIT 1"
+    query = select(tables.checkpoints).where(
+        _C.job_id == record.job_id,
+        _C.status == CheckpointStatus.COMPLETED.value,
+        _C.triggered_at < record.header.triggered_at,
     )
-    values = {"job": record.job_id, "at": record.header.triggered_at, "limit": faster_than_ms}
-    row = (await connection.execute(query, values)).mappings().first()
-    return None if row is None else _record(row)
+    if faster_than_ms is not None:
+        query = query.where(_C.end_to_end_duration_ms < faster_than_ms)
+    records = _records(await connection.execute(query.order_by(*_NEWEST_FIRST).limit(1)))
+    return records[0] if records else None
+
+
+_RUN = tables.runs.c
+_RECENT = (
+    select(tables.checkpoints)
+    .where(
+        _C.job_id == _RUN.job_id,
+        _C.run_id == _RUN.id,
+        _C.triggered_on >= bindparam("since"),
+    )
+    .order_by(_C.triggered_at.desc(), _C.checkpoint_id.desc())
+    .limit(bindparam("limit"))
+    .lateral("recent")
+)
+_RECENT_OF_RUNS = (
+    select(_RECENT)
+    .select_from(tables.runs.join(_RECENT, true()))
+    .where(one_of(_RUN.id, "runs"))
+    .order_by(_RECENT.c.triggered_at, _RECENT.c.checkpoint_id)
+)
 
 
 async def recent_of_runs(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int, since: date
 ) -> Mapping[str, list[CheckpointRecord]]:
     """The newest ``limit`` checkpoints of each run, oldest first; ``since`` bounds the days looked at."""
-    query = text(
-        f"SELECT {_COLUMNS} FROM runs i CROSS JOIN LATERAL"
-        " (SELECT * FROM checkpoints WHERE job_id = i.job_id AND run_id = i.id"
-        " AND triggered_on >= :since ORDER BY triggered_at DESC, checkpoint_id DESC LIMIT :limit) c"
-        " WHERE i.id = ANY(:runs)"
-        " ORDER BY c.triggered_at, c.checkpoint_id"
-    )
-    values = {"runs": list(run_ids), "limit": limit, "since": since}
     found: dict[str, list[CheckpointRecord]] = {r: [] for r in run_ids}
-    for row in (await connection.execute(query, values)).mappings():
-        found[row["run_id"]].append(_record(row))
+    values = {"runs": list(run_ids), "limit": limit, "since": since}
+    for record in _records(await connection.execute(_RECENT_OF_RUNS, values)):
+        found[record.run_id].append(record)
     return found
 
 
-async def details_of(connection: AsyncConnection, places: Iterable[Place]) -> Mapping[Place, tuple[VertexDetail, ...]]:
+def of_places(table: Table) -> Select[Any]:
+    """The rows of a table of checkpoints that belong to the places bound by ``place_values``."""
+    columns = (table.c.run_id, table.c.checkpoint_id, table.c.triggered_on)
+    arrays = (bindparam(c.name, type_=ARRAY(c.type)) for c in columns)
+    places = func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived("k")
+    return (
+        select(table)
+        .join_from(places, table, and_(*(c == places.c[c.name] for c in columns)))
+        # The planner cannot leave out partitions by the rows of a join, so it gets the range of days too.
+        .where(table.c.triggered_on.between(bindparam("first"), bindparam("last")))
+    )
+
+
+def place_values(places: Sequence[CheckpointPlace]) -> dict[str, Any]:
+    """The values of a statement of ``of_places``, for at least one place."""
+    days = [p.triggered_on for p in places]
+    return {
+        "run_id": [p.run_id for p in places],
+        "checkpoint_id": [p.checkpoint_id for p in places],
+        "triggered_on": days,
+        "first": min(days),
+        "last": max(days),
+    }
+
+
+_DETAILS = of_places(tables.checkpoint_details).order_by(tables.checkpoint_details.c.vertex_id)
+
+
+async def details_of(
+    connection: AsyncConnection, places: Iterable[CheckpointPlace]
+) -> Mapping[CheckpointPlace, tuple[VertexDetail, ...]]:
     """Per-vertex details of these checkpoints; nothing for one that has none."""
     keys = list(places)
-    query = text(
-        f"SELECT d.run_id, d.checkpoint_id, d.triggered_on, d.vertex_id, d.subtask_count, {_DETAIL_COLUMNS}"
-        " FROM unnest(CAST(:runs AS text[]), CAST(:ids AS int8[]), CAST(:days AS date[])) AS k(run_id, id, day)"
-        " JOIN checkpoint_details d ON d.run_id = k.run_id AND d.checkpoint_id = k.id AND d.triggered_on = k.day"
-        # The planner cannot prune partitions by the rows of a join, so it is told the range.
-        " WHERE d.triggered_on BETWEEN :first AND :last ORDER BY d.vertex_id"
-    )
     if not keys:
         return {}
-    days = [k.triggered_on for k in keys]
-    values = {"runs": [k.run_id for k in keys], "ids": [k.checkpoint_id for k in keys], "days": days}
-    rows = await connection.execute(query, values | {"first": min(days), "last": max(days)})
-    found: dict[Place, list[VertexDetail]] = {}
-    for run_id, checkpoint_id, day, vertex_id, count, *arrays in rows:
-        values_by_name = {n: expand(a, count) for n, a in zip(DETAIL_ARRAYS, arrays, strict=True)}
-        detail = VertexDetail(vertex_id=VertexId(vertex_id), **values_by_name)
-        found.setdefault(Place(RunId(run_id), checkpoint_id, day), []).append(detail)
+    found: dict[CheckpointPlace, list[VertexDetail]] = {}
+    for row in (await connection.execute(_DETAILS, place_values(keys))).mappings():
+        count = row["subtask_count"]
+        detail = value_of(VertexDetail, row, **{name: expand(row[name], count) for name in DETAIL_ARRAYS})
+        found.setdefault(value_of(CheckpointPlace, row), []).append(detail)
     return {place: tuple(details) for place, details in found.items()}
 
 
-_DETAIL_COLUMNS = ", ".join(f"d.{name}" for name in DETAIL_ARRAYS)
+_LATE = tables.late_barriers.c
+_LATE_BARRIERS = (
+    select(tables.late_barriers)
+    .where(one_of(_LATE.run_id, "runs"), _LATE.seen_at >= bindparam("since"))
+    .order_by(_LATE.vertex_id, _LATE.subtask)
+)
 
 
 async def late_barriers_of(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime
 ) -> Mapping[str, Mapping[int, tuple[LateBarrier, ...]]]:
     """First barriers of subtasks that had not acknowledged, by run and checkpoint, seen at or after ``since``."""
-    query = text(
-        "SELECT run_id, checkpoint_id, vertex_id, subtask, start_delay_ms, seen_at, resolution_ms FROM late_barriers"
-        " WHERE run_id = ANY(:ids) AND seen_at >= :since ORDER BY vertex_id, subtask"
-    )
     found: dict[str, dict[int, tuple[LateBarrier, ...]]] = {}
-    for run_id, checkpoint_id, vertex_id, *values in await connection.execute(
-        query, {"ids": list(run_ids), "since": since}
-    ):
-        of_run = found.setdefault(run_id, {})
-        of_run[checkpoint_id] = (*of_run.get(checkpoint_id, ()), LateBarrier(VertexId(vertex_id), *values))
+    values = {"runs": list(run_ids), "since": since}
+    for row in (await connection.execute(_LATE_BARRIERS, values)).mappings():
+        of_run = found.setdefault(row["run_id"], {})
+        of_run[row["checkpoint_id"]] = (*of_run.get(row["checkpoint_id"], ()), value_of(LateBarrier, row))
     return found
 
 
@@ -251,90 +277,54 @@ async def lives_of(
     """What was seen of each of these checkpoints (run, id) while it was open; nothing of one never seen open."""
     if not keys:
         return {}
-    chosen = "FROM unnest(CAST(:runs AS text[]), CAST(:ids AS int8[])) AS k(run_id, id) JOIN {table} t"
-    chosen += " ON t.run_id = k.run_id AND t.checkpoint_id = k.id"
-    values = {"runs": [run for run, _ in keys], "ids": [number for _, number in keys]}
-    rows = await connection.execute(
-        text(
-            "SELECT t.run_id, t.checkpoint_id, observed_at, acknowledged_count, subtask_count, document "
-            + chosen.format(table="live_progress")
-        ),
-        values,
-    )
-    newest = {(run, number): rest for run, number, *rest in rows}
-    rows = await connection.execute(
-        text(
-            "SELECT t.run_id, t.checkpoint_id, observed_at, acknowledged_count "
-            + chosen.format(table="progress_points")
-            + " ORDER BY observed_at"
-        ),
-        values,
-    )
+    values = {"run_id": [run for run, _ in keys], "checkpoint_id": [number for _, number in keys]}
+    rows = (await connection.execute(_LIVES, values)).mappings()
+    newest = {(row["run_id"], row["checkpoint_id"]): row for row in rows}
     points: dict[tuple[str, int], list[tuple[datetime, int]]] = {}
-    for run, number, at, count in rows:
-        points.setdefault((run, number), []).append((at, count))
+    for row in (await connection.execute(_POINTS, values)).mappings():
+        point = (row["observed_at"], row["acknowledged_count"])
+        points.setdefault((row["run_id"], row["checkpoint_id"]), []).append(point)
     return {
         key: LiveRecord(
-            progress=progress_from(key[1], observed_at, acknowledged, total, document),
-            details=details_from(document),
+            progress=value_of(Progress, row, **progress_parts(row["document"])),
+            details=details_from(row["document"]),
             points=tuple(points.get(key, ())),
         )
-        for key, (observed_at, acknowledged, total, document) in newest.items()
+        for key, row in newest.items()
     }
 
 
-async def barriers_of(connection: AsyncConnection, place: Place) -> tuple[BarrierEvent, ...] | None:
+def _of_checkpoints(table: Table) -> Select[Any]:
+    columns = (table.c.run_id, table.c.checkpoint_id)
+    arrays = (bindparam(c.name, type_=ARRAY(c.type)) for c in columns)
+    keys = func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived("k")
+    return select(table).join_from(keys, table, and_(*(c == keys.c[c.name] for c in columns)))
+
+
+_LIVES = _of_checkpoints(tables.live_progress)
+_POINTS = _of_checkpoints(tables.progress_points).order_by(tables.progress_points.c.observed_at)
+
+
+async def barriers_of(connection: AsyncConnection, place: CheckpointPlace) -> tuple[BarrierEvent, ...] | None:
     """Per-channel barrier events of one checkpoint; None where the engine reports none."""
-    blob = (await connection.execute(_barriers("events"), _place_values(place))).scalar_one_or_none()
+    query = select(tables.barrier_events.c.events).where(*_at(tables.barrier_events, place))
+    blob = (await connection.execute(query)).scalar_one_or_none()
     return None if blob is None else barriers_from(bytes(blob))
 
 
-async def has_barriers(connection: AsyncConnection, place: Place) -> bool:
+async def has_barriers(connection: AsyncConnection, place: CheckpointPlace) -> bool:
     """Whether per-channel barrier events of one checkpoint are stored."""
-    return (await connection.execute(_barriers("1"), _place_values(place))).first() is not None
+    query = select(true()).where(*_at(tables.barrier_events, place))
+    return (await connection.execute(query)).first() is not None
 
 
-def _barriers(what: str) -> Any:
-    return text(
-        f"SELECT {what} FROM barrier_events WHERE run_id = :run AND checkpoint_id = :id AND triggered_on = :day"
-    )
+def _at(table: Table, place: CheckpointPlace) -> list[ColumnElement[bool]]:
+    return [
+        table.c.run_id == place.run_id,
+        table.c.checkpoint_id == place.checkpoint_id,
+        table.c.triggered_on == place.triggered_on,
+    ]
 
 
-def _place_values(place: Place) -> dict[str, Any]:
-    return {"run": place.run_id, "id": place.checkpoint_id, "day": place.triggered_on}
-
-
-def _record(row: RowMapping) -> CheckpointRecord:
-    reason, form = row["failure_reason"], row["savepoint_format"]
-    header = CheckpointHeader(
-        checkpoint_id=row["checkpoint_id"],
-        kind=CheckpointKind(row["kind"]),
-        status=CheckpointStatus(row["status"]),
-        triggered_at=row["triggered_at"],
-        is_unaligned=row["is_unaligned"],
-        latest_ack_at=row["latest_ack_at"],
-        end_to_end_duration_ms=row["end_to_end_duration_ms"],
-        checkpointed_size_bytes=row["checkpointed_size_bytes"],
-        full_state_size_bytes=row["full_state_size_bytes"],
-        processed_bytes=row["processed_bytes"],
-        persisted_bytes=row["persisted_bytes"],
-        subtask_count=row["subtask_count"],
-        acknowledged_count=row["acknowledged_count"],
-        failure_reason=None if reason is None else FailureReason(reason),
-        failure_message=row["failure_message"],
-        failed_at=row["failed_at"],
-        external_path=row["external_path"],
-        is_discarded=row["is_discarded"],
-        savepoint_format=None if form is None else SavepointFormat(form),
-    )
-    return CheckpointRecord(
-        job_id=JobId(row["job_id"]),
-        run_id=RunId(row["run_id"]),
-        triggered_on=row["triggered_on"],
-        header=header,
-        start_delay_max_ms=row["start_delay_max_ms"],
-        alignment_max_ms=row["alignment_max_ms"],
-        sync_max_ms=row["sync_max_ms"],
-        async_max_ms=row["async_max_ms"],
-        observed_at=row["observed_at"],
-    )
+def _records(rows: Result[Any]) -> list[CheckpointRecord]:
+    return [value_of(CheckpointRecord, row) for row in rows.mappings()]

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.analysis.log_buckets import quantile
 from backend.domain.ids import RunId
 from backend.store.rollups.reader import totals_of
+from backend.store.schema.rows import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,17 @@ class LastCompleted:
     at: datetime
 
 
+# Text: the newest of each job, by LATERAL over an array.
+_LAST_COMPLETED = text(
+    "SELECT i.id AS job_id, c.run_id, c.checkpoint_id,"
+    " c.triggered_at + coalesce(c.end_to_end_duration_ms, 0) * interval '1 ms' AS at"
+    " FROM unnest(CAST(:jobs AS text[])) AS i(id) CROSS JOIN LATERAL"
+    " (SELECT * FROM checkpoints WHERE job_id = i.id AND status = 'completed'"
+    " ORDER BY triggered_at DESC, checkpoint_id DESC LIMIT 1) c"
+)
+
+
 async def last_completed_of(connection: AsyncConnection, job_ids: Sequence[str]) -> Mapping[str, LastCompleted]:
     """The newest completed checkpoint of each job that has one."""
-    query = text(
-        "SELECT i.id, c.run_id, c.checkpoint_id, c.triggered_at + c.end_to_end_duration_ms * interval '1 ms'"
-        " FROM unnest(CAST(:jobs AS text[])) AS i(id) CROSS JOIN LATERAL"
-        " (SELECT run_id, checkpoint_id, triggered_at, coalesce(end_to_end_duration_ms, 0) AS end_to_end_duration_ms"
-        " FROM checkpoints WHERE job_id = i.id AND status = 'completed'"
-        " ORDER BY triggered_at DESC, checkpoint_id DESC LIMIT 1) c"
-    )
-    rows = (await connection.execute(query, {"jobs": list(job_ids)})).all()
-    return {job: LastCompleted(RunId(run), number, at) for job, run, number, at in rows}
+    rows = (await connection.execute(_LAST_COMPLETED, {"jobs": list(job_ids)})).mappings()
+    return {row["job_id"]: value_of(LastCompleted, row) for row in rows}

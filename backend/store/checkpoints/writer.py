@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
 
-from psycopg import sql
+from sqlalchemy import bindparam, func, select, true, update
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import (
@@ -24,76 +25,69 @@ from backend.domain.checkpoint import (
     largest,
 )
 from backend.store.postgres.copying import Cursor, copy_rows
-from backend.store.schema.arrays import INT2_MAX, INT4_MAX, INT8_MAX, compact
-from backend.store.schema.documents import barriers_blob, clean, clean_or_none
+from backend.store.postgres.encoding import clean
+from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
+from backend.store.schema import tables
+from backend.store.schema.arrays import INT8_MAX, compact, limit_of
+from backend.store.schema.documents import barriers_blob
 from backend.store.schema.partitions import day_of
+from backend.store.schema.rows import row_of
 
-_HEADER_TYPES: Final = {
-    "run_id": "text",
-    "checkpoint_id": "int8",
-    "triggered_on": "date",
-    "job_id": "text",
-    "kind": "text",
-    "status": "text",
-    "is_unaligned": "bool",
-    "triggered_at": "timestamptz",
-    "latest_ack_at": "timestamptz",
-    "end_to_end_duration_ms": "int8",
-    "checkpointed_size_bytes": "int8",
-    "full_state_size_bytes": "int8",
-    "processed_bytes": "int8",
-    "persisted_bytes": "int8",
-    "subtask_count": "int4",
-    "acknowledged_count": "int4",
-    "failure_reason": "text",
-    "failure_message": "text",
-    "failed_at": "timestamptz",
-    "external_path": "text",
-    "is_discarded": "bool",
-    "savepoint_format": "text",
-    "start_delay_max_ms": "int8",
-    "alignment_max_ms": "int8",
-    "sync_max_ms": "int8",
-    "async_max_ms": "int8",
-    "observed_at": "timestamptz",
-}
-_HEADER_KEY: Final = ("run_id", "checkpoint_id", "triggered_on")
 _MAXIMA: Final = {
     "start_delay_max_ms": "start_delay_ms",
     "alignment_max_ms": "alignment_duration_ms",
     "sync_max_ms": "sync_duration_ms",
     "async_max_ms": "async_duration_ms",
 }
+_LIMITS: Final[Mapping[str, int]] = {name: limit_of(tables.checkpoint_details.c[name]) for name in DETAIL_ARRAYS}
 
-_ARRAY_TYPES: Final[Mapping[str, tuple[str, int]]] = {
-    name: ("int4[]", INT4_MAX) if name.endswith("_ms") else ("int8[]", INT8_MAX) for name in DETAIL_ARRAYS
-} | {"unaligned": ("int2[]", INT2_MAX)}
-_DETAIL_TYPES: Final = {
-    "run_id": "text",
-    "checkpoint_id": "int8",
-    "vertex_id": "text",
-    "triggered_on": "date",
-    "subtask_count": "int4",
-} | {name: kind for name, (kind, _) in _ARRAY_TYPES.items()}
-
-_UPDATE = sql.SQL("UPDATE checkpoints SET {assignments} WHERE {key}").format(
-    assignments=sql.SQL(", ").join(
-        sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder(n)) for n in _HEADER_TYPES if n not in _HEADER_KEY
-    ),
-    key=sql.SQL(" AND ").join(sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder(n)) for n in _HEADER_KEY),
+_HEADER = tables.checkpoints.c
+_OWN_ROW = [c == bindparam(f"key_{c.name}", type_=c.type) for c in tables.checkpoints.primary_key]
+_AMONG = (
+    _HEADER.run_id == bindparam("run"),
+    one_of(_HEADER.checkpoint_id, "ids"),
+    one_of(_HEADER.triggered_on, "days"),
 )
-_RAISE_MAXIMA = sql.SQL("UPDATE checkpoints SET {assignments} WHERE {key}").format(
-    assignments=sql.SQL(", ").join(
-        # GREATEST ignores NULL: what is missing does not win.
-        sql.SQL("{0} = GREATEST({0}, {1})").format(sql.Identifier(n), sql.Placeholder(n))
-        for n in _MAXIMA
-    ),
-    key=sql.SQL(" AND ").join(sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder(n)) for n in _HEADER_KEY),
+_STORED = sql_of(
+    select(
+        _HEADER.checkpoint_id, _HEADER.triggered_on, _HEADER.status, _HEADER.observed_at, _HEADER.is_discarded
+    ).where(*_AMONG)
+)
+_STORED_DAYS = sql_of(
+    select(_HEADER.checkpoint_id, func.max(_HEADER.triggered_on)).where(*_AMONG[:2]).group_by(_HEADER.checkpoint_id)
+)
+_UPDATE = sql_of(
+    update(tables.checkpoints)
+    .where(*_OWN_ROW)
+    .values(bound(c for c in beside_key(tables.checkpoints) if c.server_default is None))
+)
+_DISCARD = sql_of(update(tables.checkpoints).where(*_OWN_ROW).values(is_discarded=true()))
+_RAISE_MAXIMA = sql_of(
+    update(tables.checkpoints)
+    .where(*_OWN_ROW)
+    # GREATEST ignores NULL: a missing value does not win.
+    .values({n: func.greatest(_HEADER[n], bindparam(n, type_=_HEADER[n].type)) for n in _MAXIMA})
+)
+
+_DETAIL = tables.checkpoint_details.c
+_STORED_DETAILS = sql_of(
+    select(_DETAIL.checkpoint_id, _DETAIL.triggered_on, _DETAIL.vertex_id).where(
+        _DETAIL.run_id == bindparam("run"), one_of(_DETAIL.checkpoint_id, "ids"), one_of(_DETAIL.triggered_on, "days")
+    )
+)
+
+_BARRIERS = pg_insert(tables.barrier_events).values(bound(tables.barrier_events.c))
+_WRITE_BARRIERS = sql_of(
+    _BARRIERS.on_conflict_do_update(
+        index_elements=tables.barrier_events.primary_key,
+        set_=replaced(_BARRIERS, beside_key(tables.barrier_events)),
+        where=_BARRIERS.excluded.event_count > tables.barrier_events.c.event_count,
+    )
 )
 
 
 @dataclass(frozen=True, slots=True)
-class RunKey:
+class StoredRun:
     """The run whose checkpoints are written, and the job it belongs to."""
 
     run_id: str
@@ -122,7 +116,7 @@ class _Plan:
 
 
 async def write_checkpoints(
-    cursor: Cursor, key: RunKey, checkpoints: Sequence[Checkpoint], observed_at: datetime
+    cursor: Cursor, key: StoredRun, checkpoints: Sequence[Checkpoint], observed_at: datetime
 ) -> CheckpointTally:
     """Write headers, and the arrays of those that are terminal."""
     tally = CheckpointTally()
@@ -130,63 +124,52 @@ async def write_checkpoints(
         return tally
     stored = await _stored_headers(cursor, key, [c.header for c in checkpoints])
     plan = _plan(key, checkpoints, stored, observed_at, tally)
-    await copy_rows(cursor, "checkpoints", _HEADER_TYPES, plan.insert)
+    await copy_rows(cursor, tables.checkpoints, plan.insert)
     if plan.update:
-        await cursor.executemany(_UPDATE, plan.update)
+        await cursor.executemany(_UPDATE, [row | _own_row(row) for row in plan.update])
     if plan.discard:
-        await cursor.executemany(
-            "UPDATE checkpoints SET is_discarded = true WHERE run_id = %(run_id)s"
-            " AND checkpoint_id = %(checkpoint_id)s AND triggered_on = %(triggered_on)s",
-            plan.discard,
-        )
+        await cursor.executemany(_DISCARD, [_own_row(row) for row in plan.discard])
     tally.details = await _write_details(cursor, key, plan)
     return tally
 
 
 async def write_barriers(
-    cursor: Cursor, key: RunKey, barriers: Iterable[tuple[int, tuple[BarrierEvent, ...]]], days: Mapping[int, date]
+    cursor: Cursor, key: StoredRun, barriers: Iterable[tuple[int, tuple[BarrierEvent, ...]]], days: Mapping[int, date]
 ) -> int:
     """Write the barrier events of checkpoints; of two readings of one checkpoint the longer one stays."""
     rows = [
-        (key.run_id, checkpoint_id, days[checkpoint_id], len(events), barriers_blob(events))
+        {
+            "run_id": key.run_id,
+            "checkpoint_id": checkpoint_id,
+            "triggered_on": days[checkpoint_id],
+            "event_count": len(events),
+            "events": barriers_blob(events),
+        }
         for checkpoint_id, events in barriers
         if events and checkpoint_id in days
     ]
     if rows:
-        await cursor.executemany(
-            "INSERT INTO barrier_events AS b (run_id, checkpoint_id, triggered_on, event_count, events)"
-            " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (run_id, checkpoint_id, triggered_on) DO UPDATE"
-            " SET event_count = excluded.event_count, events = excluded.events"
-            " WHERE excluded.event_count > b.event_count",
-            rows,
-        )
+        await cursor.executemany(_WRITE_BARRIERS, rows)
     return len(rows)
 
 
 async def days_of_checkpoints(cursor: Cursor, run_id: str, checkpoint_ids: Sequence[int]) -> dict[int, date]:
     """The day on which each of these checkpoints was triggered, as far as it is stored; the latest, if repeated."""
-    await cursor.execute(
-        "SELECT checkpoint_id, max(triggered_on) FROM checkpoints WHERE run_id = %s AND checkpoint_id = ANY(%s)"
-        " GROUP BY checkpoint_id",
-        (run_id, list(checkpoint_ids)),
-    )
+    await cursor.execute(_STORED_DAYS, {"run": run_id, "ids": list(checkpoint_ids)})
     return dict(await cursor.fetchall())
 
 
 _Stored = Mapping[tuple[int, date], tuple[str, datetime, bool | None]]
 
 
-async def _stored_headers(cursor: Cursor, key: RunKey, headers: Sequence[CheckpointHeader]) -> _Stored:
-    await cursor.execute(
-        "SELECT checkpoint_id, triggered_on, status, observed_at, is_discarded FROM checkpoints"
-        " WHERE run_id = %s AND checkpoint_id = ANY(%s) AND triggered_on = ANY(%s)",
-        (key.run_id, [h.checkpoint_id for h in headers], list({day_of(h.triggered_at) for h in headers})),
-    )
+async def _stored_headers(cursor: Cursor, key: StoredRun, headers: Sequence[CheckpointHeader]) -> _Stored:
+    ids, days = [h.checkpoint_id for h in headers], list({day_of(h.triggered_at) for h in headers})
+    await cursor.execute(_STORED, {"run": key.run_id, "ids": ids, "days": days})
     return {(c, day): (status, seen, discarded) for c, day, status, seen, discarded in await cursor.fetchall()}
 
 
 def _plan(
-    key: RunKey, checkpoints: Sequence[Checkpoint], stored: _Stored, observed_at: datetime, tally: CheckpointTally
+    key: StoredRun, checkpoints: Sequence[Checkpoint], stored: _Stored, observed_at: datetime, tally: CheckpointTally
 ) -> _Plan:
     plan = _Plan()
     for checkpoint in _distinct(checkpoints):
@@ -223,35 +206,21 @@ def _distinct(checkpoints: Sequence[Checkpoint]) -> Iterable[Checkpoint]:
     return best.values()
 
 
-def _header_row(key: RunKey, checkpoint: Checkpoint, observed_at: datetime) -> dict[str, Any]:
-    h = checkpoint.header
-    row = {
-        "run_id": key.run_id,
-        "checkpoint_id": h.checkpoint_id,
-        "triggered_on": day_of(h.triggered_at),
-        "job_id": key.job_id,
-        "kind": h.kind.value,
-        "status": h.status.value,
-        "is_unaligned": h.is_unaligned,
-        "triggered_at": h.triggered_at,
-        "latest_ack_at": h.latest_ack_at,
-        "end_to_end_duration_ms": _int8(h.end_to_end_duration_ms),
-        "checkpointed_size_bytes": _int8(h.checkpointed_size_bytes),
-        "full_state_size_bytes": _int8(h.full_state_size_bytes),
-        "processed_bytes": _int8(h.processed_bytes),
-        "persisted_bytes": _int8(h.persisted_bytes),
-        "subtask_count": min(h.subtask_count, INT4_MAX),
-        "acknowledged_count": min(h.acknowledged_count, INT4_MAX),
-        "failure_reason": h.failure_reason.value if h.failure_reason is not None else None,
-        "failure_message": clean_or_none(h.failure_message),
-        "failed_at": h.failed_at,
-        "external_path": clean_or_none(h.external_path),
-        "is_discarded": h.is_discarded,
-        "savepoint_format": None if h.savepoint_format is None else h.savepoint_format.value,
-        "observed_at": observed_at,
-    }
-    details = checkpoint.details if h.status.is_terminal else ()
-    return row | _maxima(details)
+def _header_row(key: StoredRun, checkpoint: Checkpoint, observed_at: datetime) -> dict[str, Any]:
+    header = checkpoint.header
+    return row_of(
+        tables.checkpoints,
+        header,
+        run_id=key.run_id,
+        job_id=key.job_id,
+        triggered_on=day_of(header.triggered_at),
+        observed_at=observed_at,
+        **_maxima(checkpoint.details if header.status.is_terminal else ()),
+    )
+
+
+def _own_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"key_{c.name}": row[c.name] for c in tables.checkpoints.primary_key}
 
 
 def _maxima(details: Sequence[VertexDetail]) -> dict[str, int | None]:
@@ -262,7 +231,7 @@ def _int8(value: int | None) -> int | None:
     return value if value is not None and abs(value) <= INT8_MAX else None
 
 
-async def _write_details(cursor: Cursor, key: RunKey, plan: _Plan) -> int:
+async def _write_details(cursor: Cursor, key: StoredRun, plan: _Plan) -> int:
     checkpoints = plan.terminal
     if not checkpoints:
         return 0
@@ -270,11 +239,8 @@ async def _write_details(cursor: Cursor, key: RunKey, plan: _Plan) -> int:
     keys = {(c.header.checkpoint_id, day_of(c.header.triggered_at)) for c in checkpoints} - plan.fresh
     known: set[tuple[int, date, str]] = set()
     if keys:
-        await cursor.execute(
-            "SELECT checkpoint_id, triggered_on, vertex_id FROM checkpoint_details"
-            " WHERE run_id = %s AND checkpoint_id = ANY(%s) AND triggered_on = ANY(%s)",
-            (key.run_id, list({c for c, _ in keys}), list({day for _, day in keys})),
-        )
+        ids, days = list({c for c, _ in keys}), list({day for _, day in keys})
+        await cursor.execute(_STORED_DETAILS, {"run": key.run_id, "ids": ids, "days": days})
         known = set(await cursor.fetchall())
     rows = []
     raised = []
@@ -287,16 +253,16 @@ async def _write_details(cursor: Cursor, key: RunKey, plan: _Plan) -> int:
         }
         rows += [_detail_row(key, checkpoint.header.checkpoint_id, day, v, d) for v, d in new.items()]
         if new and (checkpoint.header.checkpoint_id, day) not in plan.fresh:
-            identity = dict(zip(_HEADER_KEY, (key.run_id, checkpoint.header.checkpoint_id, day), strict=True))
-            raised.append(identity | _maxima(list(new.values())))
-    await copy_rows(cursor, "checkpoint_details", _DETAIL_TYPES, rows)
+            identity = {"run_id": key.run_id, "checkpoint_id": checkpoint.header.checkpoint_id, "triggered_on": day}
+            raised.append(_own_row(identity) | _maxima(list(new.values())))
+    await copy_rows(cursor, tables.checkpoint_details, rows)
     if raised:
         await cursor.executemany(_RAISE_MAXIMA, raised)
     return len(rows)
 
 
-def _detail_row(key: RunKey, checkpoint_id: int, day: date, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
-    arrays = {name: compact(getattr(detail, name), limit) for name, (_, limit) in _ARRAY_TYPES.items()}
+def _detail_row(key: StoredRun, checkpoint_id: int, day: date, vertex_id: str, detail: VertexDetail) -> dict[str, Any]:
+    arrays = {name: compact(getattr(detail, name), limit) for name, limit in _LIMITS.items()}
     return {
         "run_id": key.run_id,
         "checkpoint_id": checkpoint_id,

@@ -1,7 +1,5 @@
 """Reads backpressure: the readings of runs, and means over subtasks along a time range."""
 
-# ruff: noqa: S608  the text put into statements is this module's own column lists; every value is bound.
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -9,18 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import ARRAY, Result, RowMapping, Select, Text, bindparam, func, select, text, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.store.checkpoints.progress_writer import PRESSURE_ARRAYS, RATIO_ARRAYS
+from backend.store.postgres.statements import one_of
+from backend.store.schema import tables
 from backend.store.schema.arrays import expand, expand_ratios
+from backend.store.schema.partitions import day_of
+from backend.store.schema.rows import value_of
 
-_COLUMNS = "p.run_id, p.observed_at, p.vertex_id, p.subtask_count, p.asked, " + ", ".join(
-    f"p.{name}" for name in PRESSURE_ARRAYS
-)
-
+_READING = tables.pressure.c
 
 Readings = tuple[VertexPressure, ...]
 """Readings of one run, oldest first."""
@@ -38,78 +37,97 @@ class PressurePoint:
     queued_bytes: int | None
 
 
+_BETWEEN = (
+    select(tables.pressure)
+    .where(
+        one_of(_READING.run_id, "runs"),
+        _READING.observed_at.between(bindparam("since"), bindparam("until")),
+        _READING.observed_on.between(bindparam("first"), bindparam("last")),
+    )
+    .order_by(_READING.observed_at, _READING.vertex_id)
+)
+
+
 async def readings_between(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime
 ) -> Mapping[str, Readings]:
     """Readings of each run from ``since`` to ``until`` (both inclusive), oldest first."""
-    query = text(
-        f"SELECT {_COLUMNS} FROM pressure p WHERE p.run_id = ANY(:ids) AND p.observed_at BETWEEN :since AND :until"
-        " AND p.observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date"
-        " ORDER BY p.observed_at, p.vertex_id"
+    values = {"runs": list(run_ids), "since": since, "until": until, "first": day_of(since), "last": day_of(until)}
+    return _by_run(await connection.execute(_BETWEEN, values))
+
+
+def _since() -> Select[Any]:
+    arrays = bindparam("runs", type_=ARRAY(Text)), bindparam("instants", type_=ARRAY(tables.Instant))
+    runs = func.unnest(*arrays).table_valued("run_id", "since").render_derived("k")
+    recent = (
+        select(tables.pressure)
+        .where(_READING.run_id == runs.c.run_id, _READING.observed_at >= runs.c.since)
+        .lateral("recent")
     )
-    found: dict[str, list[VertexPressure]] = {}
-    values = {"ids": list(run_ids), "since": since, "until": until}
-    for row in (await connection.execute(query, values)).mappings():
-        found.setdefault(row["run_id"], []).append(_reading(row))
-    return {run_id: tuple(readings) for run_id, readings in found.items()}
+    query = select(recent).select_from(runs.join(recent, true()))
+    return query.order_by(recent.c.observed_at, recent.c.vertex_id)
+
+
+_SINCE = _since()
 
 
 async def readings_since(connection: AsyncConnection, since: Mapping[str, datetime]) -> Mapping[str, Readings]:
     """Readings of each run at or after its own instant."""
-    query = text(
-        f"SELECT {_COLUMNS} FROM unnest(CAST(:ids AS text[]), CAST(:since AS timestamptz[])) AS i(run_id, since)"
-        " CROSS JOIN LATERAL (SELECT * FROM pressure WHERE run_id = i.run_id AND observed_at >= i.since) p"
-        " ORDER BY p.observed_at, p.vertex_id"
-    )
+    values = {"runs": list(since), "instants": list(since.values())}
+    return _by_run(await connection.execute(_SINCE, values))
+
+
+def _by_run(rows: Result[Any]) -> Mapping[str, Readings]:
     found: dict[str, list[VertexPressure]] = {}
-    values = {"ids": list(since), "since": list(since.values())}
-    for row in (await connection.execute(query, values)).mappings():
+    for row in rows.mappings():
         found.setdefault(row["run_id"], []).append(_reading(row))
     return {run_id: tuple(readings) for run_id, readings in found.items()}
 
 
+# Text: the newest of each run, by LATERAL over an array.
+_NEWEST_READING_AT = text(
+    "SELECT i.run_id, p.observed_at FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
+    " (SELECT observed_at FROM pressure WHERE run_id = i.run_id ORDER BY observed_at DESC LIMIT 1) p"
+)
+
+
 async def newest_reading_at(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
     """When each run was read last."""
-    query = text(
-        "SELECT i.run_id, p.observed_at FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
-        " (SELECT observed_at FROM pressure WHERE run_id = i.run_id ORDER BY observed_at DESC LIMIT 1) p"
-    )
-    rows = await connection.execute(query, {"ids": list(run_ids)})
+    rows = await connection.execute(_NEWEST_READING_AT, {"ids": list(run_ids)})
     return {row.run_id: row.observed_at for row in rows}
+
+
+# Text: arithmetic over arrays and windows.
+_SERIES = text(
+    "WITH instants AS (SELECT run_id, observed_at, count(*) OVER () AS total,"
+    " row_number() OVER (PARTITION BY run_id ORDER BY observed_at) AS n"
+    " FROM (SELECT DISTINCT run_id, observed_at FROM pressure WHERE run_id = ANY(:ids)"
+    " AND observed_at >= :since AND observed_at < :until"
+    " AND observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date) d)"
+    " SELECT p.observed_at, p.vertex_id,"
+    " (SELECT avg(x) FROM unnest(p.busy_ratio) x) AS busy,"
+    " (SELECT avg(x) FROM unnest(p.backpressured_ratio) x) AS held,"
+    " (SELECT avg(x) FROM unnest(p.idle_ratio) x) AS idle,"
+    # One stored element stands for every subtask.
+    " (SELECT sum(x) FROM unnest(p.queued_in_bytes) x)::int8"
+    " * CASE WHEN cardinality(p.queued_in_bytes) = 1 THEN p.subtask_count ELSE 1 END AS queued_in,"
+    " (SELECT sum(x) FROM unnest(p.queued_out_bytes) x)::int8"
+    " * CASE WHEN cardinality(p.queued_out_bytes) = 1 THEN p.subtask_count ELSE 1 END AS queued_out"
+    " FROM pressure p JOIN instants i ON i.run_id = p.run_id AND i.observed_at = p.observed_at"
+    " WHERE p.observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date"
+    " AND i.n % (1 + i.total / :limit) = 0 ORDER BY p.observed_at, p.vertex_id"
+)
 
 
 async def series(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime, *, limit: int
 ) -> list[PressurePoint]:
     """Means over subtasks along a range, oldest first: every reading, or every n-th so that ``limit`` holds."""
-    query = text(
-        "WITH instants AS (SELECT run_id, observed_at, count(*) OVER () AS total,"
-        " row_number() OVER (PARTITION BY run_id ORDER BY observed_at) AS n"
-        " FROM (SELECT DISTINCT run_id, observed_at FROM pressure WHERE run_id = ANY(:ids)"
-        " AND observed_at >= :since AND observed_at < :until"
-        " AND observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date) d)"
-        " SELECT p.observed_at, p.vertex_id,"
-        " (SELECT avg(x) FROM unnest(p.busy_ratio) x) AS busy,"
-        " (SELECT avg(x) FROM unnest(p.backpressured_ratio) x) AS held,"
-        " (SELECT avg(x) FROM unnest(p.idle_ratio) x) AS idle,"
-        f" {_total('queued_in_bytes')} AS queued_in, {_total('queued_out_bytes')} AS queued_out"
-        " FROM pressure p JOIN instants i ON i.run_id = p.run_id AND i.observed_at = p.observed_at"
-        " WHERE p.observed_on BETWEEN CAST(:since AS timestamptz)::date AND CAST(:until AS timestamptz)::date"
-        " AND i.n % (1 + i.total / :limit) = 0 ORDER BY p.observed_at, p.vertex_id"
-    )
     values = {"ids": list(run_ids), "since": since, "until": until, "limit": limit}
     return [
         PressurePoint(at, VertexId(vertex_id), busy, held, idle, _sum(queued_in, queued_out))
-        for at, vertex_id, busy, held, idle, queued_in, queued_out in await connection.execute(query, values)
+        for at, vertex_id, busy, held, idle, queued_in, queued_out in await connection.execute(_SERIES, values)
     ]
-
-
-def _total(column: str) -> str:
-    # One stored element stands for every subtask.
-    return (
-        f"(SELECT sum(x) FROM unnest(p.{column}) x)::int8"
-        f" * CASE WHEN cardinality(p.{column}) = 1 THEN p.subtask_count ELSE 1 END"
-    )
 
 
 def _sum(a: int | None, b: int | None) -> int | None:
@@ -124,4 +142,4 @@ def _reading(row: RowMapping) -> VertexPressure:
             arrays[name] = (expand_ratios if name in RATIO_ARRAYS else expand)(row[name], count)
         else:
             arrays[name] = ()
-    return VertexPressure(vertex_id=VertexId(row["vertex_id"]), observed_at=row["observed_at"], **arrays)
+    return value_of(VertexPressure, row, **arrays)

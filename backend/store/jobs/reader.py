@@ -1,7 +1,5 @@
 """Reads jobs and runs: which run of a job counts now, its graph and settings over time, and what happened to it."""
 
-# ruff: noqa: S608  the text put into statements is this module's own column lists; every value is bound.
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping, Select, and_, case, func, or_, select, text
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts
@@ -18,7 +17,10 @@ from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
 from backend.domain.observation import Engine, JobState
 from backend.domain.topology import Placement, Topology
 from backend.store.postgres.keyset import newest_first
+from backend.store.postgres.statements import one_of
+from backend.store.schema import tables
 from backend.store.schema.documents import config_from, counts_from, placements_from, topology_from
+from backend.store.schema.rows import value_of
 from backend.store.targets.targets import HealthState
 
 
@@ -91,24 +93,43 @@ class JobEventRecord:
 
 _CAUSE_MAX = 200
 _RUNS_BEFORE_MAX = 1000
-_RUN_COLUMNS = (
-    "r.id AS run_id, r.job_id, r.target_id, r.engine_run_id, r.engine, r.started_at, r.ended_at, r.state,"
-    " r.engine_state, r.restart_count, r.counts, r.failed_listed_count, r.failed_listed_base, r.failed_unlisted_past,"
-    " r.checkpoint_count, r.placements, r.problems, r.first_observed_at, r.observed_at"
-)
+_RUN = tables.runs.c
+_JOB = tables.jobs.c
+_TARGET = tables.targets.c
+_HEALTH = tables.target_health.c
+_VERSION = tables.run_versions.c
+_EVENT = tables.job_events.c
 _CURRENT = (
-    f"SELECT DISTINCT ON (r.job_id) {_RUN_COLUMNS}, j.name, t.name AS target_name, t.is_enabled, t.removed_at,"
-    " h.state AS target_state, COALESCE(r.clock_offset_ms, h.clock_offset_ms) AS clock_offset_ms, h.engine_version"
-    " FROM runs r JOIN jobs j ON j.id = r.job_id"
-    " JOIN targets t ON t.id = r.target_id LEFT JOIN target_health h ON h.target_id = t.id {where}"
-    " ORDER BY r.job_id, t.removed_at IS NULL DESC, r.state = 'ended', r.started_at DESC, r.id"
+    select(
+        tables.runs,
+        _JOB.name,
+        _TARGET.name.label("target_name"),
+        _TARGET.is_enabled,
+        _TARGET.removed_at,
+        _HEALTH.state.label("target_state"),
+        func.coalesce(_RUN.clock_offset_ms, _HEALTH.clock_offset_ms).label("engine_clock_offset_ms"),
+        _HEALTH.engine_version,
+    )
+    .ext(distinct_on(_RUN.job_id))
+    .select_from(
+        tables.runs.join(tables.jobs, _JOB.id == _RUN.job_id)
+        .join(tables.targets, _TARGET.id == _RUN.target_id)
+        .outerjoin(tables.target_health, _HEALTH.target_id == _TARGET.id)
+    )
+    .order_by(
+        _RUN.job_id,
+        _TARGET.removed_at.is_(None).desc(),
+        _RUN.state == JobState.ENDED.value,
+        _RUN.started_at.desc(),
+        _RUN.id,
+    )
 )
+_WATCHED = _CURRENT.where(_TARGET.removed_at.is_(None))
 
 
 async def list_current(connection: AsyncConnection) -> list[JobRecord]:
     """Every job of a target that is watched, with its current run."""
-    rows = (await connection.execute(text(_CURRENT.format(where="WHERE t.removed_at IS NULL")))).mappings().all()
-    return [_job(row) for row in rows]
+    return [_job(row) for row in (await connection.execute(_WATCHED)).mappings()]
 
 
 async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
@@ -118,8 +139,7 @@ async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
         UnknownEntityError: there is none of this id.
 
     """
-    query = text(_CURRENT.format(where="WHERE r.job_id = :id"))
-    row = (await connection.execute(query, {"id": job_id})).mappings().first()
+    row = (await connection.execute(_CURRENT.where(_RUN.job_id == job_id))).mappings().first()
     if row is None:
         raise UnknownEntityError(kind="job", id=job_id)
     return _job(row)
@@ -129,13 +149,9 @@ async def list_runs(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[RunRecord]:
     """Runs of a job, newest first, those older than ``before`` (start, id)."""
-    query = text(
-        f"SELECT {_RUN_COLUMNS} FROM runs r WHERE r.job_id = :job"
-        f" AND {newest_first({'at': 'r.started_at', 'id': 'r.id'})}"
-    )
-    at, run_id = before or (None, None)
-    rows = await connection.execute(query, {"job": job_id, "at": at, "id": run_id, "limit": limit})
-    return [_run(row) for row in rows.mappings()]
+    query = select(tables.runs).where(_RUN.job_id == job_id)
+    query = newest_first(query, _RUN.started_at, _RUN.id, before=before, limit=limit)
+    return [_run(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunRecord:
@@ -145,8 +161,8 @@ async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunR
         UnknownEntityError: the job has no such run.
 
     """
-    query = text(f"SELECT {_RUN_COLUMNS} FROM runs r WHERE r.id = :run AND r.job_id = :job")
-    row = (await connection.execute(query, {"run": run_id, "job": job_id})).mappings().first()
+    query = select(tables.runs).where(_RUN.id == run_id, _RUN.job_id == job_id)
+    row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise UnknownEntityError(kind="run", id=run_id)
     return _run(row)
@@ -160,6 +176,18 @@ class RunBefore:
     ended_at: datetime
 
 
+# Text: each job has its own run and instants, which arrays carry in step; Core says that in twice as many lines.
+_RUNS_BEFORE = text(
+    "SELECT i.job, r.started_at, r.ended FROM unnest(CAST(:jobs AS text[]), CAST(:runs AS text[]),"
+    " CAST(:begins AS timestamptz[]), CAST(:sinces AS timestamptz[])) AS i(job, run, begin, since)"
+    " CROSS JOIN LATERAL (SELECT started_at, ended FROM (SELECT id, started_at,"
+    # A run that vanished from its engine's list ended some time after it was read last.
+    " coalesce(ended_at, observed_at + coalesce(clock_offset_ms, 0) * interval '1 ms') AS ended FROM runs"
+    " WHERE job_id = i.job AND started_at <= i.begin) past"
+    " WHERE id <> i.run AND (i.since IS NULL OR ended > i.since) ORDER BY started_at DESC LIMIT :limit) r"
+)
+
+
 async def runs_before(
     connection: AsyncConnection, records: Sequence[JobRecord], since: Mapping[str, datetime]
 ) -> Mapping[str, tuple[RunBefore, ...]]:
@@ -167,15 +195,6 @@ async def runs_before(
 
     A job that is not in ``since``: all of them, up to a bound.
     """
-    query = text(
-        "SELECT i.job, r.started_at, r.ended FROM unnest(CAST(:jobs AS text[]), CAST(:runs AS text[]),"
-        " CAST(:begins AS timestamptz[]), CAST(:sinces AS timestamptz[])) AS i(job, run, begin, since)"
-        " CROSS JOIN LATERAL (SELECT started_at, ended FROM (SELECT id, started_at,"
-        # One that vanished from its engine's list ended some time after it was read last.
-        " coalesce(ended_at, observed_at + coalesce(clock_offset_ms, 0) * interval '1 ms') AS ended FROM runs"
-        " WHERE job_id = i.job AND started_at <= i.begin) past"
-        " WHERE id <> i.run AND (i.since IS NULL OR ended > i.since) ORDER BY started_at DESC LIMIT :limit) r"
-    )
     values = {
         "jobs": [r.id for r in records],
         "runs": [r.run.id for r in records],
@@ -184,30 +203,43 @@ async def runs_before(
         "limit": _RUNS_BEFORE_MAX,
     }
     found: dict[str, list[RunBefore]] = {}
-    for job, started_at, ended_at in (await connection.execute(query, values)).all():
+    for job, started_at, ended_at in (await connection.execute(_RUNS_BEFORE, values)).all():
         found.setdefault(job, []).append(RunBefore(started_at, max(started_at, ended_at)))
     return {job: tuple(rows) for job, rows in found.items()}
 
 
 async def list_unended(connection: AsyncConnection, target_id: str) -> Mapping[tuple[EngineRunId, datetime], str]:
     """The runs of a target that had not ended when it was read last: (engine's run id, start) -> name of the job."""
-    query = text(
-        "SELECT r.engine_run_id, r.started_at, j.name FROM runs r JOIN jobs j ON j.id = r.job_id"
-        " WHERE r.target_id = :target AND r.state <> 'ended'"
+    query = (
+        select(_RUN.engine_run_id, _RUN.started_at, _JOB.name)
+        .join_from(tables.runs, tables.jobs, _JOB.id == _RUN.job_id)
+        .where(_RUN.target_id == target_id, _RUN.state != JobState.ENDED.value)
     )
-    rows = await connection.execute(query, {"target": target_id})
+    rows = await connection.execute(query)
     return {(EngineRunId(run), started_at): name for run, started_at, name in rows}
+
+
+_NEWEST_VERSIONS = (
+    select(_VERSION.run_id, _VERSION.kind, _VERSION.document)
+    .ext(distinct_on(_VERSION.run_id, _VERSION.kind))
+    .where(one_of(_VERSION.run_id, "runs"))
+    .order_by(_VERSION.run_id, _VERSION.kind, _VERSION.since.desc())
+)
 
 
 async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> Mapping[str, RunShape]:
     """The newest graph and settings of each run; an empty graph where none was reported."""
     ids = list(run_ids)
-    query = text(
-        "SELECT DISTINCT ON (run_id, kind) run_id, kind, document FROM run_versions WHERE run_id = ANY(:ids)"
-        " ORDER BY run_id, kind, since DESC"
-    )
-    rows = (await connection.execute(query, {"ids": ids})).all()
+    rows = (await connection.execute(_NEWEST_VERSIONS, {"runs": ids})).all()
     return _shapes(ids, rows)
+
+
+_CONFIG_SINCE = (
+    select(_VERSION.run_id, func.max(_VERSION.since))
+    .where(one_of(_VERSION.run_id, "runs"), _VERSION.kind == "config")
+    .group_by(_VERSION.run_id)
+    .having(func.count() > 1)
+)
 
 
 async def config_since(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
@@ -215,22 +247,53 @@ async def config_since(connection: AsyncConnection, run_ids: Sequence[str]) -> M
 
     The first ones known were in force before they were read: those count from the start of all times.
     """
-    query = text(
-        "SELECT run_id, max(since) FROM run_versions WHERE run_id = ANY(:ids) AND kind = 'config'"
-        " GROUP BY run_id HAVING count(*) > 1"
-    )
-    rows = (await connection.execute(query, {"ids": list(run_ids)})).all()
+    rows = (await connection.execute(_CONFIG_SINCE, {"runs": list(run_ids)})).all()
     return {row[0]: row[1] for row in rows}
 
 
 async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> RunShape:
     """Graph and settings in force at ``at``; the first ones known, for a time before these."""
-    query = text(
-        "SELECT DISTINCT ON (kind) run_id, kind, document FROM run_versions WHERE run_id = :id"
-        " ORDER BY kind, since <= :at DESC, CASE WHEN since <= :at THEN since END DESC, since"
+    is_in_force = _VERSION.since <= at
+    query = (
+        select(_VERSION.run_id, _VERSION.kind, _VERSION.document)
+        .ext(distinct_on(_VERSION.kind))
+        .where(_VERSION.run_id == run_id)
+        .order_by(_VERSION.kind, is_in_force.desc(), case((is_in_force, _VERSION.since)).desc(), _VERSION.since)
     )
-    rows = (await connection.execute(query, {"id": run_id, "at": at})).all()
-    return _shapes([run_id], rows)[run_id]
+    return _shapes([run_id], (await connection.execute(query)).all())[run_id]
+
+
+def _events() -> Select[Any]:
+    cause, before = tables.job_events.alias("cause"), tables.job_events.alias("before")
+    restart_before = (
+        select(func.max(before.c.at))
+        .where(before.c.run_id == _EVENT.run_id, before.c.kind == "restarted", before.c.at < _EVENT.at)
+        .correlate(tables.job_events)
+        .scalar_subquery()
+    )
+    exception = (
+        select(cause.c.text)
+        .where(
+            _EVENT.kind == "restarted",
+            cause.c.run_id == _EVENT.run_id,
+            cause.c.kind == "exception",
+            cause.c.at <= _EVENT.at,
+            or_(restart_before.is_(None), cause.c.at > restart_before),
+        )
+        .order_by(cause.c.at.desc(), cause.c.key)
+        .limit(1)
+        .correlate(tables.job_events)
+        .scalar_subquery()
+    )
+    return (
+        select(tables.job_events, exception.label("cause"))
+        .join_from(tables.job_events, tables.runs, _RUN.id == _EVENT.run_id)
+        # A restart before the run was first seen did not happen then.
+        .where(~and_(_EVENT.kind == "restarted", _EVENT.at <= _RUN.first_observed_at))
+    )
+
+
+_EVENTS = _events()
 
 
 async def list_events(
@@ -240,40 +303,40 @@ async def list_events(
 
     A restart says which exception it followed: the newest since the restart before it, whenever that was learnt of.
     """
-    query = text(
-        "SELECT e.at, e.kind, e.run_id, e.key, e.text, cause.text FROM job_events e JOIN runs r ON r.id = e.run_id"
-        " LEFT JOIN LATERAL (SELECT x.text FROM job_events x WHERE e.kind = 'restarted' AND x.run_id = e.run_id"
-        " AND x.kind = 'exception' AND x.at <= e.at AND x.at > COALESCE((SELECT max(p.at) FROM job_events p"
-        " WHERE p.run_id = e.run_id AND p.kind = 'restarted' AND p.at < e.at), '-infinity')"
-        " ORDER BY x.at DESC, x.key LIMIT 1) cause ON TRUE"
-        # What was already so when the run was seen first did not happen then.
-        " WHERE e.job_id = :job AND NOT (e.kind = 'restarted' AND e.at <= r.first_observed_at)"
-        f" AND {newest_first({'at': 'e.at', 'run': 'e.run_id', 'kind': 'e.kind', 'key': 'e.key'})}"
+    query = newest_first(
+        _EVENTS.where(_EVENT.job_id == job_id),
+        *(_EVENT.at, _EVENT.run_id, _EVENT.kind, _EVENT.key),
+        before=before,
+        limit=limit,
     )
-    at, run, kind, key = before or (None, None, None, None)
-    values = {"job": job_id, "at": at, "run": run, "kind": kind, "key": key, "limit": limit}
-    rows = (await connection.execute(query, values)).all()
     return [
-        JobEventRecord(when, what, RunId(of), name, words if why is None else f"{words}: {_first_line(why)}")
-        for when, what, of, name, words, why in rows
+        value_of(JobEventRecord, row, text=_with_cause(row["text"], row["cause"]))
+        for row in (await connection.execute(query)).mappings()
     ]
+
+
+def _with_cause(words: str, cause: str | None) -> str:
+    return words if cause is None else f"{words}: {_first_line(cause)}"
 
 
 def _first_line(words: str) -> str:
     return words.partition("\n")[0][:_CAUSE_MAX]
 
 
+# Text: the newest few of each run, by LATERAL over an array.
+_NEWEST_EXCEPTIONS = text(
+    "SELECT i.run_id, e.at, e.text FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
+    " (SELECT at, text FROM job_events WHERE run_id = i.run_id AND kind = 'exception'"
+    " ORDER BY at DESC LIMIT :limit) e ORDER BY e.at DESC"
+)
+
+
 async def newest_exceptions(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int = 10
 ) -> Mapping[str, tuple[tuple[datetime, str], ...]]:
     """The newest exceptions of each run, newest first."""
-    query = text(
-        "SELECT i.run_id, e.at, e.text FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
-        " (SELECT at, text FROM job_events WHERE run_id = i.run_id AND kind = 'exception'"
-        " ORDER BY at DESC LIMIT :limit) e ORDER BY e.at DESC"
-    )
     found: dict[str, list[tuple[datetime, str]]] = {}
-    for run_id, at, words in (await connection.execute(query, {"ids": list(run_ids), "limit": limit})).all():
+    for run_id, at, words in await connection.execute(_NEWEST_EXCEPTIONS, {"ids": list(run_ids), "limit": limit}):
         found.setdefault(run_id, []).append((at, words))
     return {run_id: tuple(rows) for run_id, rows in found.items()}
 
@@ -287,14 +350,13 @@ def _shapes(run_ids: Sequence[str], rows: Sequence[Any]) -> dict[str, RunShape]:
 
 
 def _job(row: RowMapping) -> JobRecord:
-    return JobRecord(
+    return value_of(
+        JobRecord,
+        row,
         id=JobId(row["job_id"]),
-        name=row["name"],
         run=_run(row),
-        target_name=row["target_name"],
         target_state=_target_state(row),
-        clock_offset_ms=row["clock_offset_ms"],
-        engine_version=row["engine_version"],
+        clock_offset_ms=row["engine_clock_offset_ms"],
     )
 
 
@@ -307,22 +369,11 @@ def _target_state(row: RowMapping) -> HealthState:
 def _run(row: RowMapping) -> RunRecord:
     counts = counts_from(row["counts"])
     listed = row["failed_listed_count"] - row["failed_listed_base"]
-    return RunRecord(
-        id=RunId(row["run_id"]),
-        job_id=JobId(row["job_id"]),
-        target_id=TargetId(row["target_id"]),
-        engine_run_id=EngineRunId(row["engine_run_id"]),
-        engine=Engine(row["engine"]),
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        state=JobState(row["state"]),
-        engine_state=row["engine_state"],
-        restart_count=row["restart_count"],
+    return value_of(
+        RunRecord,
+        row,
         counts=counts,
         failed_unlisted_count=row["failed_unlisted_past"] + max(0, (counts.failed if counts else 0) - listed),
-        checkpoint_count=row["checkpoint_count"],
         placements=placements_from(row["placements"]),
         problems=tuple(row["problems"]),
-        first_observed_at=row["first_observed_at"],
-        observed_at=row["observed_at"],
     )

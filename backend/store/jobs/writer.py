@@ -14,23 +14,89 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+from sqlalchemy import and_, bindparam, func, or_, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from backend.domain.clock import to_epoch_ms
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.ids import TargetId, job_id, run_id
 from backend.domain.observation import Engine, JobObservation, JobState
-from backend.store.checkpoints.writer import CheckpointTally, RunKey
+from backend.store.checkpoints.writer import CheckpointTally, StoredRun
 from backend.store.postgres.copying import Cursor
-from backend.store.schema.arrays import INT4_MAX
-from backend.store.schema.documents import clean, config_document, dump, topology_document
+from backend.store.postgres.encoding import clean, dump
+from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
+from backend.store.schema import tables
+from backend.store.schema.documents import config_document, topology_document
+from backend.store.schema.rows import row_of
 
 _EVENT_TEXT_MAX = 4000
-_COUNTED = (
-    "checkpoint_count = checkpoint_count + %s, failed_listed_count = failed_listed_count + %s,"
-    " first_observed_at = LEAST(first_observed_at, %s), started_at = LEAST(started_at, %s)"
-)
-# A document, and the run it is of; nothing where there was none before.
+# A document and the id of the run that it belongs to, or two times None.
 _Version = tuple[dict[str, Any] | None, str | None]
+
+_RUN = tables.runs.c
+_LOCK = sql_of(
+    select(
+        *(_RUN.job_id, _RUN.started_at, _RUN.observed_at, _RUN.counts),
+        *(_RUN.failed_listed_count, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
+    )
+    .where(_RUN.id == bindparam("run"))
+    .with_for_update()
+)
+_MAKE_JOB = sql_of(pg_insert(tables.jobs).values(bound(tables.jobs.c)).on_conflict_do_nothing())
+_MAKE_RUN = sql_of(
+    pg_insert(tables.runs)
+    .values(bound(c for c in tables.runs.c if c.server_default is None and (not c.nullable or c.name == "ended_at")))
+    .on_conflict_do_nothing()
+)
+_COUNTED = {
+    "checkpoint_count": _RUN.checkpoint_count + bindparam("new_count", type_=_RUN.checkpoint_count.type),
+    "failed_listed_count": _RUN.failed_listed_count + bindparam("failed_count", type_=_RUN.failed_listed_count.type),
+    "first_observed_at": func.least(_RUN.first_observed_at, bindparam("seen_at", type_=tables.Instant)),
+    "started_at": func.least(_RUN.started_at, bindparam("started_at", type_=tables.Instant)),
+}
+_COUNT = sql_of(update(tables.runs).where(_RUN.id == bindparam("run")).values(_COUNTED))
+# An observation that does not report one of these keeps the value that is known.
+_KEPT = [_RUN.restart_count, _RUN.counts, _RUN.placements, _RUN.clock_offset_ms]
+_REPLACED = [
+    *(_RUN.ended_at, _RUN.state, _RUN.engine_state, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
+    *(_RUN.problems, _RUN.observed_at),
+]
+_APPLY = sql_of(
+    update(tables.runs)
+    .where(_RUN.id == bindparam("run"))
+    .values(_COUNTED | bound(_REPLACED) | {c.name: func.coalesce(bindparam(c.name, type_=c.type), c) for c in _KEPT})
+)
+
+_VERSION = tables.run_versions.c
+_NEW_VERSION = pg_insert(tables.run_versions).values(bound(_VERSION))
+_WRITE_VERSION = sql_of(
+    _NEW_VERSION.on_conflict_do_update(
+        index_elements=tables.run_versions.primary_key,
+        set_=replaced(_NEW_VERSION, beside_key(tables.run_versions)),
+    )
+)
+_IS_OWN = _VERSION.run_id == bindparam("run")
+_VERSIONS_BEFORE = sql_of(
+    select(_VERSION.kind, _VERSION.document, _VERSION.run_id)
+    .ext(distinct_on(_VERSION.kind))
+    .join_from(tables.run_versions, tables.runs, _RUN.id == _VERSION.run_id)
+    .where(
+        one_of(_VERSION.kind, "kinds"),
+        or_(_IS_OWN, and_(_RUN.job_id == bindparam("job"), _RUN.started_at < bindparam("started_at"))),
+    )
+    .order_by(_VERSION.kind, _IS_OWN.desc(), _RUN.started_at.desc(), _VERSION.since.desc())
+)
+
+_NEW_EVENT = pg_insert(tables.job_events).values(bound(tables.job_events.c))
+_WRITE_EVENT = sql_of(
+    _NEW_EVENT.on_conflict_do_update(
+        index_elements=tables.job_events.primary_key,
+        # An event that was reported twice happened when it was reported first.
+        set_={"at": _NEW_EVENT.excluded.at},
+        where=_NEW_EVENT.excluded.at < tables.job_events.c.at,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +112,7 @@ class TargetKey:
 class LockedRun:
     """A run whose row is locked until the commit. ``is_newest``: nothing newer of it was applied before."""
 
-    key: RunKey
+    key: StoredRun
     row: Mapping[str, Any]
     is_newest: bool
 
@@ -55,7 +121,7 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
     """Make job and run where they are new, and lock the run's row."""
     # Spark's ids are of one run alone, and its start may be told late or never.
     started_ms = None if target.engine is Engine.SPARK else to_epoch_ms(job.started_at)
-    key = RunKey(
+    key = StoredRun(
         run_id=run_id(target=target.id, engine_run_id=job.engine_run_id, started_at_ms=started_ms),
         job_id=job_id(deployment=target.deployment, name=job.name),
     )
@@ -66,39 +132,43 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
         # Retention dropped it between two statements; written again, it is made again.
         raise StoreUnavailableError(f"run {key.run_id} vanished while it was written")
     # A target whose deployment label changed keeps its running jobs under the id their history has.
-    key = RunKey(run_id=key.run_id, job_id=row["job_id"])
+    key = StoredRun(run_id=key.run_id, job_id=row["job_id"])
     if is_new or job.started_at < row["started_at"]:
         text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
         await _add_event(cursor, key, "run-started", key="", at=job.started_at, text=text)
     return LockedRun(key, row, is_new or observed_at > row["observed_at"])
 
 
-async def _lock(cursor: Cursor, key: RunKey) -> Mapping[str, Any] | None:
-    await cursor.execute(
-        "SELECT job_id, state, started_at, observed_at, first_observed_at, counts, failed_listed_count,"
-        " failed_listed_base, failed_unlisted_past FROM runs WHERE id = %s FOR UPDATE",
-        (key.run_id,),
-    )
+async def _lock(cursor: Cursor, key: StoredRun) -> Mapping[str, Any] | None:
+    await cursor.execute(_LOCK, {"run": key.run_id})
     row = await cursor.fetchone()
     if row is None or cursor.description is None:
         return None
     return dict(zip((c.name for c in cursor.description), row, strict=True))
 
 
-async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: RunKey, observed_at: datetime) -> bool:
+async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: StoredRun, observed_at: datetime) -> bool:
     """Make the run, and its job; False where another writer did."""
     await cursor.execute(
-        "INSERT INTO jobs (id, deployment, name, first_seen_at) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-        (key.job_id, target.deployment, clean(job.name), observed_at),
+        _MAKE_JOB,
+        {
+            "id": key.job_id,
+            "deployment": target.deployment,
+            "name": clean(job.name),
+            "first_seen_at": observed_at,
+        },
     )
-    await cursor.execute(
-        "INSERT INTO runs (id, job_id, target_id, engine_run_id, engine, started_at, ended_at, state, engine_state,"
-        " first_observed_at, observed_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-        (
-            *(key.run_id, key.job_id, target.id, clean(job.engine_run_id), target.engine.value, job.started_at),
-            *(job.ended_at, job.state.value, clean(job.engine_state), observed_at, observed_at),
-        ),
+    values = row_of(
+        tables.runs,
+        job,
+        id=key.run_id,
+        job_id=key.job_id,
+        target_id=target.id,
+        engine=target.engine.value,
+        first_observed_at=observed_at,
+        observed_at=observed_at,
     )
+    await cursor.execute(_MAKE_RUN, values)
     return cursor.rowcount == 1
 
 
@@ -106,34 +176,33 @@ async def write_state(
     cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime, tally: CheckpointTally
 ) -> None:
     """Apply what the observation says of the run itself, and count the checkpoints that were just written."""
+    counted = {
+        "run": run.key.run_id,
+        "new_count": tally.new,
+        "failed_count": tally.newly_failed,
+        "seen_at": observed_at,
+        "started_at": job.started_at,
+    }
     if run.is_newest:
-        await _write_newest(cursor, run, job, observed_at, tally)
-    else:
-        await cursor.execute(
-            f"UPDATE runs SET {_COUNTED} WHERE id = %s",  # noqa: S608
-            (tally.new, tally.newly_failed, observed_at, job.started_at, run.key.run_id),
+        base, past = _unlisted(run, job, tally)
+        own = row_of(
+            tables.runs,
+            job,
+            counts=dump(job.counts) if job.counts is not None else None,
+            failed_listed_base=base,
+            failed_unlisted_past=past,
+            placements=dump(job.placements) if job.placements else None,
+            problems=dump([clean(p) for p in job.problems]),
+            observed_at=observed_at,
         )
+        await cursor.execute(_APPLY, own | counted)
+        await _write_documents(cursor, run, job, observed_at)
+    else:
+        await cursor.execute(_COUNT, counted)
     await _write_events(cursor, run, job, observed_at)
 
 
-async def _write_newest(
-    cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime, tally: CheckpointTally
-) -> None:
-    base, past = _unlisted(run, job, tally)
-    await cursor.execute(
-        f"UPDATE runs SET {_COUNTED}, ended_at = %s, state = %s, engine_state = %s,"  # noqa: S608
-        " restart_count = COALESCE(%s, restart_count),"
-        " counts = COALESCE(%s, counts), failed_listed_base = %s, failed_unlisted_past = %s,"
-        " placements = COALESCE(%s, placements), problems = %s, clock_offset_ms = COALESCE(%s, clock_offset_ms),"
-        " observed_at = %s WHERE id = %s",
-        (
-            *(tally.new, tally.newly_failed, observed_at, job.started_at),
-            *(job.ended_at, job.state.value, clean(job.engine_state), _int4(job.restart_count)),
-            *(dump(job.counts) if job.counts is not None else None, base, past),
-            *(dump(job.placements) if job.placements else None, dump([clean(p) for p in job.problems])),
-            *(job.clock_offset_ms, observed_at, run.key.run_id),
-        ),
-    )
+async def _write_documents(cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime) -> None:
     documents: dict[str, Mapping[str, Any]] = {}
     if job.topology is not None:
         documents["topology"] = topology_document(job.topology)
@@ -142,11 +211,6 @@ async def _write_newest(
     before = await _versions_before(cursor, run, list(documents), job.started_at) if documents else {}
     for kind, document in documents.items():
         await _write_version(cursor, run, kind, document, before.get(kind, (None, None)), job, observed_at)
-
-
-def _int4(value: int | None) -> int | None:
-    # No run was restarted that often; a gauge that says so is broken.
-    return value if value is not None and abs(value) <= INT4_MAX else None
 
 
 def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tuple[int, int]:
@@ -177,11 +241,8 @@ async def _write_version(
     if before == after and not is_first:
         return
     at = min(job.started_at, observed_at) if is_first else observed_at
-    await cursor.execute(
-        "INSERT INTO run_versions (run_id, kind, since, document) VALUES (%s, %s, %s, %s)"
-        " ON CONFLICT (run_id, kind, since) DO UPDATE SET document = excluded.document",
-        (run.key.run_id, kind, at, dump(after)),
-    )
+    row = {"run_id": run.key.run_id, "kind": kind, "since": at, "document": dump(after)}
+    await cursor.execute(_WRITE_VERSION, row)
     if before is None:
         return
     event, text = ("rescaled", _rescaled(before, after)) if kind == "topology" else _changed(before, after)
@@ -193,12 +254,8 @@ async def _versions_before(
     cursor: Cursor, run: LockedRun, kinds: Sequence[str], started_at: datetime
 ) -> Mapping[str, _Version]:
     """The newest document of each kind: this run's, else that of the job's run before; and whose it is."""
-    await cursor.execute(
-        "SELECT DISTINCT ON (v.kind) v.kind, v.document, v.run_id FROM run_versions v JOIN runs r ON r.id = v.run_id"
-        " WHERE v.kind = ANY(%s) AND (r.id = %s OR (r.job_id = %s AND r.started_at < %s))"
-        " ORDER BY v.kind, (r.id = %s) DESC, r.started_at DESC, v.since DESC",
-        (kinds, run.key.run_id, run.key.job_id, started_at, run.key.run_id),
-    )
+    values = {"kinds": kinds, "run": run.key.run_id, "job": run.key.job_id, "started_at": started_at}
+    await cursor.execute(_VERSIONS_BEFORE, values)
     return {kind: (document, owner) for kind, document, owner in await cursor.fetchall()}
 
 
@@ -237,10 +294,13 @@ def _distinct(exceptions: Sequence[tuple[datetime, str]]) -> Sequence[tuple[date
     return list(dict.fromkeys(exceptions))
 
 
-async def _add_event(cursor: Cursor, run: RunKey, kind: str, *, key: str, at: datetime, text: str) -> None:
-    # Seen twice, it happened when it was seen first.
-    await cursor.execute(
-        "INSERT INTO job_events AS e (run_id, kind, key, job_id, at, text) VALUES (%s, %s, %s, %s, %s, %s)"
-        " ON CONFLICT (run_id, kind, key) DO UPDATE SET at = excluded.at WHERE excluded.at < e.at",
-        (run.run_id, kind, key, run.job_id, at, clean(text)[:_EVENT_TEXT_MAX]),
-    )
+async def _add_event(cursor: Cursor, run: StoredRun, kind: str, *, key: str, at: datetime, text: str) -> None:
+    row = {
+        "run_id": run.run_id,
+        "kind": kind,
+        "key": key,
+        "job_id": run.job_id,
+        "at": at,
+        "text": clean(text)[:_EVENT_TEXT_MAX],
+    }
+    await cursor.execute(_WRITE_EVENT, row)

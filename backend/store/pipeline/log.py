@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sqlalchemy import text
+from sqlalchemy import RowMapping, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backend.store.schema import tables
+from backend.store.schema.rows import value_of
 
 # The advisory lock that a run holds while it lives, as ``pg_locks`` shows it.
 _LOCK_KEY = 0x62617275
@@ -32,19 +35,10 @@ class PipelineRecord:
 
 async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
     """What is known of the pipeline."""
-    run = (
-        await connection.execute(
-            text(
-                "SELECT state, started_at, ended_at, reason, hours_total, hours_done FROM pipeline_runs"
-                " ORDER BY started_at DESC, id LIMIT 1"
-            )
-        )
-    ).first()
-    schedule = (
-        await connection.execute(
-            text("SELECT next_run_at, reason, complete_hour FROM pipeline_schedule WHERE job = 'rollups'")
-        )
-    ).first()
+    runs = tables.pipeline_runs
+    newest = select(runs).order_by(runs.c.started_at.desc(), runs.c.id).limit(1)
+    run = (await connection.execute(newest)).mappings().first()
+    schedule = await _schedule(connection, "rollups")
     is_running = (
         await connection.execute(
             text(
@@ -55,8 +49,15 @@ async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
             {"key": _LOCK_KEY},
         )
     ).scalar_one()
-    record = PipelineRecord() if run is None else _of_run(*run, is_running=is_running)
-    return record if schedule is None else replace(record, **schedule._mapping)
+    record = PipelineRecord() if run is None else _of_run(run, is_running=is_running)
+    if schedule is None:
+        return record
+    return replace(
+        record,
+        next_run_at=schedule["next_run_at"],
+        reason=schedule["reason"],
+        complete_hour=schedule["complete_hour"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +69,24 @@ class SparkDemoRecord:
 
 async def read_spark_demo(connection: AsyncConnection) -> SparkDemoRecord | None:
     """What the demo query last said of itself; None where it is none of this installation, or still starts."""
-    query = text("SELECT reason FROM pipeline_schedule WHERE job = 'spark-demo'")
-    row = (await connection.execute(query)).first()
-    return None if row is None else SparkDemoRecord(row[0])
+    row = await _schedule(connection, "spark-demo")
+    return None if row is None else value_of(SparkDemoRecord, row)
 
 
-def _of_run(
-    state: str,
-    started_at: datetime,
-    ended_at: datetime | None,
-    reason: str | None,
-    hours_total: int | None,
-    hours_done: int,
-    *,
-    is_running: bool,
-) -> PipelineRecord:
-    is_alive = is_running and state == "running"
-    # It was killed, and no run has come after it to say so.
-    shown = "interrupted" if state == "running" and not is_alive else state
-    return PipelineRecord(is_alive, shown, started_at, ended_at, reason, hours_total, hours_done)
+async def _schedule(connection: AsyncConnection, job: str) -> RowMapping | None:
+    table = tables.pipeline_schedule
+    return (await connection.execute(select(table).where(table.c.job == job))).mappings().first()
+
+
+def _of_run(run: RowMapping, *, is_running: bool) -> PipelineRecord:
+    is_alive = is_running and run["state"] == "running"
+    return PipelineRecord(
+        is_running=is_alive,
+        # It was killed, and no run has come after it to say so.
+        last_state="interrupted" if run["state"] == "running" and not is_alive else run["state"],
+        last_started_at=run["started_at"],
+        last_ended_at=run["ended_at"],
+        last_reason=run["reason"],
+        hours_total=run["hours_total"],
+        hours_done=run["hours_done"],
+    )

@@ -15,6 +15,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from backend.domain.errors import FieldProblem, InvalidInputError, StoreUnavailableError
+from backend.store.postgres.encoding import dump
 
 _CONNECT_TIMEOUT_S = 5
 _POOL_TIMEOUT_S = 10
@@ -59,6 +60,7 @@ def create_store_engine(
         pool_timeout=pool_timeout_s,
         pool_pre_ping=True,
         hide_parameters=True,
+        json_serializer=dump,
         connect_args={
             "connect_timeout": _CONNECT_TIMEOUT_S,
             "options": options,

@@ -14,6 +14,9 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper
+from sqlalchemy import Table
+
+from backend.store.postgres.statements import type_name
 
 Cursor = psycopg.AsyncCursor[Any]
 Row = Mapping[str, Any]
@@ -24,19 +27,27 @@ _HEAD = Struct(">iiIii")
 _NULL = b"\xff\xff\xff\xff"
 
 
-async def copy_rows(cursor: Cursor, table: str, types: Mapping[str, str], rows: Sequence[Row]) -> None:
-    """Copy ``rows`` into ``table``; ``types`` names the columns and their PostgreSQL types, in order."""
+async def copy_rows(cursor: Cursor, table: Table, rows: Sequence[Row]) -> None:
+    """Copy ``rows`` into ``table``; a row holds every column that the server does not fill in."""
     if not rows:
         return
     for dumper in _ARRAY_DUMPERS:
         cursor.adapters.register_dumper(None, dumper)
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
-        sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, types))
-    )
+    statement, names, types = _plan(table)
     async with cursor.copy(statement) as copy:
-        copy.set_types(list(types.values()))
+        copy.set_types(types)
         for row in rows:
-            await copy.write_row([row[name] for name in types])
+            await copy.write_row([row[name] for name in names])
+
+
+@lru_cache(maxsize=32)
+def _plan(table: Table) -> tuple[sql.Composed, tuple[str, ...], tuple[str, ...]]:
+    """The statement, and names and types of the columns in its order."""
+    columns = [c for c in table.c if c.server_default is None]
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        sql.Identifier(table.name), sql.SQL(", ").join(sql.Identifier(c.name) for c in columns)
+    )
+    return statement, tuple(c.name for c in columns), tuple(type_name(c.type) for c in columns)
 
 
 class _ArrayDumper(Dumper):

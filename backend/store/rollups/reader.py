@@ -5,8 +5,6 @@ the rollup may not have seen. Everything else within a range is summed up where 
 behind, for want of Spark. Definitions: ``domain.rollup``.
 """
 
-# ruff: noqa: S608  what is put into statements is this module's own text and column names; every value is bound.
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -14,18 +12,50 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import (
+    ARRAY,
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Integer,
+    RowMapping,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    false,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    true,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis.log_buckets import BOUNDS, Buckets
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.rollup import HOUR, HourRollup, Measure, MeasureRollup, hour_of
+from backend.store.postgres.statements import among, duration_after
+from backend.store.schema import tables
 from backend.store.schema.partitions import day_of
+from backend.store.schema.rows import value_of
 
 DURATION_MAX_MS = 10**12
 """Of what lasts longer (30 years), no end is reckoned."""
 _FAR = datetime(2200, 1, 1, tzinfo=UTC)
-_HOUR = "date_trunc('hour', c.triggered_at, 'UTC')"
-_COMPLETED_AT = f"c.triggered_at + LEAST(c.end_to_end_duration_ms, {DURATION_MAX_MS}) * interval '1 ms'"
+_C = tables.checkpoints.c
+# Constants are part of the text: a bound value in GROUP BY is not the same as one in the list of columns.
+_HOUR: ColumnElement[datetime] = func.date_trunc(
+    literal_column("'hour'"), _C.triggered_at, literal_column("'UTC'"), type_=_C.triggered_at.type
+)
+_COMPLETED_AT = duration_after(
+    _C.triggered_at, func.least(_C.end_to_end_duration_ms, literal_column(str(DURATION_MAX_MS), BigInteger))
+)
+_IS_COMPLETED = _C.status == literal_column(f"'{CheckpointStatus.COMPLETED.value}'")
+_IS_FAILED = _C.status == literal_column(f"'{CheckpointStatus.FAILED.value}'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,37 +98,75 @@ async def totals_of(
 ) -> Mapping[str, Totals]:
     """Totals of each job over its checkpoints triggered in a range; nothing for a job without any."""
     covered = await cover(connection, since, until)
-    in_gaps, values = _in_gaps(covered.gaps)
-    values |= {"jobs": list(job_ids), "hours": list(covered.hours), "measure": Measure.DURATION.value}
     tail = (
-        "tail AS MATERIALIZED (SELECT c.job_id, c.status, c.end_to_end_duration_ms AS value,"
-        f" CASE WHEN c.status = 'completed' THEN {_COMPLETED_AT} END AS completed_at FROM checkpoints c"
-        f" WHERE c.job_id = ANY(:jobs) AND c.kind = 'checkpoint' AND c.status <> 'in-progress' AND ({in_gaps}))"
-    )
-    of_hours = "job_id = ANY(:jobs) AND hour = ANY(CAST(:hours AS timestamptz[]))"
-    counts = text(
-        f"WITH {tail} SELECT job_id, sum(completed)::int8, sum(failed)::int8, max(last) FROM ("
-        "SELECT job_id, completed_count AS completed, failed_count AS failed, last_completed_at AS last"
-        f" FROM rollups WHERE {of_hours} UNION ALL"
-        " SELECT job_id, (status = 'completed')::int, (status = 'failed')::int, completed_at FROM tail"
-        ") parts GROUP BY job_id HAVING sum(completed) + sum(failed) > 0"
-    )
-    buckets = text(
-        f"WITH {tail} SELECT job_id, bucket, sum(number)::int8 FROM ("
-        "SELECT m.job_id, b.bucket, b.number FROM rollup_measures m"
-        " CROSS JOIN LATERAL unnest(m.bucket_index, m.bucket_count) b(bucket, number)"
-        f" WHERE m.{of_hours.replace('AND hour', 'AND m.hour')} AND m.measure = :measure UNION ALL"
-        " SELECT job_id, CASE WHEN value > 0 THEN width_bucket(value - 1, CAST(:bounds AS int8[])) ELSE -1 END,"
-        " count(*) FROM tail WHERE status = 'completed' AND value IS NOT NULL GROUP BY 1, 2"
-        ") parts GROUP BY job_id, bucket ORDER BY job_id, bucket"
+        select(
+            _C.job_id,
+            _C.status,
+            _C.end_to_end_duration_ms.label("value"),
+            case((_IS_COMPLETED, _COMPLETED_AT)).label("completed_at"),
+        )
+        .where(among(_C.job_id, job_ids), _C.kind == "checkpoint", _C.status != "in-progress", _in_gaps(covered.gaps))
+        .cte("tail")
+        .prefix_with("MATERIALIZED")
     )
     found: dict[str, dict[int, int]] = {}
-    for job_id, bucket, number in await connection.execute(buckets, values | {"bounds": list(BOUNDS)}):
+    for job_id, bucket, number in await connection.execute(_buckets(tail, job_ids, covered.hours)):
         found.setdefault(job_id, {})[bucket] = number
     return {
         job_id: Totals(completed, failed, last, found.get(job_id, {}))
-        for job_id, completed, failed, last in await connection.execute(counts, values)
+        for job_id, completed, failed, last in await connection.execute(_counts(tail, job_ids, covered.hours))
     }
+
+
+def _counts(tail: CTE, job_ids: Sequence[str], hours: Sequence[datetime]) -> Select[Any]:
+    """(job, completed, failed, last completed) over the rollups of ``hours`` and the checkpoints of ``tail``."""
+    hourly = tables.rollups.c
+    parts = union_all(
+        select(
+            hourly.job_id,
+            hourly.completed_count.label("completed"),
+            hourly.failed_count.label("failed"),
+            hourly.last_completed_at.label("last"),
+        ).where(among(hourly.job_id, job_ids), among(hourly.hour, hours)),
+        select(
+            tail.c.job_id,
+            cast(tail.c.status == CheckpointStatus.COMPLETED.value, Integer),
+            cast(tail.c.status == CheckpointStatus.FAILED.value, Integer),
+            tail.c.completed_at,
+        ),
+    ).subquery("parts")
+    completed, failed = func.sum(parts.c.completed), func.sum(parts.c.failed)
+    return (
+        select(parts.c.job_id, cast(completed, BigInteger), cast(failed, BigInteger), func.max(parts.c["last"]))
+        .group_by(parts.c.job_id)
+        .having(completed + failed > 0)
+    )
+
+
+def _buckets(tail: CTE, job_ids: Sequence[str], hours: Sequence[datetime]) -> Select[Any]:
+    """(job, bucket, number) of the durations, over the same."""
+    measured = tables.rollup_measures.c
+    arrays = func.unnest(measured.bucket_index, measured.bucket_count)
+    stored = arrays.table_valued("bucket", "number").render_derived("b").lateral()
+    bounds = literal(list(BOUNDS), ARRAY(BigInteger))
+    bucket = case((tail.c.value > 0, func.width_bucket(tail.c.value - literal_column("1"), bounds)), else_=-1)
+    worked_out = select(tail.c.job_id, bucket.label("bucket")).where(
+        tail.c.status == CheckpointStatus.COMPLETED.value, tail.c.value.is_not(None)
+    )
+    counted = worked_out.subquery("worked_out")
+    parts = union_all(
+        select(measured.job_id, stored.c.bucket, stored.c.number)
+        .join_from(tables.rollup_measures, stored, true())
+        .where(
+            among(measured.job_id, job_ids), among(measured.hour, hours), measured.measure == Measure.DURATION.value
+        ),
+        select(counted.c.job_id, counted.c.bucket, func.count()).group_by(counted.c.job_id, counted.c.bucket),
+    ).subquery("parts")
+    return (
+        select(parts.c.job_id, parts.c.bucket, cast(func.sum(parts.c.number), BigInteger))
+        .group_by(parts.c.job_id, parts.c.bucket)
+        .order_by(parts.c.job_id, parts.c.bucket)
+    )
 
 
 async def hours_of(
@@ -113,45 +181,45 @@ async def hours_of(
 
 
 async def _complete_hours(connection: AsyncConnection, since: datetime, until: datetime) -> list[datetime]:
-    mark = (
-        await connection.execute(
-            text(
-                "SELECT complete_xid, complete_hour FROM pipeline_schedule WHERE complete_xid IS NOT NULL"
-                # A copy of the database on another server: its ids say nothing there.
-                " AND complete_xid <= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-            )
-        )
-    ).first()
+    schedule = tables.pipeline_schedule.c
+    # A copy of the database on another server: its ids say nothing there.
+    own_ids = func.pg_snapshot_xmax(func.pg_current_snapshot())
+    marks = select(schedule.complete_xid, schedule.complete_hour).where(
+        schedule.complete_xid.is_not(None), schedule.complete_xid <= cast(cast(own_ids, Text), BigInteger)
+    )
+    mark = (await connection.execute(marks)).first()
     if mark is None:
         return []
     last = min(until, mark.complete_hour)
-    query = text(
-        "SELECT h.hour FROM rollup_hours h WHERE h.hour >= :since AND h.hour + interval '1 hour' <= :until"
-        f" AND h.hour NOT IN (SELECT {_HOUR} FROM checkpoints c JOIN rollup_hours s ON s.hour = {_HOUR}"
-        " WHERE c.kind = 'checkpoint' AND c.changed_xid >= :xid AND c.changed_xid >= s.horizon_xid"
-        " AND c.triggered_at >= :since AND c.triggered_at < :until"
-        " AND c.triggered_on >= :first_day AND c.triggered_on <= :last_day) ORDER BY h.hour"
-    )
-    values = {
-        "since": since,
-        "until": last,
-        "xid": mark.complete_xid,
-        "first_day": day_of(since),
-        "last_day": day_of(last),
-    }
-    return list((await connection.execute(query, values)).scalars())
-
-
-def _in_gaps(gaps: Sequence[tuple[datetime, datetime]]) -> tuple[str, dict[str, Any]]:
-    """A condition on ``c`` that holds in the gaps, with the days as values so that partitions are left out."""
-    conditions, values = ["false"], dict[str, Any]()
-    for n, (since, until) in enumerate(gaps):
-        conditions.append(
-            f"(c.triggered_at >= :since_{n} AND c.triggered_at < :until_{n}"
-            f" AND c.triggered_on >= :first_{n} AND c.triggered_on <= :last_{n})"
+    rolled = tables.rollup_hours
+    rolled_up = rolled.alias()
+    changed = (
+        select(_HOUR)
+        .join_from(tables.checkpoints, rolled_up, rolled_up.c.hour == _HOUR)
+        .where(
+            *(_C.kind == "checkpoint", _C.changed_xid >= mark.complete_xid, _C.changed_xid >= rolled_up.c.horizon_xid),
+            *(_C.triggered_at >= since, _C.triggered_at < last),
+            _C.triggered_on.between(day_of(since), day_of(last)),
         )
-        values |= {f"since_{n}": since, f"until_{n}": until, f"first_{n}": day_of(since), f"last_{n}": day_of(until)}
-    return " OR ".join(conditions), values
+    )
+    query = (
+        select(rolled.c.hour)
+        .where(rolled.c.hour >= since, rolled.c.hour + HOUR <= last, rolled.c.hour.not_in(changed))
+        .order_by(rolled.c.hour)
+    )
+    return list((await connection.execute(query)).scalars())
+
+
+def _in_gaps(gaps: Sequence[tuple[datetime, datetime]]) -> ColumnElement[bool]:
+    """A condition on checkpoints that holds in the gaps, with the days as values so that partitions are left out."""
+    conditions = (
+        and_(
+            *(_C.triggered_at >= since, _C.triggered_at < until),
+            _C.triggered_on.between(day_of(since), day_of(until)),
+        )
+        for since, until in gaps
+    )
+    return or_(false(), *conditions)
 
 
 async def _rolled_up(
@@ -159,60 +227,74 @@ async def _rolled_up(
 ) -> list[HourRollup]:
     if not hours:
         return []
-    values = {"job": job_id, "hours": list(hours), "limit": limit}
-    wanted = "job_id = :job AND hour = ANY(CAST(:hours AS timestamptz[]))"
-    query = text(
-        "SELECT hour, triggered_count, completed_count, failed_count, failed_by_reason, last_completed_at"
-        f" FROM rollups WHERE {wanted} ORDER BY hour DESC LIMIT :limit"
+    rollup, measured = tables.rollups.c, tables.rollup_measures.c
+    of_hours = select(tables.rollups).where(rollup.job_id == job_id, among(rollup.hour, hours))
+    rows = (await connection.execute(of_hours.order_by(rollup.hour.desc()).limit(limit))).mappings().all()
+    of_measures = select(tables.rollup_measures).where(
+        measured.job_id == job_id,
+        among(measured.hour, [row["hour"] for row in rows]),
+        # A later version may roll up other measures too.
+        among(measured.measure, [m.value for m in Measure]),
     )
-    rows = (await connection.execute(query, values)).all()
-    of_measures = text(
-        "SELECT hour, measure, present_count, minimum, maximum, total, p50, p95, p99 FROM rollup_measures"
-        f" WHERE {wanted} AND measure = ANY(:measures)"
-    )
-    # What a later version rolls up besides is none of ours.
-    values |= {"hours": [row.hour for row in rows], "measures": [m.value for m in Measure]}
     measures: dict[datetime, dict[Measure, MeasureRollup]] = {}
-    for hour, measure, present, low, high, total, p50, p95, p99 in await connection.execute(of_measures, values):
-        found = MeasureRollup(present, low, high, int(total), p50, p95, p99)
-        measures.setdefault(hour, {})[Measure(measure)] = found
-    return [_hour(row, _in_order(measures.get(row.hour, {})), is_rolled_up=True) for row in rows]
+    for row in (await connection.execute(of_measures)).mappings():
+        found = value_of(MeasureRollup, row, total=int(row["total"]))
+        measures.setdefault(row["hour"], {})[Measure(row["measure"])] = found
+    return [
+        value_of(HourRollup, row, measures=_in_order(measures.get(row["hour"], {})), is_rolled_up=True) for row in rows
+    ]
 
 
 async def _worked_out(
     connection: AsyncConnection, job_id: str, gaps: Sequence[tuple[datetime, datetime]], limit: int
 ) -> list[HourRollup]:
-    in_gaps, values = _in_gaps(gaps)
-    done = "FILTER (WHERE c.status = 'completed')"
-    numbers = ", ".join(
-        f"count(c.{m}) {done}, min(c.{m}) {done}, max(c.{m}) {done}, sum(c.{m}) {done},"
-        f" percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY c.{m}) {done}"
-        for m in Measure
+    query = (
+        select(
+            _HOUR.label("hour"),
+            func.count().label("triggered_count"),
+            func.count().filter(_IS_COMPLETED).label("completed_count"),
+            func.count().filter(_IS_FAILED).label("failed_count"),
+            # Text: the failures of the group by reason, an aggregate over an aggregate.
+            literal_column(
+                "(SELECT coalesce(jsonb_object_agg(reason, number), '{}') FROM (SELECT reason, count(*) AS number FROM"
+                " unnest(array_agg(coalesce(failure_reason, 'unknown')) FILTER (WHERE status = 'failed')) reason"
+                " GROUP BY reason) r)"
+            ).label("failed_by_reason"),
+            func.max(_COMPLETED_AT).filter(_IS_COMPLETED).label("last_completed_at"),
+            *(column for measure in Measure for column in _numbers(measure)),
+        )
+        .where(_C.job_id == job_id, _C.kind == "checkpoint", _in_gaps(gaps))
+        .group_by(_HOUR)
+        .order_by(_HOUR.desc())
+        .limit(limit)
     )
-    query = text(
-        f"SELECT {_HOUR}, count(*), count(*) {done}, count(*) FILTER (WHERE c.status = 'failed'),"
-        " (SELECT coalesce(jsonb_object_agg(reason, number), '{}') FROM (SELECT reason, count(*) AS number"
-        " FROM unnest(array_agg(coalesce(c.failure_reason, 'unknown')) FILTER (WHERE c.status = 'failed')) reason"
-        f" GROUP BY reason) r), max({_COMPLETED_AT}) {done}, {numbers} FROM checkpoints c"
-        f" WHERE c.job_id = :job AND c.kind = 'checkpoint' AND ({in_gaps}) GROUP BY 1 ORDER BY 1 DESC LIMIT :limit"
-    )
-    found = []
-    for row in await connection.execute(query, values | {"job": job_id, "limit": limit}):
-        head, tail = row[:6], row[6:]
-        measures = {
-            m: MeasureRollup(present, low, high, int(total), *quantiles)
-            for m, (present, low, high, total, quantiles) in zip(
-                Measure, (tail[i : i + 5] for i in range(0, len(tail), 5)), strict=True
-            )
-            if present
-        }
-        found.append(_hour(head, measures, is_rolled_up=False))
+    rows = (await connection.execute(query)).mappings()
+    return [value_of(HourRollup, row, measures=_measures(row), is_rolled_up=False) for row in rows]
+
+
+_QUANTILES: ColumnElement[Any] = literal_column("ARRAY[0.5, 0.95, 0.99]")
+
+
+def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
+    """A measure of the completed checkpoints of a group, the quantiles as one array."""
+    column = _C[measure.value]
+    quantiles = func.percentile_cont(_QUANTILES).within_group(column)
+    of_all = {"count": func.count(column), "min": func.min(column), "max": func.max(column), "sum": func.sum(column)}
+    return [
+        number.filter(_IS_COMPLETED).label(f"{measure.value} {name}")
+        for name, number in (of_all | {"quantiles": quantiles}).items()
+    ]
+
+
+def _measures(row: RowMapping) -> Mapping[Measure, MeasureRollup]:
+    found = {}
+    for m in Measure:
+        count, low, high, total, quantiles = (
+            row[f"{m.value} {name}"] for name in ("count", "min", "max", "sum", "quantiles")
+        )
+        if count:
+            found[m] = MeasureRollup(count, low, high, int(total), *quantiles)
     return found
-
-
-def _hour(head: Sequence[Any], measures: Mapping[Measure, MeasureRollup], *, is_rolled_up: bool) -> HourRollup:
-    hour, triggered, completed, failed, by_reason, last = head
-    return HourRollup(hour, triggered, completed, failed, by_reason, last, measures, is_rolled_up)
 
 
 def _next_hour(instant: datetime) -> datetime:

@@ -21,9 +21,8 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
-from backend.store.schema.tables import Instant, metadata
+from backend.store.schema.tables import Instant, Json, metadata
 
 alert_evaluator = Table(
     "alert_evaluator",
@@ -47,7 +46,7 @@ alert_rules = Table(
     Column("is_enabled", Boolean, nullable=False),
     Column("for_s", Double, nullable=False),
     Column("keep_firing_for_s", Double, nullable=False),
-    Column("thresholds", JSONB, nullable=False),
+    Column("thresholds", Json, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("changed_at", Instant, nullable=False),
 )
@@ -59,7 +58,7 @@ alerts = Table(
     Column("rule", Text, nullable=False),
     Column("severity", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),
-    Column("labels", JSONB, nullable=False),
+    Column("labels", Json, nullable=False),
     # History outlives what it is about.
     Column("job_id", Text),
     Column("target_id", Text),
@@ -74,8 +73,8 @@ alerts = Table(
     Column("reading", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("value", Double),
-    Column("annotations", JSONB, nullable=False),
-    Column("checkpoints", JSONB, nullable=False, server_default="[]"),
+    Column("annotations", Json, nullable=False),
+    Column("checkpoints", Json, nullable=False, server_default="[]"),
     CheckConstraint("state IN ('inactive', 'pending', 'firing', 'resolved')", name="state_known"),
     CheckConstraint("reading IN ('active', 'clear', 'unknown', 'gone')", name="reading_known"),
     CheckConstraint("(state IN ('pending', 'firing')) = (ended_at IS NULL)", name="ended_when_closed"),
@@ -106,7 +105,7 @@ silences = Table(
     "silences",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("matchers", JSONB, nullable=False),
+    Column("matchers", Json, nullable=False),
     Column("starts_at", Instant, nullable=False),
     Column("ends_at", Instant, nullable=False),
     Column("reason", Text, nullable=False),

@@ -7,17 +7,26 @@ The number of subtasks is stored beside, so nothing is lost. Invariant: ``expand
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from sqlalchemy import ARRAY, BigInteger, Column, Integer, SmallInteger
 
 T = TypeVar("T", int, float)
 
 INT2_MAX = 2**15 - 1
 INT4_MAX = 2**31 - 1
 INT8_MAX = 2**63 - 1
+_MAX_BY_TYPE: dict[type[Any], int] = {SmallInteger: INT2_MAX, Integer: INT4_MAX, BigInteger: INT8_MAX}
 # The largest float32: a gauge beyond it cannot be packed, and is no ratio.
 _FLOAT4_MAX = 3.4028234e38
 # float32 holds 7 significant digits; ratios come with fewer.
 _RATIO_DIGITS = 6
+
+
+def limit_of(column: Column[Any]) -> int:
+    """The largest magnitude that a column of whole numbers, or of arrays of them, holds."""
+    kind = column.type.item_type if isinstance(column.type, ARRAY) else column.type
+    return _MAX_BY_TYPE[type(kind)]
 
 
 def compact(values: Sequence[int | None], limit: int = INT8_MAX) -> list[int | None] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from datetime import datetime
 from typing import Any, TypeVar
 
 import orjson
@@ -26,23 +25,6 @@ from backend.domain.topology import Edge, Placement, Topology, Vertex
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
-
-_MAX_TEXT = 8000
-
-
-def clean(text: str) -> str:
-    """``text`` as PostgreSQL takes it: no NUL, no lone surrogates, and not endless."""
-    return text[:_MAX_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-
-
-def clean_or_none(text: str | None) -> str | None:
-    """``clean`` that lets a missing text be missing."""
-    return None if text is None else clean(text)
-
-
-def dump(document: object) -> str:
-    """JSON text of dataclasses, mappings and sequences. NUL cannot be part of a jsonb value."""
-    return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS).decode().replace("\\u0000", "\\ufffd")
 
 
 def topology_document(topology: Topology) -> Document:
@@ -89,19 +71,14 @@ def progress_document(progress: Progress | None, details: Sequence[VertexDetail]
     return document
 
 
-def progress_from(
-    checkpoint_id: int, observed_at: datetime, acknowledged_count: int, subtask_count: int, document: Document
-) -> Progress:
-    """How far the checkpoint had come, without its late barriers, which have a table of their own."""
-    return Progress(
-        checkpoint_id=checkpoint_id,
-        observed_at=observed_at,
-        acknowledged_count=acknowledged_count,
-        subtask_count=subtask_count,
-        acknowledged_by_vertex=tuple((VertexId(v), a, t) for v, a, t in document.get("by_vertex", ())),
-        pending=tuple((VertexId(v), tuple(p)) for v, p in document.get("pending", ())),
-        alignment_running_ms=tuple((VertexId(v), tuple(r)) for v, r in document.get("aligning", ())),
-    )
+def progress_parts(document: Document) -> dict[str, Any]:
+    """The fields of ``Progress`` that its document holds, and no late barriers, which have a table of their own."""
+    return {
+        "late_barriers": (),
+        "acknowledged_by_vertex": tuple((VertexId(v), a, t) for v, a, t in document.get("by_vertex", ())),
+        "pending": tuple((VertexId(v), tuple(p)) for v, p in document.get("pending", ())),
+        "alignment_running_ms": tuple((VertexId(v), tuple(r)) for v, r in document.get("aligning", ())),
+    }
 
 
 def details_from(document: Document) -> tuple[VertexDetail, ...]:

@@ -41,6 +41,8 @@ metadata = MetaData(
 )
 
 Instant = DateTime(timezone=True)
+# None is NULL, not the JSON document ``null``.
+Json = JSONB(none_as_null=True)
 
 targets = Table(
     "targets",
@@ -50,7 +52,7 @@ targets = Table(
     Column("name", Text, nullable=False),
     # Which collector reads it: the name of an entry point. The live runtime speaks Flink's REST and is of kind flink.
     Column("kind", Text, nullable=False, server_default="flink"),
-    Column("labels", JSONB, nullable=False, server_default="{}"),
+    Column("labels", Json, nullable=False, server_default="{}"),
     Column("origin", Text, nullable=False),
     Column("is_enabled", Boolean, nullable=False, server_default="true"),
     Column("added_at", Instant, nullable=False),
@@ -115,13 +117,13 @@ runs = Table(
     Column("engine_state", Text, nullable=False),
     Column("restart_count", Integer),
     # The coordinator's counters, as last read, and what it takes to tell which failures were never listed.
-    Column("counts", JSONB),
+    Column("counts", Json),
     Column("failed_listed_count", BigInteger, nullable=False, server_default="0"),
     Column("failed_listed_base", BigInteger, nullable=False, server_default="0"),
     Column("failed_unlisted_past", BigInteger, nullable=False, server_default="0"),
     Column("checkpoint_count", BigInteger, nullable=False, server_default="0"),
-    Column("placements", JSONB),
-    Column("problems", JSONB, nullable=False, server_default="[]"),
+    Column("placements", Json),
+    Column("problems", Json, nullable=False, server_default="[]"),
     Column("first_observed_at", Instant, nullable=False),
     # Of the newest observation applied; an older one that arrives later changes no state.
     Column("observed_at", Instant, nullable=False),
@@ -137,7 +139,7 @@ run_versions = Table(
     Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("kind", Text, primary_key=True),
     Column("since", Instant, primary_key=True),
-    Column("document", JSONB, nullable=False),
+    Column("document", Json, nullable=False),
     CheckConstraint("kind IN ('topology', 'config')", name="kind_known"),
 )
 
@@ -245,8 +247,8 @@ micro_batches = Table(
     Column("processed_rows_per_s", Double),
     Column("watermark_at", Instant),
     # NULL: a query without state.
-    Column("state", JSONB),
-    Column("sources", JSONB, nullable=False),
+    Column("state", Json),
+    Column("sources", Json, nullable=False),
     Column("number_basis", Text, nullable=False),
     postgresql_partition_by="RANGE (triggered_on)",
 )
@@ -293,9 +295,9 @@ recommendations = Table(
     Column("last_given_at", Instant, nullable=False),
     Column("applied_at", Instant),
     # The recommendation as it was given (``RecommendationOut``); once it is decided on, it stays as it is.
-    Column("document", JSONB, nullable=False),
+    Column("document", Json, nullable=False),
     # Beside what was predicted, and of which checkpoints.
-    Column("measured", JSONB),
+    Column("measured", Json),
     CheckConstraint(
         "state IN ('new', 'accepted', 'dismissed', 'applied', 'verified', 'rolled-back', 'expired')", name="state_known"
     ),
@@ -328,7 +330,7 @@ live_progress = Table(
     Column("acknowledged_count", Integer, nullable=False),
     Column("subtask_count", Integer, nullable=False),
     # Acknowledged per vertex, pending subtasks, running alignments, and the details of the vertices so far.
-    Column("document", JSONB, nullable=False),
+    Column("document", Json, nullable=False),
 )
 
 progress_points = Table(
@@ -362,7 +364,7 @@ rollups = Table(
     Column("triggered_count", BigInteger, nullable=False),
     Column("completed_count", BigInteger, nullable=False),
     Column("failed_count", BigInteger, nullable=False),
-    Column("failed_by_reason", JSONB, nullable=False),
+    Column("failed_by_reason", Json, nullable=False),
     Column("last_completed_at", Instant),
     Index("ix_rollups_hour", "hour"),
 )

@@ -18,7 +18,7 @@ from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.domain.ids import TargetId, target_id
 from backend.domain.observation import Engine
 from backend.store.postgres.connections import reading, writing
-from backend.store.schema.documents import clean, dump
+from backend.store.postgres.encoding import clean, dump
 
 Origin = Literal["api", "configuration", "built-in", "push"]
 """Who added it. One of ``push`` is read by nobody: its jobs send what they have to tell."""

@@ -1,0 +1,56 @@
+"""SQLAlchemy Core statements as psycopg runs them, for the write path, which shares one cursor with COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from psycopg import sql
+from sqlalchemy import BindParameter, Column, Interval, Table, any_, bindparam, literal, literal_column
+from sqlalchemy.dialects.postgresql import ARRAY, Insert, psycopg
+from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.expression import ClauseElement
+from sqlalchemy.types import TypeEngine
+
+_DIALECT = psycopg.dialect()  # type: ignore[no-untyped-call]
+
+
+def sql_of(statement: ClauseElement) -> sql.SQL:
+    """The text of a statement; its bound values are ``%(name)s``. Called once, when a module is imported."""
+    return sql.SQL(str(statement.compile(dialect=_DIALECT)))
+
+
+def type_name(kind: TypeEngine[Any]) -> str:
+    """The PostgreSQL name of a column's type."""
+    return kind.compile(_DIALECT).lower()
+
+
+def duration_after(instant: ColumnElement[datetime], ms: ColumnElement[int]) -> ColumnElement[datetime]:
+    """The instant ``ms`` milliseconds after another."""
+    return instant + ms * literal_column("interval '1 ms'", Interval)
+
+
+def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:
+    """Whether ``column`` is one of the values bound as the list ``name``."""
+    return column == any_(bindparam(name, type_=ARRAY(column.type)))
+
+
+def among(column: Column[Any], values: Iterable[object]) -> ColumnElement[bool]:
+    """Whether ``column`` is one of ``values``, which are sent as one array: the statement's text stays the same."""
+    return column == any_(literal(list(values), ARRAY(column.type)))
+
+
+def bound(columns: Iterable[Column[Any]]) -> dict[str, BindParameter[Any]]:
+    """A value to set for each column, bound by the column's name."""
+    return {c.name: bindparam(c.name, type_=c.type) for c in columns}
+
+
+def replaced(insert: Insert, columns: Iterable[Column[Any]]) -> dict[str, ColumnElement[Any]]:
+    """For ``DO UPDATE SET``: each of the columns takes the value that was to be inserted."""
+    return {c.name: insert.excluded[c.name] for c in columns}
+
+
+def beside_key(table: Table) -> Sequence[Column[Any]]:
+    """The columns of a table that are not in its primary key."""
+    return [c for c in table.c if not c.primary_key]

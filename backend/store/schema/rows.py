@@ -1,0 +1,97 @@
+"""Rows and values: a column and the field of the same name hold the same thing.
+
+``value_of`` builds a dataclass from a row; ``row_of`` builds the row of a table from a dataclass. A caller names only
+the fields whose meaning differs from their column. Both work out what to convert once for each pair of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from sqlalchemy import Column, Integer, Table, Text
+
+from backend.store.postgres.encoding import clean_or_none
+from backend.store.schema.arrays import limit_of
+
+T = TypeVar("T")
+_Getter = Callable[[Any], Any]
+
+
+def value_of(kind: type[T], row: Mapping[Any, Any], /, **changed: Any) -> T:
+    """A ``kind`` (a dataclass) from the columns of ``row`` that have the names of its fields.
+
+    Text becomes the enum of its field. A field that is a dataclass itself is built from the same row. ``changed``
+    replaces fields, or adds those that no column holds.
+
+    Raises:
+        KeyError: a field has neither a column nor a value in ``changed``.
+
+    """
+    return kind(**{name: changed[name] if name in changed else get(row) for name, get in _readers(kind)})  # type: ignore[arg-type]
+
+
+def row_of(table: Table, value: object, /, **changed: Any) -> dict[str, Any]:
+    """The columns of ``table`` that have the names of the fields of ``value``; ``changed`` replaces or adds columns.
+
+    Text is made storable. A whole number that its column cannot hold was not measured: it becomes NULL, or the
+    nearest number that fits if the column allows no NULL. Values of ``changed`` are taken as they are.
+    """
+    kind: Any = type(value)
+    return {name: get(value) for name, get in _writers(table, kind) if name not in changed} | changed
+
+
+@lru_cache(maxsize=256)
+def _readers(kind: type[Any]) -> tuple[tuple[str, _Getter], ...]:
+    hints = get_type_hints(kind)
+    return tuple((f.name, _reader(f.name, _plain(hints[f.name]))) for f in fields(kind) if f.init)
+
+
+def _reader(name: str, hint: Any) -> _Getter:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return lambda row: None if (value := row[name]) is None else hint(value)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return lambda row: value_of(hint, row)
+    return itemgetter(name)
+
+
+@lru_cache(maxsize=256)
+def _writers(table: Table, kind: type[Any]) -> tuple[tuple[str, _Getter], ...]:
+    hints = get_type_hints(kind)
+    names = [f.name for f in fields(kind) if f.name in table.c]
+    return tuple((name, _writer(table.c[name], _plain(hints[name]))) for name in names)
+
+
+def _writer(column: Column[Any], hint: Any) -> _Getter:
+    get = attrgetter(column.name)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        if not column.nullable:
+            return attrgetter(f"{column.name}.value")
+        return lambda value: None if (member := get(value)) is None else member.value
+    if isinstance(column.type, Text):
+        return lambda value: clean_or_none(get(value))
+    if isinstance(column.type, Integer):
+        limit = limit_of(column)
+        return _measured(get, limit) if column.nullable else _bounded(get, limit)
+    return get
+
+
+def _measured(get: _Getter, limit: int) -> _Getter:
+    return lambda value: None if (n := get(value)) is None or not -limit <= n <= limit else n
+
+
+def _bounded(get: _Getter, limit: int) -> _Getter:
+    return lambda value: max(-limit, min(get(value), limit))
+
+
+def _plain(hint: Any) -> Any:
+    """The type in ``X | None``."""
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        return kinds[0] if len(kinds) == 1 else hint
+    return hint

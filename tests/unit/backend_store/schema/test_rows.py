@@ -1,0 +1,85 @@
+"""A column and the field of the same name hold the same thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pytest
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text
+
+from backend.domain.checkpoint import Checkpoint
+from backend.store.checkpoints.reader import CheckpointRecord
+from backend.store.schema import tables
+from backend.store.schema.rows import row_of, value_of
+from tests.support.observations import NOW, failed
+
+
+class _Colour(StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class _Part:
+    colour: _Colour | None
+    note: str | None
+
+
+@dataclass(frozen=True)
+class _Whole:
+    id: str
+    part: _Part
+    size_bytes: int | None = None
+    subtask_count: int = 0
+
+
+_TABLE = Table(
+    "wholes",
+    MetaData(),
+    Column("id", Text, primary_key=True),
+    Column("colour", Text),
+    Column("note", Text),
+    Column("size_bytes", BigInteger),
+    Column("subtask_count", Integer, nullable=False),
+)
+
+
+def test_a_row_becomes_a_value_and_the_values_in_it():
+    row = {"id": "a", "colour": "red", "note": None, "size_bytes": 5, "subtask_count": 2, "unknown": 1}
+
+    assert value_of(_Whole, row) == _Whole("a", _Part(_Colour.RED, None), 5, 2)
+    assert value_of(_Part, {"colour": None, "note": "n"}) == _Part(None, "n")
+
+
+def test_a_field_that_is_given_needs_no_column():
+    assert value_of(_Part, {"colour": "red"}, note="given") == _Part(_Colour.RED, "given")
+
+
+def test_a_field_without_a_column_or_a_value_is_an_error():
+    with pytest.raises(KeyError, match="note"):
+        value_of(_Part, {"colour": "red"})
+
+
+def test_a_value_becomes_the_columns_that_have_the_names_of_its_fields():
+    assert row_of(_TABLE, _Part(_Colour.RED, "a\0b")) == {"colour": "red", "note": "a\ufffdb"}
+    assert row_of(_TABLE, _Part(None, None), note="given") == {"colour": None, "note": "given"}
+
+
+@pytest.mark.parametrize(("size_bytes", "stored"), [(2**63 - 1, 2**63 - 1), (2**63, None), (None, None)])
+def test_a_number_that_its_column_cannot_hold_is_missing(size_bytes, stored):
+    assert row_of(_TABLE, _Whole("a", _Part(None, None), size_bytes))["size_bytes"] == stored
+
+
+def test_a_count_that_its_column_cannot_hold_is_the_nearest_one_that_fits():
+    assert row_of(_TABLE, _Whole("a", _Part(None, None), None, 2**40))["subtask_count"] == 2**31 - 1
+
+
+def test_a_checkpoint_comes_back_from_its_row():
+    header = Checkpoint(failed(2).header).header
+    own = {"job_id": "j", "run_id": "r", "triggered_on": NOW.date(), "observed_at": NOW}
+    maxima = dict.fromkeys(("start_delay_max_ms", "alignment_max_ms", "sync_max_ms", "async_max_ms"), 7)
+
+    record = value_of(CheckpointRecord, row_of(tables.checkpoints, header, **own, **maxima))
+
+    assert record.header == header
+    assert (record.run_id, record.observed_at, record.sync_max_ms) == ("r", NOW, 7)

@@ -8,20 +8,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from backend.contracts.api import Model
 from backend.domain.advice import AdviceState, Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 
 
-class _Said(Model):
-    """Base: made from the advisor's values."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, from_attributes=True)
-
-
-class IntervalOut(_Said):
+class IntervalOut(Model):
     """A predicted value, between the least and the most that the model allows."""
 
     value: float
@@ -29,7 +23,7 @@ class IntervalOut(_Said):
     high: float
 
 
-class ExpectedOut(_Said):
+class ExpectedOut(Model):
     """One predicted change: the median over the next checkpoints; of ``expired_ratio`` their share."""
 
     metric: Metric
@@ -43,7 +37,7 @@ class ExpectedOut(_Said):
     basis: Basis
 
 
-class AdviceEvidenceOut(_Said):
+class AdviceEvidenceOut(Model):
     """A statement a person can check: of which checkpoints, vertex and subtasks, read in which window."""
 
     statement: str
@@ -58,7 +52,7 @@ class AdviceEvidenceOut(_Said):
     until: datetime | None = None
 
 
-class SettingOut(_Said):
+class SettingOut(Model):
     """The settings that advice is about; null is not part of it."""
 
     mode: Mode | None = None
@@ -67,7 +61,7 @@ class SettingOut(_Said):
     debloat_target_ms: int | None = None
 
 
-class CandidateOut(_Said):
+class CandidateOut(Model):
     """One way to take checkpoints, replayed on the recorded ones."""
 
     mode: Mode
@@ -79,7 +73,7 @@ class CandidateOut(_Said):
     is_proposed: bool
 
 
-class ChangeOut(_Said):
+class ChangeOut(Model):
     """One line of the configuration diff."""
 
     key: str
@@ -87,7 +81,7 @@ class ChangeOut(_Said):
     proposed: str
 
 
-class HowToOut(_Said):
+class HowToOut(Model):
     """How the change is made, and undone. ``patch`` is the body for an engine whose settings change while it runs."""
 
     file: str
@@ -98,14 +92,14 @@ class HowToOut(_Said):
     rollback_patch: dict[str, str] = Field(default_factory=dict)
 
 
-class PreconditionOut(_Said):
+class PreconditionOut(Model):
     """Something that must hold first; null where it cannot be read."""
 
     text: str
     is_met: bool | None
 
 
-class RecommendationOut(_Said):
+class RecommendationOut(Model):
     """One change that is worth making, and everything needed to judge it."""
 
     topic: Topic
@@ -129,7 +123,7 @@ class RecommendationOut(_Said):
     checkpoint_ids: list[int]
 
 
-class SilenceOut(_Said):
+class SilenceOut(Model):
     """Why nothing is advised on a topic."""
 
     topic: Topic
@@ -140,7 +134,7 @@ class SilenceOut(_Said):
     evidence: tuple[AdviceEvidenceOut, ...] = ()
 
 
-class AdviceOut(_Said):
+class AdviceOut(Model):
     """What ``diagnose`` prints of a job: what is advised, and why not where nothing is."""
 
     recommendations: list[RecommendationOut]
@@ -148,7 +142,7 @@ class AdviceOut(_Said):
     considered_count: int
 
 
-class MeasuredOut(_Said):
+class MeasuredOut(Model):
     """One prediction beside what the checkpoints after the change measured."""
 
     metric: Metric
@@ -160,7 +154,7 @@ class MeasuredOut(_Said):
     basis: Basis = Basis.MEASURED
 
 
-class LifeEventOut(_Said):
+class LifeEventOut(Model):
     """Something that happened to a card."""
 
     at: datetime
@@ -168,7 +162,7 @@ class LifeEventOut(_Said):
     reason: str
 
 
-class CardOut(_Said):
+class CardOut(Model):
     """A recommendation and what became of it."""
 
     id: str
@@ -188,7 +182,7 @@ class CardOut(_Said):
     history: tuple[LifeEventOut, ...] = ()
 
 
-class JobAdviceOut(_Said):
+class JobAdviceOut(Model):
     """What is advised on a job now. ``cards``: open, or applied and not yet verified; the newest verified one too."""
 
     job: str

@@ -35,7 +35,7 @@ Paths (GET unless said):
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -55,7 +55,22 @@ Labels = Annotated[dict[str, str], Field(max_length=32)]
 class Model(BaseModel):
     """Base: unknown fields in a request body are an error, not ignored."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, from_attributes=True)
+
+    @classmethod
+    def of(cls, *values: object, **changed: object) -> Self:
+        """A model whose fields are the attributes of the same name, each of the first value that has it.
+
+        ``changed`` replaces fields, or adds those that no value has. Use it where a field's meaning changes.
+        """
+        fields = dict(changed)
+        for name in cls.model_fields:
+            if name not in fields:
+                for value in values:
+                    if hasattr(value, name):
+                        fields[name] = getattr(value, name)
+                        break
+        return cls.model_validate(fields)
 
 
 class Page(Model, Generic[T]):

@@ -18,9 +18,7 @@ from backend.advisor.advice import UNITS, Interval, Recommendation, Setting, rec
 from backend.advisor.lifecycle import Card, Observed, Step
 from backend.contracts.advice import (
     CardOut,
-    IntervalOut,
     JobAdviceOut,
-    LifeEventOut,
     MeasuredOut,
     RecommendationOut,
     SettingOut,
@@ -342,17 +340,7 @@ def _document(advice: Recommendation) -> Mapping[str, object]:
 def _measured_document(step: Step) -> Mapping[str, object] | None:
     if not step.measured:
         return None
-    rows = [
-        MeasuredOut(
-            metric=m.metric,
-            unit=UNITS[m.metric],
-            predicted=IntervalOut.model_validate(m.predicted),
-            measured=m.measured,
-            is_inside=m.is_inside,
-            checkpoint_count=m.checkpoint_count,
-        ).model_dump(mode="json")
-        for m in step.measured
-    ]
+    rows = [MeasuredOut.of(m, unit=UNITS[m.metric]).model_dump(mode="json") for m in step.measured]
     return {"rows": rows, "ids": list(step.checkpoint_ids)}
 
 
@@ -364,18 +352,12 @@ def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -
 def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:
     advice = RecommendationOut.model_validate(card.document)
     measured = card.measured or {"rows": [], "ids": []}
-    return CardOut(
-        id=card.id,
-        job_id=card.job_id,
-        run_id=card.run_id,
-        state=card.state,
-        state_reason=card.state_reason,
-        created_at=card.created_at,
+    return CardOut.of(
+        card,
         updated_at=card.changed_at,
-        applied_at=card.applied_at,
         can_apply=_can_apply(card, record, advice),
         recommendation=advice,
         measured=tuple(MeasuredOut.model_validate(row) for row in measured["rows"]),
         measured_ids=tuple(measured["ids"]),
-        history=tuple(LifeEventOut(at=e.at, state=e.state, reason=e.reason) for e in events),
+        history=tuple(events),
     )

@@ -59,7 +59,7 @@ class AlertService:
             found = await list_alerts(connection, chosen, before=before, limit=limit + 1)
             silences = await silences_at(connection, now)
         items, following = page_of(found, limit, lambda a: (a.began_at, a.id))
-        shown = [wire.AlertOut(**_fields(a, silences, self._links, now)) for a in items]
+        shown = [wire.AlertOut.of(*_values(a), **_fields(a, silences, self._links, now)) for a in items]
         return api.Page[wire.AlertOut](items=shown, next=following, as_of=now)
 
     async def detail(self, alert_id: str) -> wire.AlertDetailOut:
@@ -78,55 +78,32 @@ class AlertService:
             sent = await deliveries_of(connection, alert_id)
             attempts = await attempts_of(connection, [d.id for d in sent], limit=_ATTEMPTS_MAX)
         rule = rule_of(alert.identity.rule)
-        return wire.AlertDetailOut(
+        return wire.AlertDetailOut.of(
+            *_values(alert),
             **_fields(alert, silences, self._links, now),
-            events=[
-                wire.AlertEventOut(at=e.at, before=e.before.value, after=e.after.value, reason=e.reason) for e in events
-            ],
+            events=events,
             deliveries=[_delivery_out(d, attempts.get(d.id, [])) for d in sent],
-            episodes=[
-                wire.EpisodeOut(
-                    id=e.id, began_at=e.began_at, fired_at=e.fired_at, ended_at=e.ended_at, state=e.state.value
-                )
-                for e in episodes
-            ],
+            episodes=episodes,
             rule_meaning=rule.meaning if rule is not None else "",
             runbook_link=f"{API_ROOT}/alert-rules/{alert.identity.rule}/runbook",
             as_of=now,
         )
 
 
+def _values(alert: Alert) -> tuple[object, ...]:
+    return alert, alert.identity, alert.reading
+
+
 def _fields(alert: Alert, silences: Sequence[Silence], links: Links, now: datetime) -> dict[str, object]:
-    identity, texts = alert.identity, alert.reading.annotations
-    job_id = identity.job_id
+    texts, job_id = alert.reading.annotations, alert.identity.job_id
     return {
-        "id": alert.id,
-        "rule": identity.rule,
-        "severity": identity.severity,
-        "state": alert.state.value,
-        "fingerprint": identity.fingerprint,
-        "labels": dict(identity.labels),
-        "summary": texts.get("summary", identity.rule),
+        "summary": texts.get("summary", alert.identity.rule),
         "description": texts.get("description", alert.reading.reason),
-        "reason": alert.reading.reason,
         "is_unknown": alert.reading.kind is ReadingKind.UNKNOWN and alert.state.is_open,
-        "vertex": texts.get("vertex"),
-        "subtasks": texts.get("subtasks"),
-        "hosts": texts.get("hosts"),
-        "phase": texts.get("phase"),
-        "job_id": job_id,
-        "target_id": identity.target_id,
-        "began_at": alert.began_at,
-        "fired_at": alert.fired_at,
-        "ended_at": alert.ended_at,
-        "ended_reason": alert.ended_reason,
-        "evaluated_at": alert.evaluated_at,
-        "value": alert.reading.value,
-        "silenced_by": [s.id for s in silences if alert.state.is_open and s.hides(identity.labels, now)],
+        **{name: texts.get(name) for name in ("vertex", "subtasks", "hosts", "phase")},
+        "silenced_by": [s.id for s in silences if alert.state.is_open and s.hides(alert.identity.labels, now)],
         "checkpoints": [
-            wire.LinkedCheckpointOut(
-                run_id=c.run_id, checkpoint_id=c.checkpoint_id, link=checkpoint_link(job_id, c.run_id, c.checkpoint_id)
-            )
+            wire.LinkedCheckpointOut.of(c, link=checkpoint_link(job_id, c.run_id, c.checkpoint_id))
             for c in alert.checkpoints
             if job_id is not None
         ],
@@ -135,20 +112,9 @@ def _fields(alert: Alert, silences: Sequence[Silence], links: Links, now: dateti
 
 
 def _delivery_out(record: DeliveryRecord, attempts: Sequence[Attempt]) -> wire.DeliveryOut:
-    return wire.DeliveryOut(
-        receiver_id=record.receiver_id,
+    return wire.DeliveryOut.of(
+        record,
         receiver=record.receiver_name,
-        kind=record.kind,
-        state=record.state,
-        added_at=record.added_at,
-        attempt_count=record.attempt_count,
         next_attempt_at=record.next_attempt_at if record.state == "due" else None,
-        delivered_at=record.delivered_at,
-        sent_count=record.sent_count,
-        last_sent_at=record.last_sent_at,
-        result=record.result,
-        attempts=[
-            wire.AttemptOut(number=a.number, at=a.at, duration_ms=a.duration_ms, is_ok=a.is_ok, result=a.result)
-            for a in attempts
-        ],
+        attempts=attempts,
     )

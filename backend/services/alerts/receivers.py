@@ -135,7 +135,7 @@ class ReceiverService:
         else:
             url, body = receiver.url, for_webhook(alert, self._links, is_firing=False, receiver=receiver.name)
         sent = await self._sender.post(Address(url, receiver.credential), body)
-        return wire.ReceiverTestOut(is_ok=sent.is_ok, result=sent.result, duration_ms=sent.duration_ms)
+        return wire.ReceiverTestOut.model_validate(sent)
 
 
 async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str]) -> None:
@@ -198,13 +198,4 @@ def _test_alert(now: datetime) -> Alert:
 
 
 def _out(receiver: Receiver, due_count: int) -> wire.ReceiverOut:
-    return wire.ReceiverOut(
-        id=receiver.id,
-        name=receiver.name,
-        kind=receiver.kind,
-        url=shown_url(receiver.url),
-        credential=receiver.credential,
-        origin=receiver.origin,
-        added_at=receiver.added_at,
-        due_count=due_count,
-    )
+    return wire.ReceiverOut.of(receiver, url=shown_url(receiver.url), due_count=due_count)

@@ -172,42 +172,16 @@ def _silence_out(silence: Silence, opened: Sequence[Alert], now: datetime) -> wi
         state = "scheduled"
     elif now >= silence.ends_at:
         state = "expired"
-    return wire.SilenceOut(
-        id=silence.id,
-        matchers=[wire.MatcherOut(name=m.name, value=m.value, is_equal=m.is_equal) for m in silence.matchers],
-        starts_at=silence.starts_at,
-        ends_at=silence.ends_at,
-        reason=silence.reason,
-        author=silence.author,
-        added_at=silence.added_at,
-        state=state,
-        hidden_count=sum(silence.hides(a.identity.labels, now) for a in opened),
-    )
+    hidden_count = sum(silence.hides(a.identity.labels, now) for a in opened)
+    return wire.SilenceOut.of(silence, state=state, hidden_count=hidden_count)
 
 
 def _rule_out(settings: RuleSettings, open_count: int) -> wire.AlertRuleOut:
     rule = settings.rule
-    return wire.AlertRuleOut(
-        name=rule.name,
-        meaning=rule.meaning,
-        severity=rule.severity.value,
-        subject=rule.subject.value,
-        is_enabled=settings.is_enabled,
-        for_s=settings.for_s,
-        keep_firing_for_s=settings.keep_firing_for_s,
-        thresholds=[
-            wire.ThresholdOut(
-                name=t.name,
-                value=settings[t.name],
-                default=t.default,
-                least=t.least,
-                most=t.most,
-                is_whole=t.is_whole,
-                meaning=t.meaning,
-            )
-            for t in rule.thresholds
-        ],
-        version=settings.version,
+    return wire.AlertRuleOut.of(
+        settings,
+        rule,
+        thresholds=[wire.ThresholdOut.of(t, value=settings[t.name]) for t in rule.thresholds],
         runbook_link=f"{API_ROOT}/alert-rules/{rule.name}/runbook",
         open_count=open_count,
     )

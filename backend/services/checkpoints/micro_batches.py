@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -28,19 +27,13 @@ def batch_out(record: CheckpointRecord, batch: MicroBatch) -> api.MicroBatchOut:
     header = record.header
     named_ms = sum(ms for _, ms in batch.phases_ms)
     duration_ms = header.end_to_end_duration_ms
-    return api.MicroBatchOut(
-        checkpoint_id=header.checkpoint_id,
+    return api.MicroBatchOut.of(
+        batch,
+        header,
         run_id=record.run_id,
-        triggered_at=header.triggered_at,
         duration_ms=duration_ms,
-        number_basis=batch.number_basis,
         phases=[api.BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in batch.phases_ms],
         other_ms=None if duration_ms is None or not batch.phases_ms else max(0, duration_ms - named_ms),
-        input_row_count=batch.input_row_count,
-        processed_rows_per_s=batch.processed_rows_per_s,
-        watermark_at=batch.watermark_at,
-        state=None if batch.state is None else api.BatchStateOut(**asdict(batch.state)),
-        sources=[api.BatchSourceOut(**asdict(s)) for s in batch.sources],
     )
 
 
@@ -51,4 +44,4 @@ def signs_out(
     if not rows:
         return []
     found = analysis.report([Checkpoint(r.header, batch=batch) for r, batch in rows], config)
-    return [api.PressureSignOut(**asdict(sign)) for sign in found.signs]
+    return [api.PressureSignOut.model_validate(sign) for sign in found.signs]

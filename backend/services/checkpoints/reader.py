@@ -16,7 +16,7 @@ from backend.analysis.health import slow_limit_ms
 from backend.analysis.phases import checkpoint_phases
 from backend.analysis.verdict import checkpoint_verdict
 from backend.contracts import api
-from backend.contracts.barriers import BarrierChannelOut, BarrierEventOut, BarriersOut
+from backend.contracts.barriers import BarrierEventOut, BarriersOut
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
@@ -26,7 +26,7 @@ from backend.services.checkpoints.reconstruction import reconstructed_events
 from backend.services.checkpoints.restoring import restoring_out
 from backend.services.jobs.evidence import EvidenceReader, is_lost
 from backend.services.paging import decode_cursor, page_of
-from backend.services.presenting import checkpoint_link, checkpoint_out, path_out, phases_out, verdict_out
+from backend.services.presenting import checkpoint_link, checkpoint_out, phases_out
 from backend.store.checkpoints.reader import (
     CheckpointFilter,
     CheckpointRecord,
@@ -140,8 +140,8 @@ class CheckpointService:
             timeout_ms=config.timeout_ms if config is not None else None,
             aligned_timeout_ms=config.aligned_timeout_ms if config is not None else None,
             vertices=phases_out(opened.evidence.topology, opened.run.placements, phases),
-            critical_path=path_out(path),
-            verdict=verdict_out(verdict),
+            critical_path=None if path is None else api.CriticalPathOut.model_validate(path),
+            verdict=api.VerdictOut.model_validate(verdict),
             has_barriers=has_events,
             engine=opened.run.engine,
             batch=None if opened.checkpoint.batch is None else batch_out(opened.record, opened.checkpoint.batch),
@@ -162,7 +162,7 @@ class CheckpointService:
         async with reading(self._engine) as connection:
             opened = await self.open(connection, key)
         _, verdict = await anyio.to_thread.run_sync(_judge, opened)
-        return verdict_out(verdict)
+        return api.VerdictOut.model_validate(verdict)
 
     async def barriers(self, key: CheckpointKey) -> BarriersOut:
         """Barrier events: measured where the engine reports them, else what its REST allows to reconstruct.
@@ -179,27 +179,7 @@ class CheckpointService:
             return BarriersOut(basis=Basis.RECONSTRUCTED, events=found, note=_NOT_MEASURED)
         return BarriersOut(
             basis=Basis.MEASURED,
-            events=[
-                BarrierEventOut(
-                    kind=e.kind,
-                    vertex_id=e.vertex_id,
-                    subtask=e.subtask,
-                    at_ms=e.at_us / 1000,
-                    lamport=e.lamport,
-                    channel=None
-                    if e.channel is None
-                    else BarrierChannelOut(
-                        source=e.channel.source,
-                        target=e.channel.target,
-                        source_subtask=e.channel.source_subtask,
-                        target_subtask=e.channel.target_subtask,
-                    ),
-                    size_bytes=e.size_bytes,
-                    records=e.records,
-                    reason=e.reason,
-                )
-                for e in events
-            ],
+            events=[BarrierEventOut.of(e, at_ms=e.at_us / 1000) for e in events],
         )
 
     async def open(self, connection: AsyncConnection, key: CheckpointKey) -> Opened:

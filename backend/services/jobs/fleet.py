@@ -20,7 +20,7 @@ from backend.domain.observation import JobState
 from backend.domain.verdict import Health, VerdictKind
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.paging import Key, decode_cursor, page_of
-from backend.services.presenting import mode_of, verdict_out
+from backend.services.presenting import mode_of
 from backend.store.advice.cards import open_counts as open_advice_counts
 from backend.store.alerts.episodes import OpenCount, open_counts
 from backend.store.checkpoints.reader import CheckpointRecord, recent_of_runs
@@ -144,18 +144,14 @@ def _row(case: JobCase, statistics: _Statistics, now: datetime, open_advice_coun
     last_at = _last_completed_at(case, day)
     interval_ms = config.interval_ms if config is not None else case.finding.interval_ms
     opened = case.open_checkpoint
-    return api.JobOut(
-        id=record.id,
-        name=record.name,
-        target_id=run.target_id,
-        target_name=record.target_name,
-        target_state=record.target_state,
-        engine=run.engine,
-        state=run.state,
+    return api.JobOut.of(
+        record,
+        run,
+        case.finding.diagnosis,
+        case.finding,
+        day,
         run_id=run.id,
         mode=mode_of(config),
-        health=case.finding.diagnosis.health,
-        verdict=verdict_out(case.finding.diagnosis.verdict),
         interval_ms=interval_ms,
         timeout_ms=config.timeout_ms if config is not None else None,
         last_completed_at=last_at,
@@ -163,13 +159,8 @@ def _row(case: JobCase, statistics: _Statistics, now: datetime, open_advice_coun
         completed_24h_count=day.completed_count,
         failed_24h_count=day.failed_count,
         success_24h_ratio=day.completed_count / terminal if terminal else None,
-        duration_p50_ms=day.duration_p50_ms,
-        duration_p99_ms=day.duration_p99_ms,
-        dominant_phase=case.finding.dominant_phase,
-        backpressured_max_ratio=case.finding.backpressured_max_ratio,
         in_progress_checkpoint_id=opened.header.checkpoint_id if opened is not None else None,
         sparkline=statistics.sparks.get(record.id, []),
-        observed_at=run.observed_at,
         open_advice_count=open_advice_count,
     )
 

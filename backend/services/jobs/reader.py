@@ -21,7 +21,7 @@ from backend.services.checkpoints.micro_batches import batch_out, signs_out, wit
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
 from backend.services.paging import decode_cursor, page_of
-from backend.services.presenting import config_out, counts_out, graph_out, run_out, verdict_out
+from backend.services.presenting import counts_out, graph_out
 from backend.store.jobs.pressure import newest_reading_at, readings_since, series
 from backend.store.jobs.reader import get_job, list_events, list_runs, newest_exceptions, newest_shapes
 from backend.store.postgres.connections import reading
@@ -66,12 +66,12 @@ class JobService:
             batches = await with_batches(connection, case.headers if is_spark else ())
         record = case.record
         vertices, edges = graph_out(case.shape.topology, record.run.placements)
-        return api.JobDetailOut(
-            **{name: getattr(row, name) for name in api.JobOut.model_fields},
-            run=run_out(record.run),
+        return api.JobDetailOut.of(
+            row,
+            run=record.run,
             vertices=vertices,
             edges=edges,
-            config=config_out(case.shape.config),
+            config=case.shape.config,
             counts=counts_out(record.run),
             exceptions=[words for _, words in exceptions.get(record.run.id, ())],
             problems=list(record.run.problems),
@@ -104,7 +104,7 @@ class JobService:
             await get_job(connection, job_id)
             rows = await list_runs(connection, job_id, before=before, limit=limit + 1)
         items, following = page_of(rows, limit, lambda r: (r.started_at, r.id))
-        return api.Page[api.RunOut](items=[run_out(r) for r in items], next=following, as_of=self._clock.now())
+        return api.Page[api.RunOut].of(items=items, next=following, as_of=self._clock.now())
 
     async def events(self, job_id: str, *, cursor: str | None, limit: int) -> api.Page[api.JobEventOut]:
         """What happened, newest first.
@@ -119,11 +119,7 @@ class JobService:
             await get_job(connection, job_id)
             rows = await list_events(connection, job_id, before=before, limit=limit + 1)
         items, following = page_of(rows, limit, lambda e: (e.at, e.run_id, e.kind, e.key))
-        found = [
-            api.JobEventOut.model_validate({"at": e.at, "kind": e.kind, "run_id": e.run_id, "text": e.text})
-            for e in items
-        ]
-        return api.Page[api.JobEventOut](items=found, next=following, as_of=self._clock.now())
+        return api.Page[api.JobEventOut].of(items=items, next=following, as_of=self._clock.now())
 
     async def backpressure(self, job_id: str, wanted: TimeRange) -> BackpressureOut:
         """The latest reading of each vertex, and means along a range where one is asked for.
@@ -147,17 +143,7 @@ class JobService:
                 points = await series(connection, [run_id], since, until, limit=_SERIES_POINTS_MAX)
         return BackpressureOut(
             vertices=latest_pressure(shapes[run_id].topology, readings),
-            series=[
-                PressurePointOut(
-                    at=p.at,
-                    vertex_id=p.vertex_id,
-                    busy_ratio=p.busy_ratio,
-                    backpressured_ratio=p.backpressured_ratio,
-                    idle_ratio=p.idle_ratio,
-                    queued_bytes=p.queued_bytes,
-                )
-                for p in points
-            ],
+            series=[PressurePointOut.model_validate(p) for p in points],
             as_of=now,
         )
 
@@ -168,7 +154,7 @@ def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
         job=case.record.name,
         job_id=case.record.id,
         health=case.finding.diagnosis.health,
-        verdict=verdict_out(case.finding.diagnosis.verdict),
+        verdict=api.VerdictOut.model_validate(case.finding.diagnosis.verdict),
         as_of=now,
         checkpoints_considered=case.finding.checkpoint_count,
     )
@@ -188,20 +174,7 @@ def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> l
 
 
 def _pressure_out(name: str, now: VertexPressure, before: VertexPressure | None) -> VertexPressureOut:
-    return VertexPressureOut(
-        vertex_id=now.vertex_id,
-        vertex=name,
-        observed_at=now.observed_at,
-        busy_ratio=list(now.busy_ratio),
-        backpressured_ratio=list(now.backpressured_ratio),
-        idle_ratio=list(now.idle_ratio),
-        out_pool_usage_ratio=list(now.out_pool_usage_ratio),
-        in_pool_usage_ratio=list(now.in_pool_usage_ratio),
-        queued_in_bytes=list(now.queued_in_bytes),
-        queued_out_bytes=list(now.queued_out_bytes),
-        records_in_count=list(now.records_in_count),
-        records_per_s=_rates(now, before),
-    )
+    return VertexPressureOut.of(now, vertex=name, records_per_s=_rates(now, before))
 
 
 def _rates(now: VertexPressure, before: VertexPressure | None) -> list[float | None]:

@@ -14,18 +14,14 @@ def pipeline_out(record: PipelineRecord) -> api.PipelineOut:
         state = "unavailable"
     else:
         state = "never" if record.last_state is None else "idle"
-    return api.PipelineOut.model_validate(
-        {
-            "state": state,
-            "reason": record.reason,
-            "last_run": None if record.last_state == "running" else record.last_state,
-            "last_run_at": record.last_started_at,
-            "last_run_reason": record.last_reason,
-            "hours_done": record.hours_done if record.hours_total is not None else None,
-            "hours_total": record.hours_total,
-            "next_run_at": record.next_run_at,
-            "rolled_up_until": record.complete_hour,
-        }
+    return api.PipelineOut.of(
+        record,
+        state=state,
+        last_run=None if record.last_state == "running" else record.last_state,
+        last_run_at=record.last_started_at,
+        last_run_reason=record.last_reason,
+        hours_done=record.hours_done if record.hours_total is not None else None,
+        rolled_up_until=record.complete_hour,
     )
 
 

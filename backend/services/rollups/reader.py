@@ -64,24 +64,12 @@ def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
 
 
 def _out(row: HourRollup) -> RollupHourOut:
-    return RollupHourOut(
-        hour=row.hour,
+    return RollupHourOut.of(
+        row,
         source="rollup" if row.is_rolled_up else "checkpoints",
-        triggered_count=row.triggered_count,
-        completed_count=row.completed_count,
-        failed_count=row.failed_count,
         failed_by_reason={FailureReason(name): number for name, number in sorted(row.failed_by_reason.items())},
-        last_completed_at=row.last_completed_at,
         measures={
-            name.value: MeasureRollupOut(
-                present_count=m.present_count,
-                min=m.minimum,
-                max=m.maximum,
-                sum=str(m.total),
-                p50=m.p50,
-                p95=m.p95,
-                p99=m.p99,
-            )
+            name.value: MeasureRollupOut.of(m, min=m.minimum, max=m.maximum, sum=str(m.total))
             for name, m in row.measures.items()
         },
     )

@@ -540,6 +540,14 @@ class VertexPhasesOut(Model):
     acknowledged_count: int
     subtask_count: int
     slowest_subtask: int | None
+    start_delay_max_ms: int | None = None
+    """The delay at its input (measured): the latest start delay of its subtasks; null if one is not known."""
+    delay_added_ms: int | None = None
+    """``delay_passed_on_ms`` less ``start_delay_max_ms``; negative if the first barrier came from a quicker subtask."""
+    delay_passed_on_ms: int | None = None
+    """The latest start delay of the subtasks of its direct downstream vertices; null for a sink."""
+    delay_basis: Basis | None = None
+    """Of the delays added and passed on; null if both are missing."""
     subtasks: list[SubtaskPhasesOut]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from backend.analysis.delay import VertexDelay, vertex_delays
 from backend.analysis.phases import SubtaskPhases
 from backend.contracts import api
 from backend.domain.checkpoint import CheckpointConfig
@@ -82,19 +83,20 @@ def phases_out(
     known = [v.id for v in topology.vertices if v.id in phases]
     order = known + [v for v in phases if v not in set(known)]
     names = {v.id: v.name for v in topology.vertices}
-    return [_vertex_phases(v, names.get(v, v), placements, phases[v]) for v in order]
+    delays = vertex_delays(topology, phases)
+    return [_vertex_phases(delays[v], names.get(v, v), placements, phases[v]) for v in order]
 
 
 def _vertex_phases(
-    vertex_id: VertexId, name: str, placements: Sequence[Placement], phases: tuple[SubtaskPhases, ...]
+    delay: VertexDelay, name: str, placements: Sequence[Placement], phases: tuple[SubtaskPhases, ...]
 ) -> api.VertexPhasesOut:
     acknowledged = [p for p in phases if p.is_acknowledged and p.ack_ms is not None]
     slowest = max(acknowledged, key=lambda p: p.ack_ms or 0, default=None)
-    return api.VertexPhasesOut(
-        vertex_id=vertex_id,
+    return api.VertexPhasesOut.of(
+        delay,
         vertex=name,
         acknowledged_count=sum(p.is_acknowledged for p in phases),
         subtask_count=len(phases),
         slowest_subtask=slowest.subtask if slowest is not None else None,
-        subtasks=[api.SubtaskPhasesOut.of(p, host=host_of(placements, vertex_id, p.subtask)) for p in phases],
+        subtasks=[api.SubtaskPhasesOut.of(p, host=host_of(placements, delay.vertex_id, p.subtask)) for p in phases],
     )

@@ -129,6 +129,18 @@ async def test_a_checkpoint_is_told_down_to_its_subtasks_and_missing_stays_missi
     assert found.last_healthy_link.endswith("/1")
 
 
+async def test_a_checkpoint_shows_per_vertex_the_delay_added_and_the_delay_passed_on(client, written):
+    row = await _the_job(client)
+
+    async def delays(number):
+        path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/{number}"
+        found = await _get(client, path, api.CheckpointDetailOut)
+        return [(v.start_delay_max_ms, v.delay_added_ms, v.delay_passed_on_ms, v.delay_basis) for v in found.vertices]
+
+    assert await delays(3) == [(33, 0, 33, "reconstructed"), (33, None, None, None)]
+    assert await delays(2) == [(32, None, None, None), (None, None, None, None)]
+
+
 async def test_the_room_of_an_open_checkpoint_says_whom_it_waits_for(client, written, clock):
     row = await _the_job(client)
     triggered = NOW - timedelta(hours=1) + timedelta(seconds=40)

@@ -128,7 +128,39 @@ def evidence(found: CheckpointDetailOut) -> Component:
             0, html.P(["Message of the engine: ", html.Code(text.short(found.failure_message, 600))], className="hint")
         )
     evidence = cards.card("Evidence", parts, hint="the facts behind the verdict")
-    return html.Div([c for c in (evidence, restoring.card(found.restoring)) if c is not None])
+    return html.Div([c for c in (delays(found), evidence, restoring.card(found.restoring)) if c is not None])
+
+
+def delays(found: CheckpointDetailOut) -> Component | None:
+    """Per vertex the delay at its input, added by it and passed on; None if no start delay is known."""
+    if all(v.start_delay_max_ms is None for v in found.vertices):
+        return None
+    columns = [
+        html.Th("Vertex"),
+        *(html.Th(word, className="right") for word in ("Delay at its input", "Delay added here", "Delay passed on")),
+    ]
+    rows = [
+        html.Tr(
+            [
+                html.Td(text.short(v.vertex, 40), title=v.vertex),
+                _delay(v.start_delay_max_ms, Basis.MEASURED),
+                _delay(v.delay_added_ms, v.delay_basis),
+                _delay(v.delay_passed_on_ms, v.delay_basis),
+            ]
+        )
+        for v in found.vertices
+    ]
+    return cards.card(
+        "Delay per vertex",
+        html.Table([html.Thead(html.Tr(columns)), html.Tbody(rows)], className="plain-table"),
+        hint="trigger to first barrier, at the latest subtask; passed on: at the latest subtask downstream",
+    )
+
+
+def _delay(delay_ms: int | None, basis: Basis | None) -> html.Td:
+    if delay_ms is None or basis is None:
+        return html.Td(text.MISSING, className="right missing", title="not reported, or nothing is downstream")
+    return html.Td([text.duration(delay_ms), " ", status.basis(basis)], className="right number")
 
 
 def front_basis(model: times.Front, barriers: BarriersOut | None) -> list[Component | str]:

@@ -145,7 +145,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NoAdvice:
     """The reason for giving no recommendation on a topic, and the rule that decided it."""
 
     topic: Topic
@@ -161,7 +161,7 @@ class Advice:
     """Recommendations for a job, and the reasons for giving none on the other topics."""
 
     recommendations: tuple[Recommendation, ...]
-    silences: tuple[Silence, ...]
+    silences: tuple[NoAdvice, ...]
     considered_count: int
 
 

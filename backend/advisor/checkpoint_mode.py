@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from backend.advisor import aligned_timeout
-from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, Recommendation, Setting, Silence
+from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
 from backend.advisor.aligned_timeout import Choice
 from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.mode_evidence import mode_rows, parallelism, verdict_row, write_rows
@@ -33,7 +33,7 @@ ENGINES: Final = (Engine.FLINK, Engine.RUNTIME)
 _SURE_READINGS = 4
 
 
-def advise_mode(known: Situation) -> Recommendation | Silence:
+def advise_mode(known: Situation) -> Recommendation | NoAdvice:
     """The mode for checkpoints, or the reason for giving no advice on it."""
     held_back = _not_about_the_mode(known)
     if held_back is not None:
@@ -46,13 +46,13 @@ def advise_mode(known: Situation) -> Recommendation | Silence:
     return missing if missing is not None else _by_replay(known)
 
 
-def _silence(rule: str, reason: str, *evidence: EvidenceRow, about: Verdict | None = None) -> Silence:
+def _silence(rule: str, reason: str, *evidence: EvidenceRow, about: Verdict | None = None) -> NoAdvice:
     if about is None:
-        return Silence(Topic.MODE, rule, reason, evidence=evidence)
-    return Silence(Topic.MODE, rule, reason, about.vertex, about.subtasks, evidence)
+        return NoAdvice(Topic.MODE, rule, reason, evidence=evidence)
+    return NoAdvice(Topic.MODE, rule, reason, about.vertex, about.subtasks, evidence)
 
 
-def _not_about_the_mode(known: Situation) -> Silence | None:
+def _not_about_the_mode(known: Situation) -> NoAdvice | None:
     verdict = known.diagnosis.verdict
     if not known.is_exactly_once:
         return _silence("R-UC-10", "unaligned checkpoints need exactly-once; these are at-least-once")
@@ -80,7 +80,7 @@ def _not_about_the_mode(known: Situation) -> Silence | None:
     return None
 
 
-def _while_healthy(known: Situation) -> Recommendation | Silence:
+def _while_healthy(known: Situation) -> Recommendation | NoAdvice:
     raised = aligned_timeout.healthy_but_unaligned(known)
     if raised is not None:
         return _raise_timeout(known, *raised)
@@ -94,7 +94,7 @@ def _while_healthy(known: Situation) -> Recommendation | Silence:
     return _silence("R-UC-12", text)
 
 
-def _missing(known: Situation) -> Silence | None:
+def _missing(known: Situation) -> NoAdvice | None:
     if not known.slow:
         text = "only the checkpoint in progress is slow, which is not enough to recommend a change"
         return _silence("AD-3", text)
@@ -105,7 +105,7 @@ def _missing(known: Situation) -> Silence | None:
     return None
 
 
-def _by_replay(known: Situation) -> Recommendation | Silence:
+def _by_replay(known: Situation) -> Recommendation | NoAdvice:
     writing = median(ratio(r.own_async_ms, r.duration_ms) for r in known.slow)
     if writing is not None and writing > STORE_MIN_RATIO and (known.duration_ms or 0.0) >= SLOW_MIN_MS:
         part = say.percent(writing)
@@ -137,7 +137,7 @@ def _by_replay(known: Situation) -> Recommendation | Silence:
     return refused if refused is not None else _recommend(known, natural, choice, held_id, held)
 
 
-def _no_gain(known: Situation, natural: Replay, choice: Choice) -> Silence | None:
+def _no_gain(known: Situation, natural: Replay, choice: Choice) -> NoAdvice | None:
     gains = [
         a.duration_ms.value - b.duration_ms.high
         for r, a, b in zip(known.recorded, natural.outcomes, choice.chosen.outcomes, strict=False)

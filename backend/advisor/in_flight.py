@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from backend.advisor.advice import EvidenceRow, Expected, Interval, Precondition, Recommendation, Setting, Silence
+from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.checkpoint_mode import restore_ms
 from backend.advisor.engine_settings import can_debloat, changes_of, how_to
 from backend.advisor.replay import write_ms
@@ -47,7 +47,7 @@ class _Load:
         return min(shares)
 
 
-def advise_in_flight(known: Situation) -> Recommendation | Silence:
+def advise_in_flight(known: Situation) -> Recommendation | NoAdvice:
     """A cap on in-flight data, or the reason for giving no advice on it."""
     if known.mode not in (Mode.UNALIGNED, Mode.ALIGNED_WITH_TIMEOUT):
         return _silence("checkpoints are aligned and persist no in-flight data")
@@ -60,8 +60,8 @@ def advise_in_flight(known: Situation) -> Recommendation | Silence:
     return _cap(known, load, carried) if known.engine is Engine.RUNTIME else _debloat(known, load, carried)
 
 
-def _silence(reason: str) -> Silence:
-    return Silence(Topic.IN_FLIGHT, "R-CAP-1", reason)
+def _silence(reason: str) -> NoAdvice:
+    return NoAdvice(Topic.IN_FLIGHT, "R-CAP-1", reason)
 
 
 def _load(known: Situation) -> _Load | None:
@@ -98,7 +98,7 @@ def _load(known: Situation) -> _Load | None:
     )
 
 
-def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | Silence:
+def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvice:
     config = known.evidence.config
     current = config.inflight_cap_bytes if config is not None else None
     wanted = _nice_bytes(load.subtask_bytes * load.share)
@@ -150,7 +150,7 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | Silenc
     )
 
 
-def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | Silence:
+def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvice:
     if not can_debloat(known.engine, known.version):
         return _silence(f"{carried} is too much, but Flink {known.version} has no buffer debloating")
     queue_ms = _queue_ms(known)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from backend.advisor import checkpoint_mode, in_flight
-from backend.advisor.advice import Advice, Recommendation, Silence
+from backend.advisor.advice import Advice, NoAdvice, Recommendation
 from backend.advisor.situation import Situation, situation
 from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.analysis import sentences as say
@@ -14,7 +14,7 @@ from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Topic
 from backend.domain.observation import Engine
 
-_Rule = Callable[[Situation], Recommendation | Silence]
+_Rule = Callable[[Situation], Recommendation | NoAdvice]
 _RULES: tuple[tuple[Topic, tuple[Engine, ...], _Rule], ...] = (
     (Topic.MODE, checkpoint_mode.ENGINES, checkpoint_mode.advise_mode),
     (Topic.IN_FLIGHT, in_flight.ENGINES, in_flight.advise_in_flight),
@@ -31,22 +31,22 @@ def advise(
     """
     if not any(engine in engines for _, engines, _ in _RULES):
         text = f"{engine.value} has no such setting"
-        return Advice((), tuple(Silence(topic, "-", text) for topic, _, _ in _RULES), 0)
+        return Advice((), tuple(NoAdvice(topic, "-", text) for topic, _, _ in _RULES), 0)
     known = situation(evidence, engine=engine, version=version, settings_since=settings_since)
     answers = [_asked(known, topic, engines, rule) for topic, engines, rule in _RULES]
     return Advice(
         recommendations=tuple(a for a in answers if isinstance(a, Recommendation)),
-        silences=tuple(a for a in answers if isinstance(a, Silence)),
+        silences=tuple(a for a in answers if isinstance(a, NoAdvice)),
         considered_count=len(known.recorded),
     )
 
 
-def _asked(known: Situation, topic: Topic, engines: tuple[Engine, ...], rule: _Rule) -> Recommendation | Silence:
+def _asked(known: Situation, topic: Topic, engines: tuple[Engine, ...], rule: _Rule) -> Recommendation | NoAdvice:
     if known.engine not in engines:
-        return Silence(topic, "-", f"{known.engine.value} has no such setting")
+        return NoAdvice(topic, "-", f"{known.engine.value} has no such setting")
     if len(known.recorded) < CHECKPOINTS_MIN_COUNT:
         count = len(known.recorded)
         many = f"{say.checkpoints(count)} completed or failed under these settings"
         text = f"only {many}; advice needs {CHECKPOINTS_MIN_COUNT}"
-        return Silence(topic, "AD-3", text)
+        return NoAdvice(topic, "AD-3", text)
     return rule(known)

@@ -22,7 +22,7 @@ _GONE = Reading(ReadingKind.GONE, "it is no longer watched")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EvaluatedEpisode:
     """An episode as it is after this evaluation, and what happened to it."""
 
     alert: Alert
@@ -35,7 +35,7 @@ def evaluate(
     opened: Iterable[Alert],
     target_labels: Mapping[TargetId, Labels],
     now: datetime,
-) -> list[Outcome]:
+) -> list[EvaluatedEpisode]:
     """What every rule makes of every signal now; episodes that neither were nor are open are left out."""
     waiting = {_key(a.identity): a for a in opened}
     outcomes = []
@@ -73,9 +73,9 @@ def identity_of(rule: Rule, signal: Signal, target_labels: Mapping[TargetId, Lab
 
 def _stepped(
     alert: Alert | None, identity: Identity, reading: Reading, timing: Timing, now: datetime
-) -> Outcome | None:
+) -> EvaluatedEpisode | None:
     after, events = step(alert, alert.identity if alert is not None else identity, reading, timing, now)
-    return None if after is None else Outcome(after, events)
+    return None if after is None else EvaluatedEpisode(after, events)
 
 
 def _key(identity: Identity) -> tuple[str, str | None]:

@@ -67,7 +67,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class TriggerInterval:
     """The trigger's interval. Spark does not report it: the job told the listener, or it was learned from pauses."""
 
     ms: float
@@ -79,7 +79,7 @@ class BatchReport:
     """The newest batches of one run. ``judged`` are completed ones, oldest first, without the slow first ones."""
 
     judged: tuple[Checkpoint, ...]
-    interval: Interval | None
+    interval: TriggerInterval | None
     signs: tuple[Sign, ...]
     shares: tuple[tuple[BatchPart, float], ...]
     """Of the whole duration of the judged batches, largest first; empty where no phase was reported."""
@@ -152,9 +152,9 @@ def _shares(judged: Sequence[Checkpoint]) -> tuple[tuple[BatchPart, float], ...]
     return tuple(sorted(((p, min(1.0, ms / total)) for p, ms in sums.items()), key=lambda s: -s[1]))
 
 
-def _interval(completed: Sequence[Checkpoint], config: CheckpointConfig | None) -> Interval | None:
+def _interval(completed: Sequence[Checkpoint], config: CheckpointConfig | None) -> TriggerInterval | None:
     if config is not None and config.interval_ms:
-        return Interval(config.interval_ms, Basis.MEASURED)
+        return TriggerInterval(config.interval_ms, Basis.MEASURED)
     # A trigger of a fixed interval fires on a grid; a batch that came after a pause began on it.
     on_grid = [
         after.header.triggered_at
@@ -168,7 +168,7 @@ def _interval(completed: Sequence[Checkpoint], config: CheckpointConfig | None) 
     many = [round(s / shortest) for s in steps]
     if any(abs(s - n * shortest) > GRID_SLACK_MS * n for s, n in zip(steps, many, strict=True)):
         return None
-    return Interval(round(sum(steps) / sum(many), -1), Basis.RECONSTRUCTED)
+    return TriggerInterval(round(sum(steps) / sum(many), -1), Basis.RECONSTRUCTED)
 
 
 def _end(checkpoint: Checkpoint) -> datetime:
@@ -176,7 +176,7 @@ def _end(checkpoint: Checkpoint) -> datetime:
     return header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms or 0)
 
 
-def _overrun(judged: Sequence[Checkpoint], interval: Interval | None) -> Sign:
+def _overrun(judged: Sequence[Checkpoint], interval: TriggerInterval | None) -> Sign:
     middle = median(c.header.end_to_end_duration_ms for c in judged)
     if interval is None or middle is None or len(judged) < HEALTH_MIN_COUNT:
         why = "the trigger's interval is not known" if interval is None else "there are too few batches"

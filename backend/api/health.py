@@ -23,7 +23,7 @@ _KEPT_S = 1.0
 IsReady = Callable[[], Awaitable[bool]]
 
 
-class Health:
+class HealthProbe:
     """ASGI middleware outside the gate."""
 
     def __init__(self, app: ASGIApp, is_ready: IsReady, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -18,7 +18,7 @@ from backend.alerting.payloads import Links
 from backend.api.access import Access, AccessRules
 from backend.api.app import AppDeps, create_app
 from backend.api.deps import Services
-from backend.api.health import Health
+from backend.api.health import HealthProbe
 from backend.api.splitter import Splitter
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
@@ -120,7 +120,7 @@ def build(
         transport=transport, api_base_url=f"http://127.0.0.1:{listening.port}", token=listening.token
     )
     rules = AccessRules(listening.token, frozenset({listening.host.lower()}), listening.public_url)
-    return Health(Access(Splitter(api=api, pages=pages), rules), SchemaCheck(engine).is_ready)
+    return HealthProbe(Access(Splitter(api=api, pages=pages), rules), SchemaCheck(engine).is_ready)
 
 
 def build_services(

@@ -20,7 +20,7 @@ from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.rollup import HOUR, hour_of
 from backend.pipeline.java import SparkMissing, SparkRuntime
-from backend.pipeline.ledger import open_ledger
+from backend.pipeline.run_log import open_run_log
 from backend.settings import child_environment
 
 _log = structlog.get_logger(__name__)
@@ -78,8 +78,8 @@ class Schedule:
         """Do what is due; returns when to come back."""
         now = self.clock.now()
         try:
-            with open_ledger(self.database_url) as ledger:
-                stale = len(ledger.stale_hours(now))
+            with open_run_log(self.database_url) as run_log:
+                stale = len(run_log.stale_hours(now))
         except StoreUnavailableError as error:
             _log.warning("rollups wait for the store", reason=error.reason)
             return now + _STORE_RETRY
@@ -124,8 +124,8 @@ class Schedule:
         is_missing = isinstance(self._spark, SparkMissing)
         reason = f"{self._spark.reason}; {self._spark.FIX}" if isinstance(self._spark, SparkMissing) else None
         try:
-            with open_ledger(self.database_url) as ledger:
-                ledger.schedule(self.clock.now(), next_run_at=None if is_missing else due, reason=reason)
+            with open_run_log(self.database_url) as run_log:
+                run_log.schedule(self.clock.now(), next_run_at=None if is_missing else due, reason=reason)
         except StoreUnavailableError as error:
             _log.warning("rollups wait for the store", reason=error.reason)
 

@@ -26,7 +26,7 @@ from backend.pipeline.java import SparkMissing, find_spark
 from backend.settings import Settings, child_environment, load_settings
 
 if TYPE_CHECKING:
-    from backend.pipeline.ledger import Ledger
+    from backend.pipeline.run_log import RunLog
 
 _log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ def spark_demo() -> None:
     from backend.store.wall_clock import WallClock
 
     with _stop_event() as stop:
-        run_demo(settings, Notice(_ledger_url(settings), WallClock()), stop)
+        run_demo(settings, Notice(_log_url(settings), WallClock()), stop)
 
 
 class Notice:
@@ -60,21 +60,21 @@ class Notice:
 
     def withdraw(self) -> None:
         """Nothing is to be said of it: it was stopped."""
-        self._tell(lambda ledger, job: ledger.withdraw(job))
+        self._tell(lambda run_log, job: run_log.withdraw(job))
 
     def _schedule(self, reason: str | None) -> None:
         at = self._clock.now()
-        self._tell(lambda ledger, job: ledger.schedule(at, next_run_at=None, reason=reason, job=job))
+        self._tell(lambda run_log, job: run_log.schedule(at, next_run_at=None, reason=reason, job=job))
 
-    def _tell(self, say: Callable[[Ledger, str], None]) -> None:
+    def _tell(self, say: Callable[[RunLog, str], None]) -> None:
         if self._url is None:
             return
         # Every command imports this module, and few need a database.
-        from backend.pipeline.ledger import DEMO_JOB, open_ledger
+        from backend.pipeline.run_log import DEMO_JOB, open_run_log
 
         try:
-            with open_ledger(self._url) as ledger:
-                say(ledger, DEMO_JOB)
+            with open_run_log(self._url) as run_log:
+                say(run_log, DEMO_JOB)
         except StoreUnavailableError as error:
             _log.warning("what is said of the Spark demo may be old", reason=error.reason)
 
@@ -109,7 +109,7 @@ def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
     notice.withdraw()
 
 
-def _ledger_url(settings: Settings) -> str | None:
+def _log_url(settings: Settings) -> str | None:
     if settings.database_url is None:
         return None
     return plain_url(None, settings)

@@ -56,7 +56,7 @@ _SELECT = (
 
 
 @dataclass
-class Span(InputPartition):
+class HourSpan(InputPartition):
     """Consecutive hours, by their first seconds since the epoch; ``end_s`` is not among them."""
 
     start_s: int
@@ -71,15 +71,15 @@ class Staged(WriterCommitMessage):
     row_count: int
 
 
-def spans(hours: Sequence[int], *, most: int) -> list[Span]:
+def spans(hours: Sequence[int], *, most: int) -> list[HourSpan]:
     """``hours`` (seconds since the epoch, any order) as spans of consecutive ones, each at most ``most`` hours long."""
-    found: list[Span] = []
+    found: list[HourSpan] = []
     for hour in sorted(set(hours)):
         last = found[-1] if found else None
         if last is not None and last.end_s == hour and hour - last.start_s < most * HOUR_S:
             last.end_s = hour + HOUR_S
         else:
-            found.append(Span(hour, hour + HOUR_S))
+            found.append(HourSpan(hour, hour + HOUR_S))
     return found
 
 
@@ -110,7 +110,7 @@ class _CheckpointReader(DataSourceReader):
         return spans(self._hours, most=self._span)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Span)
+        assert isinstance(partition, HourSpan)
         with _connected(self._url_file) as connection, connection.cursor() as cursor:
             cursor.execute(
                 f"{_SELECT} AND triggered_at >= to_timestamp({partition.start_s})"

@@ -13,7 +13,7 @@ from backend.analysis import log_buckets
 from backend.domain.errors import HostError, PipelineFailedError
 from backend.domain.rollup import HOUR, Measure, hour_of
 from backend.pipeline.jobs.rollups import HourRange, RollupRun, stage
-from backend.pipeline.ledger import open_ledger
+from backend.pipeline.run_log import open_run_log
 from backend.pipeline.session import handed_over, translated
 from backend.pipeline.transforms import bucket_of
 from backend.store.postgres.connections import create_store_engine, reading
@@ -274,8 +274,8 @@ def test_a_day_that_is_dropped_keeps_the_rollups_it_has(url, spark_session):
 
 
 def test_a_second_run_beside_the_first_is_refused(url):
-    with open_ledger(url) as ledger:
-        ledger.claim()
+    with open_run_log(url) as run_log:
+        run_log.claim()
 
         with pytest.raises(HostError, match="another run is writing the rollups"):
             RollupRun(url, _no_spark, SteppingClock(NOW)).do()

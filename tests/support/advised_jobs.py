@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from backend.advisor import advise
-from backend.advisor.advice import Advice, Expected, Recommendation, Silence
+from backend.advisor.advice import Advice, Expected, NoAdvice, Recommendation
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.observation import Engine
@@ -90,18 +90,18 @@ def advised(
     return advise(evidence, engine=engine, version=version)
 
 
-def on(topic: Topic, advice: Advice) -> Recommendation | Silence:
+def on(topic: Topic, advice: Advice) -> Recommendation | NoAdvice:
     """The one answer on a topic."""
     (answer,) = [a for a in (*advice.recommendations, *advice.silences) if a.topic is topic]
     return answer
 
 
-def mode_of(advice: Advice) -> Recommendation | Silence:
+def mode_of(advice: Advice) -> Recommendation | NoAdvice:
     """The answer on the mode."""
     return on(Topic.MODE, advice)
 
 
-def in_flight_of(advice: Advice) -> Recommendation | Silence:
+def in_flight_of(advice: Advice) -> Recommendation | NoAdvice:
     """The answer on in-flight data."""
     return on(Topic.IN_FLIGHT, advice)
 
@@ -118,10 +118,10 @@ def recommended(advice: Advice) -> Recommendation:
     return found
 
 
-def silent(advice: Advice, rule: str) -> Silence:
+def silent(advice: Advice, rule: str) -> NoAdvice:
     """The silence on the checkpoint mode, which must be by ``rule``."""
     found = mode_of(advice)
-    assert isinstance(found, Silence), found
+    assert isinstance(found, NoAdvice), found
     assert found.rule == rule, found
     return found
 

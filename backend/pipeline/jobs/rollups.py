@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from backend.domain.clock import Clock, to_epoch_ms
 from backend.domain.errors import BarrierscopeError
 from backend.domain.rollup import hour_of
-from backend.pipeline.ledger import Ledger, Watermark, open_ledger
+from backend.pipeline.run_log import RolledUpMark, RunLog, open_run_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,30 +70,30 @@ class RollupRun:
 
         """
         began_s = self.clock.monotonic_s()
-        with open_ledger(self.database_url) as ledger:
-            ledger.claim()
-            run_id = ledger.begin(self.clock.now())
+        with open_run_log(self.database_url) as run_log:
+            run_log.claim()
+            run_id = run_log.begin(self.clock.now())
             try:
-                total, done = self._do(ledger, run_id, wanted)
+                total, done = self._do(run_log, run_id, wanted)
             except BaseException as error:
-                self._note_end(ledger, run_id, error)
+                self._note_end(run_log, run_id, error)
                 raise
-            ledger.end(run_id, "done", self.clock.now())
+            run_log.end(run_id, "done", self.clock.now())
         return RollupReport(run_id, total, done, self.clock.monotonic_s() - began_s)
 
-    def _do(self, ledger: Ledger, run_id: str, wanted: HourRange | None) -> tuple[int, int]:
+    def _do(self, run_log: RunLog, run_id: str, wanted: HourRange | None) -> tuple[int, int]:
         now = self.clock.now()
         # Before anything is looked at: what ends later is looked at again by the next run.
-        mark = Watermark(ledger.horizon(), hour_of(now))
-        hours = ledger.stale_hours(now) if wanted is None else ledger.hours_between(wanted.since, wanted.until, now)
-        ledger.plan(run_id, len(hours))
+        mark = RolledUpMark(run_log.horizon(), hour_of(now))
+        hours = run_log.stale_hours(now) if wanted is None else run_log.hours_between(wanted.since, wanted.until, now)
+        run_log.plan(run_id, len(hours))
         self.on_progress(0, len(hours))
-        done = self._roll_up(ledger, run_id, hours) if hours else 0
+        done = self._roll_up(run_log, run_id, hours) if hours else 0
         if wanted is None:
-            ledger.complete(mark, now)
+            run_log.complete(mark, now)
         return len(hours), done
 
-    def _roll_up(self, ledger: Ledger, run_id: str, hours: Sequence[datetime]) -> int:
+    def _roll_up(self, run_log: RunLog, run_id: str, hours: Sequence[datetime]) -> int:
         runtime = None if self.started is not None else self.find_spark()
         # Not before: where there is no Spark, these cannot be imported.
         from backend.pipeline.session import handed_over, spark_session, translated
@@ -105,20 +105,20 @@ class RollupRun:
             url_file = stack.enter_context(handed_over(self.database_url))
             for first in range(0, len(hours), self.batch_hours):
                 batch = hours[first : first + self.batch_hours]
-                horizon = ledger.horizon()
+                horizon = run_log.horizon()
                 self.at("before reading")
                 stage(session, url_file, run_id, batch)
                 self.at("between staging and moving")
-                done += len(ledger.move(run_id, horizon, first + len(batch)))
+                done += len(run_log.move(run_id, horizon, first + len(batch)))
                 self.at("after moving")
                 self.on_progress(first + len(batch), len(hours))
         return done
 
-    def _note_end(self, ledger: Ledger, run_id: str, error: BaseException) -> None:
+    def _note_end(self, run_log: RunLog, run_id: str, error: BaseException) -> None:
         is_stopped = isinstance(error, KeyboardInterrupt | SystemExit)
         reason = "it was stopped" if is_stopped else " ".join(str(error).split())
         try:
-            ledger.end(run_id, "interrupted" if is_stopped else "failed", self.clock.now(), reason)
+            run_log.end(run_id, "interrupted" if is_stopped else "failed", self.clock.now(), reason)
         except BarrierscopeError:
             # The store is away: the next run finds this one open, and closes it.
             return

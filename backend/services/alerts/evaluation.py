@@ -12,7 +12,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from backend.alerting.evaluation import Outcome, evaluate
+from backend.alerting.evaluation import EvaluatedEpisode, evaluate
 from backend.alerting.lifecycle import Alert, AlertState
 from backend.domain.clock import Clock
 from backend.services.alerts.deliveries import RESOLUTION_KEPT
@@ -83,7 +83,7 @@ class AlertEvaluator:
 
 
 async def _save(
-    connection: AsyncConnection, outcomes: Sequence[Outcome], opened: Sequence[Alert], now: datetime
+    connection: AsyncConnection, outcomes: Sequence[EvaluatedEpisode], opened: Sequence[Alert], now: datetime
 ) -> None:
     """Write what changed; of what reads as before only that it was looked at."""
     before = {a.id: replace(a, evaluated_at=now) for a in opened}
@@ -93,5 +93,5 @@ async def _save(
     await save_alerts(connection, changed)
 
 
-def _entered(outcomes: list[Outcome], state: AlertState) -> tuple[str, ...]:
+def _entered(outcomes: list[EvaluatedEpisode], state: AlertState) -> tuple[str, ...]:
     return tuple(o.alert.reading.reason for o in outcomes if any(e.after is state for e in o.events))

@@ -67,7 +67,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class CheckpointTotals:
     """The checkpoints of one job in a range: counts, and the buckets of the completed ones' durations."""
 
     completed_count: int
@@ -95,8 +95,8 @@ async def cover(connection: AsyncConnection, since: datetime, until: datetime | 
 
 async def totals_of(
     connection: AsyncConnection, job_ids: Sequence[str], since: datetime, until: datetime | None = None
-) -> Mapping[str, Totals]:
-    """Totals of each job over its checkpoints triggered in a range; nothing for a job without any."""
+) -> Mapping[str, CheckpointTotals]:
+    """CheckpointTotals of each job over its checkpoints triggered in a range; nothing for a job without any."""
     covered = await cover(connection, since, until)
     tail = (
         select(
@@ -113,7 +113,7 @@ async def totals_of(
     for job_id, bucket, number in await connection.execute(_buckets(tail, job_ids, covered.hours)):
         found.setdefault(job_id, {})[bucket] = number
     return {
-        job_id: Totals(completed, failed, last, found.get(job_id, {}))
+        job_id: CheckpointTotals(completed, failed, last, found.get(job_id, {}))
         for job_id, completed, failed, last in await connection.execute(_counts(tail, job_ids, covered.hours))
     }
 

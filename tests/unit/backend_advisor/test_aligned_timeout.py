@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from backend.advisor.advice import Recommendation, Silence
+from backend.advisor.advice import NoAdvice, Recommendation
 from backend.advisor.aligned_timeout import nice_ms
 from backend.domain.advice import Mode
 from tests.support.advised_jobs import (
@@ -121,7 +121,7 @@ def test_r_at_6_explains_what_0_means():
 
     assert "R-AT-6" in found.rules
     assert any("0 means that every checkpoint is unaligned" in r.statement for r in found.evidence)
-    assert isinstance(mode_of(advised(slow_run(), config=UNALIGNED)), Silence)
+    assert isinstance(mode_of(advised(slow_run(), config=UNALIGNED)), NoAdvice)
 
 
 def test_a_timeout_near_the_natural_duration_is_lowered():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.advisor.advice import Recommendation, Silence
+from backend.advisor.advice import NoAdvice, Recommendation
 from backend.domain.advice import Metric, Mode
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,
@@ -109,7 +109,7 @@ def test_exchanges_that_no_barrier_overtakes_on_are_no_reason_for_unaligned(ship
 @pytest.mark.parametrize("config", [UNALIGNED, with_timeout(200)])
 def test_what_is_unaligned_and_healthy_already_gets_nothing_on_the_mode(config):
     run = [persisting(quick(n), 400_000) for n in range(1, 9)]
-    assert isinstance(mode_of(advised(run, config=config)), Silence)
+    assert isinstance(mode_of(advised(run, config=config)), NoAdvice)
 
 
 # --- R-UC-2 ---
@@ -133,7 +133,7 @@ def test_near_the_border_the_larger_part_decides_between_store_and_queues(async_
     ]
     found = mode_of(advised([completed(n, *rows) for n in range(1, 9)]))
 
-    assert isinstance(found, Silence) is refused, found
+    assert isinstance(found, NoAdvice) is refused, found
     if refused:
         assert found.rule == "R-UC-2"
 

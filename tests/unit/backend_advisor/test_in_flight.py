@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.advisor.advice import Recommendation, Silence
+from backend.advisor.advice import NoAdvice, Recommendation
 from backend.domain.observation import Engine
 from tests.support.advised_jobs import (
     UNALIGNED,
@@ -68,11 +68,11 @@ def test_r_cap_1_says_nothing_of_a_cap_that_is_small_enough_already():
     config = replace(UNALIGNED, timeout_ms=60_000, inflight_cap_bytes=1_000_000)
     fast = readings(rate_bytes_per_s=5_000_000)
     found = in_flight_of(advised(writing_too_much(), fast, config=config, engine=Engine.RUNTIME))
-    assert isinstance(found, Silence), found
+    assert isinstance(found, NoAdvice), found
     assert "already low enough" in found.reason
 
 
 def test_r_cap_1_is_silent_where_in_flight_data_fits_or_there_is_none():
     fits = [persisting(quick(n), 400_000) for n in range(1, 9)]
-    assert isinstance(in_flight_of(advised(fits, config=UNALIGNED)), Silence)
+    assert isinstance(in_flight_of(advised(fits, config=UNALIGNED)), NoAdvice)
     assert "aligned" in in_flight_of(advised(slow_run())).reason

@@ -1,4 +1,4 @@
-"""Health: one word to anyone, whatever name and token they come with; the store is asked once a second at most."""
+"""HealthProbe: one word to anyone, whatever name and token they come with; the store is asked once a second at most."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from backend.api.access import Access, AccessRules
-from backend.api.health import LIVE_PATH, READY_PATH, Health
+from backend.api.health import LIVE_PATH, READY_PATH, HealthProbe
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ class Time:
 
 def _client(store, time=None):
     gate = Access(PlainTextResponse("inside"), AccessRules("a-token-of-some-length"))
-    transport = httpx.ASGITransport(app=Health(gate, store.is_ready, time or Time()))
+    transport = httpx.ASGITransport(app=HealthProbe(gate, store.is_ready, time or Time()))
     # A kubelet asks by the pod's address.
     return httpx.AsyncClient(transport=transport, base_url="http://10.2.3.4:8050")
 

@@ -21,7 +21,7 @@ _SPARK = SparkRuntime(JavaRuntime(Path("/java"), 21, JavaOrigin.PATH), {})
 _MISSING = SparkMissing(("no java on the path",))
 
 
-class _Ledger:
+class _RunLog:
     def __init__(self) -> None:
         self.stale = [_AT]
         self.told: list[tuple[datetime | None, str | None]] = []
@@ -52,9 +52,9 @@ class _Clock:
 
 
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch) -> _Ledger:
-    made = _Ledger()
-    monkeypatch.setattr(pipeline_schedule, "open_ledger", made.open)
+def run_log(monkeypatch: pytest.MonkeyPatch) -> _RunLog:
+    made = _RunLog()
+    monkeypatch.setattr(pipeline_schedule, "open_run_log", made.open)
     return made
 
 
@@ -82,30 +82,30 @@ def test_the_regular_run_is_three_minutes_after_the_hour(now, due):
     assert timedelta(0) < next_run_after(at) - at <= timedelta(hours=1)
 
 
-def test_hours_that_wait_are_done_and_spark_is_gone_afterwards(ledger):
+def test_hours_that_wait_are_done_and_spark_is_gone_afterwards(run_log):
     schedule, started = _schedule()
 
     assert schedule.turn() == datetime(2026, 11, 21, 13, 3, tzinfo=UTC)
     assert [p.returncode for p in started] == [0]
 
 
-def test_where_nothing_changed_spark_is_not_started(ledger):
-    ledger.stale = []
+def test_where_nothing_changed_spark_is_not_started(run_log):
+    run_log.stale = []
     schedule, started = _schedule()
 
     assert schedule.turn() == datetime(2026, 11, 21, 13, 3, tzinfo=UTC)
     assert started == []
 
 
-def test_a_run_that_fails_is_tried_again_after_ten_minutes(ledger):
+def test_a_run_that_fails_is_tried_again_after_ten_minutes(run_log):
     schedule, started = _schedule("raise SystemExit(1)")
 
     assert schedule.turn() == _AT + timedelta(minutes=10)
     assert len(started) == 1
 
 
-def test_while_the_store_is_away_it_is_asked_again_each_minute(ledger):
-    ledger.is_away = True
+def test_while_the_store_is_away_it_is_asked_again_each_minute(run_log):
+    run_log.is_away = True
     schedule, started = _schedule()
 
     assert schedule.turn() == _AT + timedelta(minutes=1)
@@ -113,17 +113,17 @@ def test_while_the_store_is_away_it_is_asked_again_each_minute(ledger):
     assert started == []
 
 
-def test_without_spark_the_store_is_told_why_and_nothing_is_started(ledger):
+def test_without_spark_the_store_is_told_why_and_nothing_is_started(run_log):
     schedule, started = _schedule(spark=_MISSING)
 
     assert schedule.turn() == datetime(2026, 11, 21, 13, 3, tzinfo=UTC)
     schedule._tell(_AT)
 
     assert started == []
-    assert ledger.told == [(None, f"no java on the path; {SparkMissing.FIX}")]
+    assert run_log.told == [(None, f"no java on the path; {SparkMissing.FIX}")]
 
 
-def test_asked_to_stop_it_stops_the_run_at_work_and_ends(ledger):
+def test_asked_to_stop_it_stops_the_run_at_work_and_ends(run_log):
     stop = threading.Event()
     stop.set()
     schedule, started = _schedule("input()", stop=stop)
@@ -161,7 +161,7 @@ class _Done:
         return 0
 
 
-def _runs(ledger, began: str, until: str, **more) -> list[str]:
+def _runs(run_log, began: str, until: str, **more) -> list[str]:
     clock = _Clock()
     clock.at = datetime.fromisoformat(f"2026-11-21T{began}+00:00")
     stop = _Walked(clock, datetime.fromisoformat(f"2026-11-21T{until}+00:00"), **more)
@@ -175,14 +175,14 @@ def _runs(ledger, began: str, until: str, **more) -> list[str]:
     return at
 
 
-def test_over_the_hours_it_runs_soon_after_the_start_and_then_after_each_hour(ledger):
-    assert _runs(ledger, "12:59:30", "15:30:00") == ["12:59:50", "13:03:00", "14:03:00", "15:03:00"]
+def test_over_the_hours_it_runs_soon_after_the_start_and_then_after_each_hour(run_log):
+    assert _runs(run_log, "12:59:30", "15:30:00") == ["12:59:50", "13:03:00", "14:03:00", "15:03:00"]
     # What is due is told before each wait.
-    told = [f"{due:%H:%M:%S}" for due, _ in ledger.told]
+    told = [f"{due:%H:%M:%S}" for due, _ in run_log.told]
     assert told == ["12:59:50", "13:03:00", "14:03:00", "15:03:00", "16:03:00"]
 
 
-def test_after_a_night_asleep_it_runs_at_once_and_not_an_hour_later(ledger):
+def test_after_a_night_asleep_it_runs_at_once_and_not_an_hour_later(run_log):
     asleep = timedelta(hours=6, minutes=20)
 
-    assert _runs(ledger, "01:00:00", "08:10:00", slept=asleep) == ["07:20:15", "08:03:00"]
+    assert _runs(run_log, "01:00:00", "08:10:00", slept=asleep) == ["07:20:15", "08:03:00"]

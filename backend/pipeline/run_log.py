@@ -1,4 +1,4 @@
-"""The pipeline's own books in PostgreSQL: which hours are to be done, what was done, and moving it into place.
+"""The pipeline's log in PostgreSQL: the hours to do, the runs, and the move of finished rollups into place.
 
 Which hours changed is told by transaction ids, not by a clock: an hour is done as of a horizon below which every
 transaction had ended before the hour was read, and it is stale once a checkpoint of it was written by another. So a
@@ -56,18 +56,18 @@ FROM rollup_staging WHERE run_id = %(run)s AND measure IS NOT NULL ORDER BY job_
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class RolledUpMark:
     """Of hours before ``hour``, every change by a transaction below ``xid`` has been rolled up."""
 
     xid: int
     hour: datetime
 
 
-_NOTHING = Watermark(0, datetime(1970, 1, 1, tzinfo=UTC))
+_NOTHING = RolledUpMark(0, datetime(1970, 1, 1, tzinfo=UTC))
 
 
-class Ledger:
-    """The books, over one connection. Instants are aware, UTC; hours are their first instants."""
+class RunLog:
+    """The log, over one connection. Instants are aware, UTC; hours are their first instants."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -106,7 +106,7 @@ class Ledger:
 
     def stale_hours(self, now: datetime) -> list[datetime]:
         """Closed hours whose checkpoints changed since they were rolled up, or which never were; oldest first."""
-        mark = self._watermark()
+        mark = self._rolled_up_mark()
         values = {"closed": hour_of(now), "xid": mark.xid, "from": mark.hour}
         return [hour for (hour,) in self._run(_STALE, **values)]
 
@@ -150,7 +150,7 @@ class Ledger:
             self._run("UPDATE pipeline_runs SET hours_done = %(n)s WHERE id = %(run)s", n=hours_done, run=run_id)
         return hours
 
-    def complete(self, mark: Watermark, now: datetime) -> None:
+    def complete(self, mark: RolledUpMark, now: datetime) -> None:
         """Every stale hour of before has been done: the next run looks at what changed since."""
         self._run(
             "INSERT INTO pipeline_schedule (job, complete_xid, complete_hour, updated_at)"
@@ -188,11 +188,11 @@ class Ledger:
         """Say no more of a job."""
         self._run("DELETE FROM pipeline_schedule WHERE job = %(job)s", job=job)
 
-    def _watermark(self) -> Watermark:
+    def _rolled_up_mark(self) -> RolledUpMark:
         query = "SELECT complete_xid, complete_hour FROM pipeline_schedule WHERE job = %(job)s"
         for xid, hour in self._run(query, job=JOB):
             if xid is not None and hour is not None:
-                return Watermark(xid, hour)
+                return RolledUpMark(xid, hour)
         return _NOTHING
 
     def _run(self, query: str, **values: object) -> Sequence[tuple[Any, ...]]:
@@ -208,7 +208,7 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(database_url: str) -> Iterator[Ledger]:
+def open_run_log(database_url: str) -> Iterator[RunLog]:
     """The books of the database at ``database_url`` (``postgresql://...``).
 
     Raises:
@@ -225,7 +225,7 @@ def open_ledger(database_url: str) -> Iterator[Ledger]:
             application_name="barrierscope-pipeline",
         ) as connection,
     ):
-        yield Ledger(connection)
+        yield RunLog(connection)
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from backend.analysis.sentences import percent
 from backend.analysis.verdict import checkpoint_verdict, diagnose
-from backend.domain.checkpoint import CheckpointConfig, LateBarrier
+from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts, LateBarrier
 from backend.domain.failure import FailureReason
-from backend.domain.topology import Edge, Placement, Topology, Vertex
+from backend.domain.topology import Edge, Topology, Vertex
 from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
 from tests.support.handwritten_jobs import (
     ALIGNED,
@@ -18,7 +20,6 @@ from tests.support.handwritten_jobs import (
     SOURCE,
     START,
     UNALIGNED,
-    aligned_timeout,
     chain,
     completed,
     detail,
@@ -26,6 +27,7 @@ from tests.support.handwritten_jobs import (
     held_back,
     in_progress,
     job,
+    quick,
     reading,
 )
 from tests.support.handwritten_runs import (
@@ -49,226 +51,6 @@ def statements(verdict):
     return [row.statement for row in verdict.evidence]
 
 
-# --- capacity -------------------------------------------------------------------------------------------------------
-
-
-def test_a_vertex_whose_subtasks_are_all_full_below_something_held_back_lacks_capacity():
-    found = diagnose(job(SLOW_RUN, FULL_LAST))
-
-    assert found.health is Health.SLOW
-    assert found.verdict.kind is VerdictKind.CAPACITY
-    assert found.verdict.vertex == "last"
-    assert found.verdict.subtasks == (0, 1, 2, 3)
-    assert found.verdict.phase is Phase.START_DELAY
-    assert found.verdict.confidence is Confidence.HIGH
-    assert found.verdict.sentence == (
-        "Checkpoints take 5.0 s because last is at capacity: all 4 subtasks are busy 98 % of the time."
-    )
-
-
-def test_capacity_is_named_though_unaligned_checkpoints_hide_it():
-    found = diagnose(job(HEALTHY_RUN, FULL_LAST, config=UNALIGNED))
-
-    assert found.health is Health.HEALTHY
-    assert found.verdict.kind is VerdictKind.CAPACITY
-    assert found.verdict.phase is None
-    assert "healthy" in found.verdict.sentence
-
-
-def test_the_latest_subtask_of_an_idle_vertex_is_not_guilty():
-    """The longest delay is behind the culprit: the middle is full, the last vertex only waits."""
-    readings = [
-        *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
-        *two_readings(reading(MIDDLE, FOUR)),
-        *two_readings(reading(LAST, [0.02] * 4)),
-    ]
-
-    found = diagnose(job(SLOW_RUN, readings)).verdict
-
-    assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "middle")
-
-
-def test_the_lowest_full_vertex_is_the_root_where_two_are_full():
-    topology = chain(SOURCE, MIDDLE, "third", LAST)
-    readings = [
-        *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
-        *two_readings(reading(MIDDLE, FOUR)),
-        *two_readings(reading("third", [0.0] * 4, FOUR)),
-        *two_readings(reading(LAST, FOUR)),
-    ]
-
-    assert diagnose(job(HEALTHY_RUN, readings, topology=topology)).verdict.vertex == "last"
-
-
-def test_full_subtasks_that_nothing_presses_are_no_sign():
-    """Right after a start a vertex whose gauges were not updated shows busy 1.0."""
-    readings = two_readings(reading(SOURCE, [0.0] * 4), reading(MIDDLE, FOUR), reading(LAST, FOUR))
-
-    assert diagnose(job(HEALTHY_RUN, readings)).verdict.kind is VerdictKind.NONE
-
-
-def test_readings_of_a_job_that_has_ended_are_all_zero_and_count_for_nothing():
-    dead = replace(reading(LAST, [0.0] * 4), idle_ratio=(0.0,) * 4)
-
-    found = diagnose(job(HEALTHY_RUN, [dead])).verdict
-
-    assert found.kind is VerdictKind.NONE
-    assert "could not be read" in found.sentence
-    assert found.would_decide
-
-
-def test_without_readings_long_hops_to_most_subtasks_make_capacity_likely_and_say_so():
-    found = diagnose(job(SLOW_RUN)).verdict
-
-    assert (found.kind, found.vertex, found.confidence) == (VerdictKind.CAPACITY, "last", Confidence.LOW)
-    assert any("back-pressure" in what for what in found.would_decide)
-
-
-def test_without_readings_one_long_hop_decides_nothing():
-    run = [held_back(n, {SOURCE: [5] * 4, MIDDLE: [10] * 4, LAST: [5_000, 20, 20, 20]}) for n in range(1, 9)]
-
-    found = diagnose(job(run)).verdict
-
-    assert (found.kind, found.subtasks) == (VerdictKind.UNDECIDED, (0,))
-    assert any("records" in what for what in found.would_decide)
-
-
-# --- one subtask ----------------------------------------------------------------------------------------------------
-
-
-def test_one_full_subtask_with_an_outsized_share_of_the_records_is_skew():
-    skewed = counted(LAST, [0.2, 1.0, 0.2, 0.2], [0.0] * 4, [0, 0, 0, 0], [100, 500, 100, 100])
-
-    found = diagnose(job(SLOW_RUN, [*HELD_UP, *skewed])).verdict
-
-    assert (found.kind, found.subtasks) == (VerdictKind.SKEW, (1,))
-    assert "5.0 times" in found.sentence
-
-
-def test_one_full_subtask_with_an_even_share_is_a_straggler_and_its_host_is_named():
-    even = counted(LAST, [0.2, 0.2, 1.0, 0.2], [0.0] * 4, [0] * 4, [100, 100, 100, 100])
-    placement = Placement(LAST, ("a", "b", "worker-7", "d"), (None,) * 4, (0,) * 4, ("RUNNING",) * 4)
-
-    found = diagnose(job(SLOW_RUN, [*HELD_UP, *even], placements=(placement,))).verdict
-
-    assert (found.kind, found.subtasks, found.hosts) == (VerdictKind.STRAGGLER, (2,), ("worker-7",))
-    assert "worker-7" in found.sentence
-
-
-def test_a_straggler_in_the_middle_makes_its_siblings_look_half_held_back():
-    """Their channels are blocked while the next vertex aligns; that is no guilt and no acquittal of the straggler."""
-    readings = [
-        *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
-        *counted(MIDDLE, [0.2, 1.0, 0.2, 0.2], [0.5, 0.0, 0.5, 0.5], [0] * 4, [90, 88, 90, 90]),
-        *two_readings(reading(LAST, [0.1] * 4)),
-    ]
-
-    found = diagnose(job(SLOW_RUN, readings)).verdict
-
-    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.STRAGGLER, "middle", (1,))
-
-
-def test_one_full_subtask_without_record_counts_is_undecided_and_says_what_would_decide():
-    one = two_readings(reading(LAST, [0.2, 1.0, 0.2, 0.2]))
-
-    found = diagnose(job(SLOW_RUN, [*HELD_UP, *one])).verdict
-
-    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.UNDECIDED, "last", (1,))
-    assert found.confidence is Confidence.LOW
-    assert any("records" in what for what in found.would_decide)
-
-
-def test_totals_serve_where_the_counters_stood_still_between_two_readings():
-    still = counted(LAST, [0.2, 1.0, 0.2, 0.2], [0.0] * 4, [100, 900, 100, 100], [100, 900, 100, 100])
-
-    assert diagnose(job(SLOW_RUN, [*HELD_UP, *still])).verdict.kind is VerdictKind.SKEW
-
-
-def test_a_subtask_that_gets_all_the_records_is_skew():
-    only = counted(LAST, [0.0, 1.0, 0.0, 0.0], [0.0] * 4, [0] * 4, [0, 900, 0, 0])
-
-    found = diagnose(job(SLOW_RUN, [*HELD_UP, *only])).verdict
-
-    assert found.kind is VerdictKind.SKEW
-    assert "all the records" in found.sentence
-
-
-# --- snapshots ------------------------------------------------------------------------------------------------------
-
-
-def test_a_long_sync_part_of_one_subtask_is_named_with_it():
-    found = diagnose(job([snapshotting(n, sync=[2, 2, 3_000, 2]) for n in range(1, 7)], CALM)).verdict
-
-    assert (found.kind, found.vertex, found.subtasks, found.phase) == (VerdictKind.SYNC, "last", (2,), Phase.SYNC)
-
-
-def test_long_async_parts_of_an_aligned_job_are_the_store():
-    found = diagnose(job([snapshotting(n, async_=[3_000, 3_100, 3_000, 2_900]) for n in range(1, 7)], CALM)).verdict
-
-    assert (found.kind, found.subtasks, found.phase) == (VerdictKind.STORE, (0, 1, 2, 3), Phase.ASYNC)
-    assert any(row.metric == "checkpointed_size" and row.value == 50_000_000 for row in found.evidence)
-
-
-def test_a_short_checkpoint_is_not_called_slow_for_its_largest_phase():
-    found = diagnose(job([snapshotting(n, async_=400) for n in range(1, 7)], CALM))
-
-    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
-
-
-@pytest.mark.parametrize("config", [aligned_timeout(3_000), UNALIGNED])
-def test_async_kept_open_upstream_by_unconsumed_barriers_is_not_the_store(config):
-    run = [
-        completed(
-            n,
-            detail(SOURCE, first=[5] * 4, async_=3_000),
-            detail(MIDDLE, first=[10] * 4, async_=3_000),
-            detail(LAST, first=[2_900] * 4, async_=5),
-        )
-        for n in range(1, 7)
-    ]
-
-    found = diagnose(job(run, FULL_LAST, config=config)).verdict
-
-    assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "last")
-
-
-def test_async_that_waits_for_the_last_barrier_is_not_the_store():
-    run = [
-        completed(n, detail(SOURCE, first=[5] * 4), detail(LAST, first=[10] * 4, alignment=3_000, async_=3_005))
-        for n in range(1, 7)
-    ]
-
-    found = diagnose(job(run, CALM, config=UNALIGNED, topology=chain(SOURCE, LAST))).verdict
-
-    assert found.kind is not VerdictKind.STORE
-
-
-def test_an_expiry_with_one_silent_vertex_and_nothing_held_back_is_the_store():
-    found = diagnose(job([silent(n) for n in range(1, 7)], CALM))
-
-    assert found.health is Health.FAILING
-    assert (found.verdict.kind, found.verdict.vertex) == (VerdictKind.STORE, "last")
-    assert found.verdict.confidence is Confidence.MEDIUM
-
-
-def test_a_single_silent_subtask_of_an_expiry_is_named_and_not_called_failing():
-    found = diagnose(job([silent(n, (20, 20, None, 20)) for n in range(1, 7)], CALM)).verdict
-
-    assert (found.kind, found.subtasks) == (VerdictKind.STORE, (2,))
-
-
-def test_the_same_expiry_under_back_pressure_is_not_the_store():
-    assert diagnose(job([silent(n) for n in range(1, 7)], FULL_LAST)).verdict.kind is VerdictKind.CAPACITY
-
-
-def test_a_silent_subtask_whose_barrier_came_late_is_not_the_store():
-    late = {n: (LateBarrier(LAST, 0, 11_000, START, 1_000),) for n in range(1, 7)}
-
-    found = diagnose(job([silent(n) for n in range(1, 7)], CALM, late_barriers=late)).verdict
-
-    assert found.kind is VerdictKind.UNDECIDED
-
-
 # --- late input -----------------------------------------------------------------------------------------------------
 
 
@@ -287,81 +69,6 @@ def late_run(delay_ms=4_000):
         )
         for n in range(1, 7)
     ]
-
-
-def test_a_source_that_lets_its_barrier_in_late_is_named_and_not_the_join_that_waits():
-    readings = [
-        *two_readings(reading("fast", [0.1, 0.1], [0.8, 0.8])),
-        *two_readings(reading("late", [1.0, 0.1])),
-        *two_readings(reading("join", [0.2, 0.2])),
-    ]
-
-    found = diagnose(job(late_run(), readings, topology=joined())).verdict
-
-    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.LATE_INPUT, "late", (0,))
-    assert any("join waits" in row.statement for row in found.evidence)
-
-
-def test_a_source_that_is_itself_held_back_is_not_late_by_itself():
-    readings = [
-        *two_readings(reading("fast", [0.0] * 2, [1.0] * 2)),
-        *two_readings(reading("late", [0.0] * 2, [1.0] * 2)),
-        *two_readings(reading("join", [1.0] * 2)),
-    ]
-
-    assert diagnose(job(late_run(), readings, topology=joined())).verdict.vertex == "join"
-
-
-def test_a_start_delay_that_outlives_its_acknowledgement_is_a_clock_and_no_late_source():
-    run = [
-        completed(n, detail(SOURCE, first=[9_000], ack=[30]), detail(LAST, first=[20], async_=4_000))
-        for n in range(1, 7)
-    ]
-
-    found = diagnose(job(run, topology=chain(SOURCE, LAST, parallelism=1))).verdict
-
-    assert found.kind is VerdictKind.STORE
-
-
-# --- failing subtask ------------------------------------------------------------------------------------------------
-
-
-def test_the_only_subtask_pending_in_every_failure_is_the_failing_one():
-    run = [*HEALTHY_RUN[:2], declined(3, {0}), *HEALTHY_RUN[3:5], declined(6, {0, 2}), HEALTHY_RUN[6], declined(9, {0})]
-
-    found = diagnose(job(run, CALM))
-
-    assert found.health is Health.FAILING
-    assert (found.verdict.kind, found.verdict.vertex, found.verdict.subtasks) == (
-        VerdictKind.FAILING_SUBTASK,
-        "last",
-        (0,),
-    )
-    assert found.verdict.phase is Phase.ASYNC
-    assert "last subtask 0 did not acknowledge them" in found.verdict.sentence
-    assert found.verdict.evidence[0].value == 3
-
-
-def test_failures_that_share_no_single_subtask_accuse_none():
-    run = [*HEALTHY_RUN[:2], declined(3, {0}), declined(6, {1})]
-
-    assert diagnose(job(run, CALM)).verdict.kind is VerdictKind.UNDECIDED
-
-
-def test_the_only_subtask_pending_in_every_expiry_is_not_failing_but_late():
-    run = [
-        failed(
-            n,
-            detail(SOURCE, first=[5] * 4),
-            detail(MIDDLE, first=[1_900] * 4),
-            detail(LAST, first=[None, 2_500, 2_000, 2_400]),
-        )
-        for n in range(1, 7)
-    ]
-
-    found = diagnose(job(run, FULL_LAST)).verdict
-
-    assert (found.kind, found.subtasks) == (VerdictKind.CAPACITY, (0, 1, 2, 3))
 
 
 def test_a_restart_loop_names_the_subtask_and_the_exception():
@@ -567,3 +274,128 @@ def test_evidence_begins_with_what_decides_the_kind_and_ends_with_the_settings(k
     assert found.kind is kind
     assert metrics[:3] == strongest
     assert metrics[-2:] == ["interval", "timeout"]
+
+
+# --- the one in progress --------------------------------------------------------------------------------------------
+
+OPEN_LONG = in_progress(
+    9, detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[10] * 4), detail(LAST, first=[None] * 4), every_s=5
+)
+
+
+def test_a_checkpoint_open_for_far_longer_than_the_others_took_makes_a_quick_job_slow():
+    found = diagnose(job([*HEALTHY_RUN, OPEN_LONG], FULL_LAST))
+
+    assert (found.health, found.verdict.kind, found.verdict.vertex) == (Health.SLOW, VerdictKind.CAPACITY, "last")
+    assert found.verdict.sentence.startswith("Checkpoint 9 has been open for 17.0 s (usually 40 ms) because last is")
+
+
+def test_a_checkpoint_open_for_too_long_with_nothing_held_back_points_at_the_store():
+    found = diagnose(job([*HEALTHY_RUN, OPEN_LONG], CALM))
+
+    assert (found.health, found.verdict.kind, found.verdict.vertex) == (Health.SLOW, VerdictKind.STORE, "last")
+
+
+def test_a_checkpoint_that_has_just_begun_changes_nothing():
+    begun = in_progress(12, detail(SOURCE, first=[None] * 4), every_s=5.1)
+
+    found = diagnose(job([*HEALTHY_RUN, begun], CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
+
+
+def test_a_checkpoint_open_for_little_longer_than_the_others_took_changes_nothing():
+    run = [quick(n, duration_ms=2_400) for n in range(1, 9)]
+    opened = in_progress(9, detail(SOURCE, first=[5] * 4), detail(LAST, first=[None] * 4), every_s=59 / 9)
+
+    assert diagnose(job([*run, opened], CALM)).health is Health.HEALTHY
+    assert diagnose(job([*HEALTHY_RUN, opened], CALM)).health is Health.SLOW
+
+
+def test_a_checkpoint_open_past_its_timeout_has_ended_unseen_and_counts_for_nothing():
+    found = diagnose(job([*HEALTHY_RUN, OPEN_LONG], CALM, config=replace(ALIGNED, timeout_ms=5_000)))
+
+    assert found.health is Health.HEALTHY
+
+
+def test_the_first_checkpoint_of_a_job_that_does_not_come_to_its_end_is_told_of():
+    found = diagnose(job([replace(OPEN_LONG, header=replace(OPEN_LONG.header, checkpoint_id=1))], FULL_LAST))
+
+    assert (found.health, found.verdict.kind) == (Health.TOO_FEW, VerdictKind.CAPACITY)
+    assert found.verdict.sentence.startswith(
+        "No checkpoint has completed yet (checkpoint 1 has been open for 17.0 s), "
+    )
+
+
+def test_what_has_just_begun_is_not_hidden_by_the_median():
+    late = [held_back(n, SLOW_DELAYS) for n in (9, 10, 11)]
+
+    found = diagnose(job([*HEALTHY_RUN, *late], FULL_LAST))
+
+    assert (found.health, found.verdict.kind, found.verdict.vertex) == (Health.SLOW, VerdictKind.CAPACITY, "last")
+    assert found.verdict.sentence.startswith("The newest 3 checkpoints took 5.0 s (before: 40 ms) because last is at")
+    rows = {row.statement: row.value for row in found.verdict.evidence}
+    assert rows["median duration of the newest 3 checkpoints"] == pytest.approx(5_000, rel=0.01)
+    assert rows["median duration of the 7 before"] == pytest.approx(40, rel=0.01)
+    assert found.verdict.phase is Phase.START_DELAY
+
+
+def test_the_many_that_were_well_do_not_acquit_whoever_is_late_of_late():
+    late = [
+        completed(n, detail(SOURCE, first=[5, 4_000, 5, 5]), detail(MIDDLE, first=[4_010] * 4)) for n in (9, 10, 11)
+    ]
+
+    found = diagnose(job([*HEALTHY_RUN, *late], CALM)).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.LATE_INPUT, "source", (1,))
+
+
+def test_two_slow_ones_among_many_are_a_hiccup():
+    found = diagnose(job([*HEALTHY_RUN, *(held_back(n, SLOW_DELAYS) for n in (9, 10))], CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
+
+
+# --- restarts -------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_task_manager_accuses_no_single_subtask_and_shows_the_exception():
+    """Each attempt redeploys onto dead slots: failures with several subtasks pending, most of them never recorded."""
+    run = [
+        declined(n, {1, 3}, FailureReason.COORDINATOR_SUSPENDED, "Checkpoint Coordinator is suspending.")
+        for n in (1, 2, 3)
+    ]
+    lost = ((START, "org.apache.flink.runtime.jobmaster.JobMasterException: TaskManager worker-7 is lost\n\tat X"),)
+    counts = CheckpointCounts(restored=3, total=9, in_progress=0, completed=0, failed=9)
+
+    found = diagnose(job(run, restart_count=6, exceptions=lost, counts=counts)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.UNDECIDED, ())
+    rows = {row.metric: row.value for row in found.evidence}
+    assert rows["numRestarts"] == 6
+    assert any("worker-7 is lost" in row.statement for row in found.evidence)
+    assert any(
+        row.statement.startswith("failures counted but not recorded") and row.value == 6 for row in found.evidence
+    )
+
+
+def test_the_words_and_the_evidence_give_the_same_number():
+    readings = [
+        *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
+        *two_readings(reading(MIDDLE, [0.0] * 4, FOUR)),
+        *two_readings(reading(LAST, [0.98504] * 4)),
+    ]
+
+    found = diagnose(job(SLOW_RUN, readings)).verdict
+
+    (row,) = [row for row in found.evidence if row.metric == "busyRatio"]
+    assert f"busy {percent(row.value)} of the time" in found.sentence
+
+
+@pytest.mark.parametrize("only", [quick(1), failed(1, *(detail(v, first=[5] * 4) for v in (SOURCE, MIDDLE, LAST)))])
+def test_the_only_checkpoint_is_not_called_the_last_1_checkpoints(only):
+    found = diagnose(job([only], CALM)).verdict
+
+    said = " ".join([found.sentence, *(row.statement for row in found.evidence)])
+    assert "only" in said
+    assert not re.search(r"\b1 (completed )?checkpoints|median of 1\b", said), said

@@ -1,0 +1,236 @@
+"""Who is named if snapshots take long: a store, a sync part, or a subtask that does not acknowledge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.analysis.verdict import diagnose
+from backend.domain.checkpoint import LateBarrier
+from backend.domain.topology import Placement
+from backend.domain.verdict import Confidence, Health, Phase, VerdictKind
+from tests.support.handwritten_jobs import (
+    ALIGNED,
+    LAST,
+    MIDDLE,
+    SOURCE,
+    START,
+    UNALIGNED,
+    aligned_timeout,
+    chain,
+    completed,
+    detail,
+    failed,
+    job,
+)
+from tests.support.handwritten_runs import (
+    CALM,
+    FULL_LAST,
+    HEALTHY_RUN,
+    declined,
+    silent,
+    snapshotting,
+)
+
+# --- snapshots ------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_sync_part_of_one_subtask_is_named_with_it():
+    found = diagnose(job([snapshotting(n, sync=[2, 2, 3_000, 2]) for n in range(1, 7)], CALM)).verdict
+
+    assert (found.kind, found.vertex, found.subtasks, found.phase) == (VerdictKind.SYNC, "last", (2,), Phase.SYNC)
+
+
+def test_long_async_parts_of_an_aligned_job_are_the_store():
+    found = diagnose(job([snapshotting(n, async_=[3_000, 3_100, 3_000, 2_900]) for n in range(1, 7)], CALM)).verdict
+
+    assert (found.kind, found.subtasks, found.phase) == (VerdictKind.STORE, (0, 1, 2, 3), Phase.ASYNC)
+    assert any(row.metric == "checkpointed_size" and row.value == 50_000_000 for row in found.evidence)
+
+
+def test_a_short_checkpoint_is_not_called_slow_for_its_largest_phase():
+    found = diagnose(job([snapshotting(n, async_=400) for n in range(1, 7)], CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
+
+
+@pytest.mark.parametrize("config", [aligned_timeout(3_000), UNALIGNED])
+def test_async_kept_open_upstream_by_unconsumed_barriers_is_not_the_store(config):
+    run = [
+        completed(
+            n,
+            detail(SOURCE, first=[5] * 4, async_=3_000),
+            detail(MIDDLE, first=[10] * 4, async_=3_000),
+            detail(LAST, first=[2_900] * 4, async_=5),
+        )
+        for n in range(1, 7)
+    ]
+
+    found = diagnose(job(run, FULL_LAST, config=config)).verdict
+
+    assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "last")
+
+
+def test_async_that_waits_for_the_last_barrier_is_not_the_store():
+    run = [
+        completed(n, detail(SOURCE, first=[5] * 4), detail(LAST, first=[10] * 4, alignment=3_000, async_=3_005))
+        for n in range(1, 7)
+    ]
+
+    found = diagnose(job(run, CALM, config=UNALIGNED, topology=chain(SOURCE, LAST))).verdict
+
+    assert found.kind is not VerdictKind.STORE
+
+
+def test_an_expiry_with_one_silent_vertex_and_nothing_held_back_is_the_store():
+    found = diagnose(job([silent(n) for n in range(1, 7)], CALM))
+
+    assert found.health is Health.FAILING
+    assert (found.verdict.kind, found.verdict.vertex) == (VerdictKind.STORE, "last")
+    assert found.verdict.confidence is Confidence.MEDIUM
+
+
+def test_a_single_silent_subtask_of_an_expiry_is_named_and_not_called_failing():
+    found = diagnose(job([silent(n, (20, 20, None, 20)) for n in range(1, 7)], CALM)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.STORE, (2,))
+
+
+def test_the_same_expiry_under_back_pressure_is_not_the_store():
+    assert diagnose(job([silent(n) for n in range(1, 7)], FULL_LAST)).verdict.kind is VerdictKind.CAPACITY
+
+
+def test_a_silent_subtask_whose_barrier_came_late_is_not_the_store():
+    late = {n: (LateBarrier(LAST, 0, 11_000, START, 1_000),) for n in range(1, 7)}
+
+    found = diagnose(job([silent(n) for n in range(1, 7)], CALM, late_barriers=late)).verdict
+
+    assert found.kind is VerdictKind.UNDECIDED
+
+
+# --- failing subtask ------------------------------------------------------------------------------------------------
+
+
+def test_the_only_subtask_pending_in_every_failure_is_the_failing_one():
+    run = [*HEALTHY_RUN[:2], declined(3, {0}), *HEALTHY_RUN[3:5], declined(6, {0, 2}), HEALTHY_RUN[6], declined(9, {0})]
+
+    found = diagnose(job(run, CALM))
+
+    assert found.health is Health.FAILING
+    assert (found.verdict.kind, found.verdict.vertex, found.verdict.subtasks) == (
+        VerdictKind.FAILING_SUBTASK,
+        "last",
+        (0,),
+    )
+    assert found.verdict.phase is Phase.ASYNC
+    assert "last subtask 0 did not acknowledge them" in found.verdict.sentence
+    assert found.verdict.evidence[0].value == 3
+
+
+def test_failures_that_share_no_single_subtask_accuse_none():
+    run = [*HEALTHY_RUN[:2], declined(3, {0}), declined(6, {1})]
+
+    assert diagnose(job(run, CALM)).verdict.kind is VerdictKind.UNDECIDED
+
+
+def test_the_only_subtask_pending_in_every_expiry_is_not_failing_but_late():
+    run = [
+        failed(
+            n,
+            detail(SOURCE, first=[5] * 4),
+            detail(MIDDLE, first=[1_900] * 4),
+            detail(LAST, first=[None, 2_500, 2_000, 2_400]),
+        )
+        for n in range(1, 7)
+    ]
+
+    found = diagnose(job(run, FULL_LAST)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.CAPACITY, (0, 1, 2, 3))
+
+
+# --- a store behind any vertex --------------------------------------------------------------------------------------
+
+
+def storing(number, async_middle=3_000, async_last=5, last_first=20, last_bytes=1_000):
+    return completed(
+        number,
+        detail(SOURCE, first=[5] * 4),
+        detail(MIDDLE, first=[10] * 4, async_=async_middle, size_bytes=50_000_000),
+        detail(LAST, first=[last_first] * 4, async_=async_last, size_bytes=last_bytes),
+    )
+
+
+@pytest.mark.parametrize("config", [ALIGNED, aligned_timeout(1_000), UNALIGNED])
+def test_a_slow_store_is_named_behind_a_vertex_in_the_middle_whatever_the_alignment(config):
+    found = diagnose(job([storing(n) for n in range(1, 7)], CALM, config=config)).verdict
+
+    assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.STORE, "middle", (0, 1, 2, 3))
+    (rate,) = [row for row in found.evidence if "bytes written in a second" in row.statement]
+    assert rate.value == pytest.approx(66_800_000, rel=0.003)
+
+
+@pytest.mark.parametrize("config", [aligned_timeout(3_000), UNALIGNED])
+def test_async_that_ends_as_the_barrier_comes_through_below_is_waiting_and_not_the_store(config):
+    """Nothing tells of back-pressure here, as after the end of a job: the arrivals below acquit the store."""
+    run = [storing(n, async_middle=2_990, last_first=2_980) for n in range(1, 7)]
+
+    assert diagnose(job(run, CALM, config=config)).verdict.kind is not VerdictKind.STORE
+    assert diagnose(job(run, config=config)).verdict.kind is not VerdictKind.STORE
+
+
+def test_of_two_vertices_that_wait_for_the_store_the_one_that_wrote_the_most_is_named():
+    found = diagnose(job([storing(n, async_last=3_200) for n in range(1, 7)], CALM)).verdict
+
+    assert (found.kind, found.vertex) == (VerdictKind.STORE, "middle")
+    assert "last: async part, which is long too" in [row.statement for row in found.evidence]
+
+
+def test_a_subtask_that_did_not_even_get_through_is_named_with_the_slow_ones():
+    run = [
+        failed(
+            n,
+            detail(SOURCE, first=[5] * 4),
+            detail(MIDDLE, first=[9] * 4),
+            detail(LAST, first=[20, 20, None, 20], async_=[2_000, 10, 10, 10], size_bytes=1_000_000),
+        )
+        for n in range(1, 7)
+    ]
+
+    found = diagnose(job(run, CALM)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.STORE, (0, 2))
+
+
+def test_a_store_that_serves_its_writers_in_turn_is_no_matter_of_the_last_ones():
+    found = diagnose(job([snapshotting(n, async_=[1_000, 1_600, 3_300, 3_400]) for n in range(1, 7)], CALM)).verdict
+
+    assert (found.kind, found.subtasks) == (VerdictKind.STORE, (0, 1, 2, 3))
+
+
+def test_one_subtask_with_a_slow_way_to_the_store_is_named_with_its_host():
+    placement = Placement(LAST, ("a", "b", "worker-7", "d"), (None,) * 4, (0,) * 4, ("RUNNING",) * 4)
+    run = [snapshotting(n, async_=[20, 30, 3_000, 20]) for n in range(1, 7)]
+
+    found = diagnose(job(run, CALM, placements=(placement,))).verdict
+
+    assert (found.kind, found.subtasks, found.hosts) == (VerdictKind.STORE, (2,), ("worker-7",))
+    assert found.sentence.endswith("the way from worker-7 to the checkpoint store is slow.")
+
+
+def test_a_snapshot_that_the_settings_leave_time_for_is_told_and_accuses_nobody():
+    leisurely = replace(ALIGNED, interval_ms=600_000)
+
+    found = diagnose(job([snapshotting(n, async_=9_000) for n in range(1, 7)], CALM, config=leisurely))
+
+    assert (found.health, found.verdict.kind, found.verdict.vertex) == (Health.HEALTHY, VerdictKind.NONE, None)
+    assert ("last: async part, for which the settings leave enough time", 9_000) in [
+        (row.statement, row.value) for row in found.verdict.evidence
+    ]
+
+
+def test_a_sync_part_within_the_noise_is_no_culprit():
+    found = diagnose(job([snapshotting(n, sync=400) for n in range(1, 7)], CALM))
+
+    assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)

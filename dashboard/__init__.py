@@ -1,1 +1,1 @@
-"""Package; see README."""
+"""The web pages of Barrierscope."""

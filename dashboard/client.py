@@ -162,7 +162,7 @@ class ApiClient:
         return await self._kept_get(f"alert-rules/{_quote(rule)}/runbook", wire.RunbookOut)
 
     async def silences(self) -> api.Page[wire.SilenceOut]:
-        """Silences, the one that lasts longest first."""
+        """Silences, the one that ends last first."""
         return await self._get(f"silences?limit={_LIST_LIMIT}", api.Page[wire.SilenceOut])
 
     async def receivers(self) -> api.Page[wire.ReceiverOut]:

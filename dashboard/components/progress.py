@@ -80,7 +80,7 @@ def _countdown(progress: ProgressOut) -> html.Div:
     left = html.Span(
         className="countdown fact-value", title="until the timeout", **attrs({"data-deadline": deadline.isoformat()})
     )
-    return html.Div([html.Dt(f"Left of {text.duration(progress.timeout_ms)}"), html.Dd(left)], className="fact")
+    return html.Div([html.Dt(f"Time left of {text.duration(progress.timeout_ms)}"), html.Dd(left)], className="fact")
 
 
 def waiting(progress: ProgressOut) -> Component:

@@ -55,8 +55,8 @@ def _header(*, has_login: bool) -> html.Header:
         [
             html.Span(id="live-word", className="live-word", role="status"),
             _switch("pause-toggle", "pause", "Pause", "stop refreshing"),
-            _switch("zone-toggle", "clock", "Local time", "time zone of all times: the browser's or UTC"),
-            _switch("theme-toggle", "moon", "Dark", "light or dark"),
+            _switch("zone-toggle", "clock", "Local time", "show times in local time or in UTC"),
+            _switch("theme-toggle", "moon", "Dark", "switch between light and dark"),
             *([_log_out()] if has_login else []),
         ],
         className="switches",

@@ -1,1 +1,1 @@
-"""Pure functions from the API's values to charts: a figure, its table and one sentence that says the same."""
+"""Pure functions that turn values of the API into charts: a figure, its table and its summary."""

@@ -1,4 +1,4 @@
-"""A data folder, and ``barrierscope up`` on it: nothing of either is left after a test."""
+"""Fixtures for ``barrierscope up`` and its data folder. Both are removed after a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.running_up import Up, processes_of
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Not pytest's own folder: its name may be longer than what a person would pass, and root keeps it to itself.
+    # Not pytest's tmp_path: its name may be unusually long, and only root can read it.
     made = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
     yield made / "data"
     assert processes_of(made / "data") == []
@@ -36,7 +36,7 @@ def start(folder):
 
 @pytest.fixture(scope="session")
 def live_up() -> Iterator[Callable[[], Up]]:
-    """An instance that runs and says that it is ready: that of the test before, where it still does."""
+    """A running instance that is ready; the one of the previous test if it still runs."""
     folder = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
     runs: list[Up] = []
 

@@ -1,7 +1,7 @@
-"""The whole service in a real Chromium as one beyond loopback is met: login, logout, strangers' pages, rebound names.
+"""The service in a real Chromium as if it were not on loopback: login, logout, pages of other sites, DNS rebinding.
 
-Everything listens on 127.0.0.1; other names lead there by the browser's own table. The store is away, which the pages
-say, and which changes nothing about who gets in.
+Everything listens on 127.0.0.1; the browser resolves other names to it. There is no store. The pages show that, and
+access works without one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def guarded():
 
 @pytest.fixture(scope="module")
 def stranger():
-    """Another site: on another name, so that the browser sends none of our cookies along."""
+    """Another site. It has another host name, so the browser does not send it our cookies."""
     page = HTMLResponse(
         "<!doctype html><title>another site</title><a id='link'>to a job</a><form method='post'></form>"
     )
@@ -89,7 +89,7 @@ def _log_in(page: Page, token: str = TOKEN) -> None:
     page.click("button")
 
 
-def test_a_person_logs_in_sees_the_page_asked_for_and_logs_out(browser, guarded):
+def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded):
     with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
         page.goto("/ui/targets?from=mail")
         assert "/login?next=" in page.url
@@ -114,7 +114,7 @@ def test_a_person_logs_in_sees_the_page_asked_for_and_logs_out(browser, guarded)
         expect(page.locator("#token")).to_be_visible()
 
 
-def test_an_open_page_whose_session_has_ended_leads_to_the_login_and_back(browser, guarded):
+def test_an_open_page_goes_to_the_login_when_its_session_has_ended(browser, guarded):
     with opened(browser, f"http://{_NAME}:{guarded}") as (page, _):
         page.goto("/ui/targets")
         _log_in(page)
@@ -127,7 +127,7 @@ def test_an_open_page_whose_session_has_ended_leads_to_the_login_and_back(browse
         expect(page).to_have_url(f"http://{_NAME}:{guarded}/ui/targets")
 
 
-def test_a_link_on_another_site_opens_the_page_for_who_is_logged_in(browser, guarded, stranger):
+def test_a_link_on_another_site_opens_the_page_for_a_logged_in_viewer(browser, guarded, stranger):
     own = f"http://127.0.0.1:{guarded}"
     with opened(browser, own) as (page, _):
         page.goto("/ui/")

@@ -1,7 +1,7 @@
-"""The pages of a live ``barrierscope up`` in a real Chromium: from the fleet to who holds the barrier, and to the cure.
+"""The pages of a live ``barrierscope up`` in a real Chromium: from the fleet to the cause and its fix.
 
-Proof: every page in light and dark, the scrubber dragged and stepped, advice applied and measured, no console error, no
-failed request. What needs no job in trouble comes first: the demo needs half a minute to be in it.
+The tests open pages in both themes, drag and step the scrubber, and apply a recommendation. A console error or a failed
+request fails a test. Tests that need no job in trouble come first, because the demo job needs half a minute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [
 _DEMOS = 7
 _TROUBLED = "orders-aligned"
 _HOLDER = "aggregate"
-# Five checkpoints take half a minute, where the machine lets the demo jobs keep up with the clock.
+# Five checkpoints take half a minute if the demo jobs keep up with the clock.
 _RECOVERY_MAX_MS = 180_000
 
 
@@ -47,14 +47,14 @@ def up(live_up):
 
 @pytest.fixture
 def troubled(up):
-    """The job in trouble, which a test before may have cured and put back as it was."""
+    """The job in trouble. An earlier test may have changed its settings and restored them."""
     until(lambda: _newest_ended(up).get("failure_reason") == "expired", "its newest one has expired", timeout_s=180)
     return _job(up, _TROUBLED)
 
 
 @pytest.fixture
 def put_back(up, troubled):
-    """Whatever a test changes on the job in trouble: the settings that it had."""
+    """Restore the settings of the job in trouble after the test."""
     runtime = f"http://127.0.0.1:{up.runtime_port}/runtime/v1/jobs"
     with httpx.Client(trust_env=False, timeout=20.0) as http:
         jobs = http.get(f"{runtime}/overview").raise_for_status().json()["jobs"]
@@ -88,7 +88,7 @@ def _is_clean(page: Page, watch: Watch, theme: str) -> None:
     assert watch.found == []
 
 
-def test_a_flink_is_tried_and_added_on_the_page_and_its_front_is_reconstructed(browser, up):
+def test_a_flink_cluster_is_tested_and_added_and_its_front_is_reconstructed(browser, up):
     with (
         served(RecordedFlink(RECORDINGS / "B2", at_s=60, now=WallClock().now())) as flink,
         opened(browser, _url(up)) as (page, watch),
@@ -119,7 +119,7 @@ def _completed(up: Up, job: str) -> list[dict]:
     return [c for c in page["items"] if c["status"] == "completed"]
 
 
-def test_the_unaligned_job_beside_it_is_healthy(browser, up):
+def test_the_unaligned_demo_job_is_healthy(browser, up):
     with opened(browser, _url(up)) as (page, watch):
         page.goto("/")
         healthy = page.locator("#fleet-grid .ag-row:has-text('orders-unaligned')")
@@ -130,7 +130,7 @@ def test_the_unaligned_job_beside_it_is_healthy(browser, up):
         assert watch.found == []
 
 
-def test_every_page_of_the_live_service_opens_in_the_dark(browser, up):
+def test_every_page_of_the_live_service_opens_in_the_dark_theme(browser, up):
     with opened(browser, _url(up), theme="dark") as (page, watch):
         page.goto("/")
         expect(page.locator("#fleet-grid .ag-row:has(.sub:text-is('demo'))")).to_have_count(_DEMOS)
@@ -147,7 +147,7 @@ def test_every_page_of_the_live_service_opens_in_the_dark(browser, up):
         _is_clean(page, watch, "dark")
 
 
-def test_checkpoints_come_in_without_a_reload_and_the_open_one_says_whom_it_waits_for(browser, up, troubled):
+def test_new_checkpoints_appear_without_a_reload_and_the_open_one_shows_what_it_waits_for(browser, up, troubled):
     with opened(browser, _url(up)) as (page, watch):
         page.goto(f"/ui/jobs/{_job(up, _TROUBLED)['id']}")
         newest = page.locator("#job-recent tbody tr a").first
@@ -171,7 +171,7 @@ def _go_to_the_held_checkpoint(page: Page) -> None:
     expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text(_HOLDER)
 
 
-def test_two_clicks_lead_from_the_fleet_to_who_holds_the_barrier_and_the_scrubber_shows_how(browser, up, troubled):
+def test_two_clicks_lead_from_the_fleet_to_the_vertex_that_holds_the_barrier(browser, up, troubled):
     with opened(browser, _url(up)) as (page, watch):
         _go_to_the_held_checkpoint(page)
         expect(page.locator("#cp-verdict")).to_contain_text("vertex at capacity")
@@ -184,7 +184,7 @@ def test_two_clicks_lead_from_the_fleet_to_who_holds_the_barrier_and_the_scrubbe
         # The scale ends with the latest barrier or acknowledgement, which may come long after the expiry.
         drag(page, "#front-slider [role=slider]", "#front-slider .mantine-Slider-track", to_ratio=0.05)
 
-        # The page follows the drag through every place in between.
+        # The page follows the drag through all positions.
         expect(page.locator("#front-summary")).to_contain_text(f"{_HOLDER}: barrier at 0 of 4")
         early = page.locator("#front-summary").inner_text()
         assert early != at_end
@@ -223,9 +223,9 @@ def test_the_keyboard_alone_reaches_the_verdict_and_opens_a_vertex(browser, up, 
         page.locator("#job-verdict summary").first.click()
         link = page.locator("#job-recent tbody tr:has-text('expired') a").first
         address = link.get_attribute("href")
-        # An element that is replaced in the very moment takes no focus: a person would press Tab again.
+        # An element that is replaced at this moment does not take the focus.
         until(lambda: _has_focus(page, address), "the link has the focus")
-        # The panels are drawn anew while a person looks at them: what had the focus keeps it, what is open stays open.
+        # A refresh replaces the panels. The focus stays, and opened details stay open.
         newest = page.locator("#job-recent tbody tr a").first.inner_text()
         expect(page.locator("#job-recent tbody tr a").first).not_to_have_text(newest)
         expect(page.locator(f"#job-recent a[href='{address}']")).to_be_focused()
@@ -246,7 +246,7 @@ def _has_focus(page: Page, address: str | None) -> bool:
     return bool(page.evaluate("address => document.activeElement.getAttribute('href') === address", address))
 
 
-def test_the_alert_leads_to_the_cure_and_what_came_of_it_stands_beside_what_was_predicted(
+def test_an_alert_leads_to_a_change_whose_measured_effect_is_shown_next_to_the_prediction(
     browser, up, troubled, put_back
 ):
     with opened(browser, _url(up)) as (page, watch):

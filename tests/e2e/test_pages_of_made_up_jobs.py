@@ -1,6 +1,6 @@
-"""The pages in a real Chromium over answers that no live demo gives: hostile names, 500 subtasks, a dead API.
+"""The pages in a real Chromium over a fake API: markup in names, 500 subtasks, an API that is down.
 
-The same walk over the live service is ``test_pages.py``.
+``test_pages.py`` tests the pages of the live service.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ def site(fake):
 
 @pytest.fixture
 def alerting(fake):
-    """Alerting and advice as they are before anybody decided anything."""
+    """Alerts and recommendations in their first state."""
     fake.alerting = MadeUpAlerts(now=lambda: datetime.fromtimestamp(time.time(), UTC))
     return fake.alerting
 
 
-def test_every_page_opens_without_an_error_and_fits_a_laptop_in_the_light_and_in_the_dark(browser, site):
+def test_every_page_opens_without_an_error_and_fits_a_laptop_in_both_themes(browser, site):
     themes = ["light", "dark"]
     with opened(browser, site, theme=themes[0]) as (page, watch):
         page.goto("/ui/")
         for name, path in PAGES.items():
-            # The scripts are loaded once; the tests below open pages by their address.
+            # The scripts are loaded once. The tests below load each page.
             go(page, path)
             page.wait_for_selector(SHOWN[name])
             for theme in themes:
@@ -84,11 +84,11 @@ def test_every_page_opens_without_an_error_and_fits_a_laptop_in_the_light_and_in
                 expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", theme)
                 assert overflowing(page) == [], (name, theme)
                 assert watch.found == [], (name, theme)
-            # The next one opens in what this one was left in.
+            # The next test starts in the theme that this one leaves.
             themes.reverse()
 
 
-def test_nothing_leaves_this_machine_and_a_hostile_name_stays_a_name(browser, site):
+def test_no_request_leaves_this_machine_and_markup_in_names_is_escaped(browser, site):
     with opened(browser, site) as (page, watch):
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
@@ -101,7 +101,7 @@ def test_nothing_leaves_this_machine_and_a_hostile_name_stays_a_name(browser, si
         assert watch.found == []
 
 
-def test_while_the_api_is_away_the_page_keeps_what_it_shows_and_recovers(browser, site, fake):
+def test_if_the_api_is_down_the_page_keeps_its_content_and_recovers(browser, site, fake):
     with opened(browser, site) as (page, _watch):
         page.goto("/ui/jobs/jE")
         page.wait_for_selector("#job-verdict .verdict-sentence")
@@ -114,7 +114,7 @@ def test_while_the_api_is_away_the_page_keeps_what_it_shows_and_recovers(browser
         expect(page.locator("#job-message .message")).to_have_count(0)
 
 
-def test_the_table_behind_the_phases_leaves_missing_missing(browser, site):
+def test_the_table_of_the_phases_leaves_missing_values_empty(browser, site):
     with opened(browser, site) as (page, watch):
         page.goto(PAGES["expired"])
         page.wait_for_selector("#gantt-graph .barlayer path")
@@ -127,7 +127,7 @@ def test_the_table_behind_the_phases_leaves_missing_missing(browser, site):
         assert watch.found == []
 
 
-def test_answers_that_take_longer_than_a_tick_still_fill_every_part_of_the_page(browser, site):
+def test_answers_slower_than_a_tick_fill_every_part_of_the_page(browser, site):
     with opened(browser, site) as (page, watch):
         page.add_init_script(
             """const fetched = window.fetch;
@@ -139,7 +139,7 @@ def test_answers_that_take_longer_than_a_tick_still_fill_every_part_of_the_page(
         assert watch.found == []
 
 
-def test_a_pause_stops_the_asking(browser, site, fake):
+def test_pause_stops_all_requests(browser, site, fake):
     with opened(browser, site) as (page, _watch):
         page.goto("/ui/")
         page.wait_for_selector("#fleet-grid .ag-row")
@@ -155,7 +155,7 @@ def test_a_pause_stops_the_asking(browser, site, fake):
         ) == 0  # fmt: skip
 
 
-def test_a_target_is_tried_added_and_removed(browser, site, fake):
+def test_a_target_is_tested_added_and_removed(browser, site, fake):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/targets")
         page.fill("#target-url", "http://nowhere.invalid")
@@ -187,7 +187,7 @@ def test_an_open_checkpoint_gains_acknowledgements_without_a_reload(browser, sit
         assert watch.found == []
 
 
-def test_a_threshold_out_of_bounds_is_refused_with_its_bounds_and_a_good_one_counts(browser, site, alerting):
+def test_a_threshold_out_of_bounds_is_refused_and_a_valid_one_is_saved(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/alerts")
         row = page.locator(".rule-row:has-text('CheckpointExpired')")
@@ -209,7 +209,7 @@ def test_a_threshold_out_of_bounds_is_refused_with_its_bounds_and_a_good_one_cou
         assert watch.found == []
 
 
-def test_an_alert_is_silenced_for_a_while_with_a_reason_and_the_silence_ended(browser, site, alerting):
+def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/alerts")
         page.click("button:has-text('Silence …')")
@@ -233,7 +233,7 @@ def test_an_alert_is_silenced_for_a_while_with_a_reason_and_the_silence_ended(br
         assert watch.found == []
 
 
-def test_a_receiver_is_added_answers_a_test_message_on_the_page_and_is_removed(browser, site, alerting):
+def test_a_receiver_is_added_tested_and_removed(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         page.on("dialog", lambda dialog: dialog.accept())
         page.goto("/ui/alerts")
@@ -256,16 +256,16 @@ def test_a_receiver_is_added_answers_a_test_message_on_the_page_and_is_removed(b
         assert watch.found == []
 
 
-def test_a_link_that_is_drawn_anew_while_it_is_pressed_is_followed(browser, site, alerting):
+def test_a_link_that_is_replaced_while_it_is_pressed_is_followed(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/alerts")
         link = page.locator("#alerts-open a.row-link").first
         link.hover()
         link.evaluate("node => { window.pressed = node; }")
         page.mouse.down()
-        # What it shows changes, so it is drawn anew: the same link, another element.
+        # A changed text replaces the element of the link.
         alerting.summary = "payments-settlement: checkpoint 15 expired after 3.0 s"
-        until(lambda: page.evaluate("() => !window.pressed.isConnected"), "the list is drawn anew")
+        until(lambda: page.evaluate("() => !window.pressed.isConnected"), "the list is drawn again")
         page.mouse.up()
         page.wait_for_selector("#alert-head h1")
         assert urlsplit(page.url).path.startswith("/ui/alerts/")
@@ -275,7 +275,7 @@ def test_a_link_that_is_drawn_anew_while_it_is_pressed_is_followed(browser, site
         assert watch.found == []
 
 
-def test_advice_is_dismissed_with_a_reason_and_not_without(browser, site, alerting):
+def test_advice_is_dismissed_only_with_a_reason(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         page.goto(f"/ui/jobs/{ADVISED}/advice")
         page.click("button:has-text('Dismiss')")
@@ -290,7 +290,7 @@ def test_advice_is_dismissed_with_a_reason_and_not_without(browser, site, alerti
         assert watch.found == []
 
 
-def test_advice_is_applied_only_when_confirmed_and_what_was_measured_stands_beside_it(browser, site, alerting):
+def test_advice_is_applied_only_after_confirmation_and_shows_the_measured_effect(browser, site, alerting):
     with opened(browser, site) as (page, watch):
         asked = []
         page.on(
@@ -299,7 +299,7 @@ def test_advice_is_applied_only_when_confirmed_and_what_was_measured_stands_besi
         )
         page.goto(f"/ui/jobs/{ADVISED}/advice")
         page.click("button:has-text('Apply now')")
-        # Nothing was sent: it can still be applied.
+        # Nothing was sent, so the change can still be applied.
         assert alerting.card.state is AdviceState.NEW
         page.once("dialog", lambda dialog: dialog.accept())
         page.click("button:has-text('Apply now')")
@@ -313,7 +313,7 @@ def test_advice_is_applied_only_when_confirmed_and_what_was_measured_stands_besi
         assert watch.found == []
 
 
-def test_a_range_of_the_timeline_chosen_with_the_mouse_or_the_keys_filters_what_is_below(browser, site):
+def test_a_range_chosen_by_mouse_or_keyboard_filters_the_page_below_the_timeline(browser, site):
     with opened(browser, site) as (page, watch):
         page.goto("/ui/jobs/jE")
         page.wait_for_selector("#timeline-graph .points path")
@@ -330,7 +330,7 @@ def test_a_range_of_the_timeline_chosen_with_the_mouse_or_the_keys_filters_what_
         expect(rows).to_have_count(int(words.inner_text().split()[1]))
         page.wait_for_url(re.compile(r"from=\d+&to=\d+"))
 
-        # The address brings it back; the keys narrow it, each by one place of two hundred.
+        # The address restores the range. Each key press moves an end by one of 200 places.
         page.reload()
         expect(words).to_have_text(re.compile(r"^Below: \d of 17"))
         before = words.inner_text()

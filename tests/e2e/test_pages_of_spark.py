@@ -1,4 +1,4 @@
-"""Spark's pages in a real Chromium over the made-up API: nothing of barriers, and nothing lies over another."""
+"""The pages of Spark jobs in a real Chromium over a fake API: no views of barriers, no overlapping elements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def site():
         yield url
 
 
-def test_a_job_of_spark_a_batch_and_its_week_are_shown_and_nothing_lies_over_another(site):
+def test_the_pages_of_a_spark_job_show_its_batches_and_its_week_without_overlaps(site):
     with launched(chromium()) as browser, opened(browser, site, theme="dark") as (page, watch):
         page.goto(_JOB)
         page.wait_for_selector("#job-batches-graph .barlayer path")
@@ -37,7 +37,7 @@ def test_a_job_of_spark_a_batch_and_its_week_are_shown_and_nothing_lies_over_ano
             expect(page.locator(hidden)).to_be_hidden()
         legend = page.locator("#job-batches-graph .legendtext").all_text_contents()
         assert (legend[0], legend[-1]) == ("ask sources", "other")
-        # The week: a point an hour, what was worked out without Spark is told, and so is that there is no Spark.
+        # The week has one point for each hour. The page names hours without a rollup, and the missing Spark.
         page.wait_for_selector("#trend-graph .scatterlayer .point")
         expect(page.locator("#trend-source")).to_contain_text("computed from the checkpoints")
         expect(page.locator("#pipeline-state")).to_have_text("rollups off: no Spark")

@@ -1,4 +1,4 @@
-"""A real Chromium for tests of the pages, and a watch over what goes wrong in it."""
+"""A real Chromium for tests of the pages, with a record of its errors."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# Two cores may be shared with other tests, and nothing is faster for waiting less.
+# Other tests may use the same two cores. A shorter limit would make nothing faster.
 _PATIENCE_MS = 60_000
 LAPTOP = (1366, 768)
 
 
 def chromium() -> str | None:
-    """The browser of this machine, None where there is none."""
+    """The browser of this machine; None if there is none."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """A person's Chromium: with a profile on disk, where it keeps compiled scripts from one page to the next.
+    """Chromium with a profile on disk, which keeps compiled scripts between pages.
 
-    Without one (Playwright's usual contexts) each page compiles them anew, which takes longer than most tests.
+    Without a profile, as in the usual contexts of Playwright, each page compiles them again, which takes seconds.
     """
 
     def __init__(self, playwright: Playwright, executable: str, flags: tuple[str, ...], profile: Path) -> None:
@@ -54,7 +54,7 @@ class Browser:
         self._context: BrowserContext | None = None
 
     def at(self, base_url: str) -> BrowserContext:
-        """The browser, its addresses relative to ``base_url``; started anew where the last one's were to another."""
+        """The browser, with addresses relative to ``base_url``. It is restarted if ``base_url`` changed."""
         if self._context is None or base_url != self._base_url:
             self.close()
             width, height = LAPTOP
@@ -71,7 +71,7 @@ class Browser:
         return self._context
 
     def close(self) -> None:
-        """End it."""
+        """Close the browser."""
         if self._context is not None:
             self._context.close()
             self._context = None
@@ -92,7 +92,7 @@ def launched(executable: str, *flags: str) -> Iterator[Browser]:
 
 
 class Watch:
-    """Everything that a person with the browser's console open would call an error."""
+    """The errors that the browser's console would show."""
 
     def __init__(self, page: Page) -> None:
         self.found: list[str] = []
@@ -110,14 +110,14 @@ class Watch:
             self.found.append(f"HTTP {response.status}: {response.url}")
 
     def _failed(self, request: Request) -> None:
-        # A request that the page itself gave up by going on to the next one is no failure.
+        # A request that was aborted by navigation is not a failure.
         if request.failure != "net::ERR_ABORTED":
             self.found.append(f"failed: {request.url} ({request.failure})")
 
 
 @contextmanager
 def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator[tuple[Page, Watch]]:
-    """A page of a laptop's size whose system prefers ``theme``, without anything that a page before has stored."""
+    """A page of a laptop's size with the preferred colour scheme ``theme`` and empty storage."""
     context = browser.at(base_url)
     page = context.new_page()
     try:
@@ -133,7 +133,7 @@ def opened(browser: Browser, base_url: str, *, theme: str = "light") -> Iterator
 
 
 def go(page: Page, path: str) -> None:
-    """To another page of the application as its own links lead there: nothing is loaded again."""
+    """Go to another page of the application as its links do, without loading it again."""
     page.evaluate(
         """href => {
             window.history.pushState({}, '', href);
@@ -158,7 +158,7 @@ def drag(page: Page, thumb: str, track: str, *, to_ratio: float) -> None:
 
 
 def overflowing(page: Page) -> list[str]:
-    """What sticks out of the page to the right, or is cut off inside its own box."""
+    """The elements that overflow the page to the right or are cut off in their own box."""
     found: list[str] = page.evaluate(
         """() => {
             const width = document.documentElement.clientWidth, found = [];

@@ -1,4 +1,4 @@
-"""A Dash application asked as a browser asks it: one callback over HTTP, by one of its outputs."""
+"""Calls one callback of a Dash application over HTTP, as a browser does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UPDATE = "/ui/_dash-update-component"
 
 
 class DashCalls:
-    """Callbacks of the dashboard over a fake API, through its ASGI face."""
+    """The callbacks of the dashboard over a fake API, called through its ASGI application."""
 
     def __init__(self, fake: FakeApi) -> None:
         self.fake = fake
@@ -36,9 +36,9 @@ class DashCalls:
         await self.http.aclose()
 
     async def call(self, output: str, values: Mapping[str, object], *, by: str) -> dict[str, dict[str, Any]] | None:
-        """What the callback answers that writes ``output`` and listens to ``by`` (both ``id.property``).
+        """The answer of the callback with the output ``output`` and the input ``by`` (both as ``id.property``).
 
-        ``values`` are those of inputs and states; others are null. None where it has nothing to say.
+        ``values`` are the values of inputs and states; all others are null. None if the callback changes nothing.
         """
         found = next(d for d in self._dependencies if self._is_it(d, output, by))
         is_many = found["output"].startswith("..")
@@ -90,7 +90,7 @@ def _pattern(one: dict[str, Any], by: str) -> bool:
 
 
 def texts(component: object) -> str:
-    """All text of a component or of its JSON, in order: what a person would read."""
+    """The text of a component or of its JSON, in reading order."""
     if isinstance(component, Component):
         return texts(component.to_plotly_json())  # type: ignore[no-untyped-call]
     if isinstance(component, list):

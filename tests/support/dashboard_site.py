@@ -1,4 +1,4 @@
-"""The pages over the made-up API, served on a free port of this machine, for a browser."""
+"""Serves the pages over a fake API on a free port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import until
 
 @contextmanager
 def site_over(fake: FakeApi) -> Iterator[str]:
-    """The address of the pages while the block lasts."""
+    """The address of the pages, which are served inside the ``with`` block."""
     app = create_app(transport=httpx.MockTransport(fake.handle), api_base_url="http://api.test")
     config = uvicorn.Config(app, host="127.0.0.1", port=free_port(), log_level="error", ws="none")
     server = uvicorn.Server(config)

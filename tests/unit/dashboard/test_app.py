@@ -1,4 +1,4 @@
-"""Pages over HTTP as a browser asks: each callback's answer, its errors, and that nothing is sent twice."""
+"""The pages over HTTP, called as a browser does: answers and errors of callbacks, and what is not sent again."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_nothing_is_fetched_from_another_server(ui):
         assert "http://" not in body.replace("http://www.w3.org", "")
 
 
-async def test_the_footer_says_how_the_service_is(ui):
+async def test_the_footer_shows_the_state_of_the_service(ui):
     answer = await ui.call("service-state.children", {"status-tick.n_intervals": 1}, by="status-tick.n_intervals")
 
     assert "3 targets, 1 unhealthy" in texts(answer["service-state"]["children"])
@@ -105,7 +105,7 @@ async def test_the_fleet_keeps_the_order_of_urgency_and_shows_one_status_each(ui
     assert texts(answer["fleet-counts"]["children"]).startswith("1 failing")
 
 
-async def test_what_a_job_does_not_report_is_a_dash_in_the_fleet(ui):
+async def test_values_that_a_job_does_not_report_are_dashes_in_the_fleet(ui):
     answer = await ui.call("fleet-grid.rowData", LOOK, by="look.data")
     new = next(r for r in answer["fleet-grid"]["rowData"] if r["id"] == "jnew")
 
@@ -188,7 +188,7 @@ async def test_a_click_on_a_mark_opens_its_checkpoint(ui):
     assert answer["url"]["href"] == "/ui/jobs/jE/runs/rE/checkpoints/14"
 
 
-async def test_the_checkpoint_in_progress_says_who_it_waits_for_and_how_it_goes(ui, clock):
+async def test_the_checkpoint_in_progress_shows_what_it_waits_for_and_a_judgement(ui, clock):
     clock.now += timedelta(seconds=5)
     target = {"job": "jruntime", "run": "rruntime", "checkpoint": 24}
 
@@ -206,7 +206,7 @@ async def test_the_checkpoint_in_progress_says_who_it_waits_for_and_how_it_goes(
     assert own["x"][-1] == 5000
 
 
-async def test_a_checkpoint_that_is_over_names_those_who_never_acknowledged(ui):
+async def test_an_ended_checkpoint_names_subtasks_that_never_acknowledged(ui):
     target = {"job": "jE", "run": "rE", "checkpoint": ui.fake.jobs["jE"].checkpoints[-1].checkpoint_id}
 
     answer = await ui.call(
@@ -240,7 +240,7 @@ async def test_a_checkpoint_opens_with_the_verdict_and_the_named_vertex_open(ui)
     assert '"aria-pressed": "true"' in json.dumps(answer["cp-vertices"]["children"])
 
 
-async def test_an_open_checkpoint_shows_its_room_and_a_settled_one_is_asked_for_seldom(ui):
+async def test_an_open_checkpoint_shows_its_progress_and_an_ended_one_is_read_less_often(ui):
     live = await ui.call("cp-head.children", _checkpoint("jruntime", 24), by="look.data")
     _, settled = await _loaded(ui, _checkpoint("jruntime", 22))
     before = len(ui.fake.requests)
@@ -295,7 +295,7 @@ async def test_vertices_open_and_close_by_click_and_by_key(ui):
     assert none is None
 
 
-async def test_a_picked_subtask_shows_its_numbers_with_their_basis_and_its_identities(ui):
+async def test_a_picked_subtask_shows_its_numbers_with_their_basis_and_its_ids(ui):
     _, values = await _loaded(ui, _checkpoint("jruntime", 22))
 
     answer = await ui.call("cp-picked-panel.children", values | {"cp-picked.data": "enrich:2"}, by="cp-picked.data")
@@ -376,7 +376,7 @@ async def test_a_target_is_paused_and_removed(ui):
         ("targets-list.children", LOOK, "targets-message"),
     ],
 )
-async def test_while_the_api_is_away_a_page_says_so_and_keeps_what_it_shows(ui, output, values, message):
+async def test_if_the_api_is_down_a_page_shows_the_error_and_keeps_its_content(ui, output, values, message):
     ui.fake.is_down = True
 
     answer = await ui.call(output, values, by="look.data")
@@ -386,7 +386,7 @@ async def test_while_the_api_is_away_a_page_says_so_and_keeps_what_it_shows(ui, 
     assert "does not answer (ConnectError)" in texts(answer[message]["children"])
 
 
-async def test_an_unknown_job_or_checkpoint_is_a_sentence_and_no_traceback(ui):
+async def test_an_unknown_job_or_checkpoint_gives_a_message(ui):
     job = await ui.call("job-head.children", _job("jnone"), by="look.data")
     checkpoint = await ui.call("cp-head.children", _checkpoint("jE", 999), by="look.data")
 

@@ -1,4 +1,4 @@
-"""The client of our API: typed answers, two kinds of errors with a sentence, and what it keeps for how long."""
+"""The API client: typed answers, two kinds of errors, and its cache."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_refusal_names_the_field_that_was_wrong():
     ],
     ids=["502", "html", "half", "timeout", "refused"],
 )
-async def test_whatever_comes_instead_of_an_answer_is_one_error_with_a_sentence(answer, says):
+async def test_every_invalid_answer_becomes_one_error_with_a_sentence(answer, says):
     def handle(_request: httpx.Request) -> httpx.Response:
         if isinstance(answer, Exception):
             raise answer
@@ -91,7 +91,7 @@ async def test_whatever_comes_instead_of_an_answer_is_one_error_with_a_sentence(
         await _client(handle).status()
 
 
-async def test_what_is_over_is_kept_for_a_while_and_what_is_open_hardly():
+async def test_ended_checkpoints_are_cached_longer_than_open_ones():
     fake = FakeApi(now=lambda: _NOW)
     now = [0.0]
     client = _client(fake.handle, monotonic=lambda: now[0])

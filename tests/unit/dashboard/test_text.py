@@ -1,4 +1,4 @@
-"""Values as people read them, and addresses both ways."""
+"""Formatted values, addresses and ranges."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_a_size_is_written_in_decimal_units_as_the_sentences_write_it(value, sho
 @pytest.mark.parametrize(
     ("ratio", "shown"), [(None, "–"), (0.0, "0 %"), (0.954, "95 %"), (1.0, "100 %"), (0.9999, "99.9 %")]
 )
-def test_what_is_not_all_is_never_rounded_up_to_all(ratio, shown):
+def test_a_ratio_below_one_is_never_written_as_100_percent(ratio, shown):
     assert text.percent(ratio) == shown
 
 
-def test_a_factor_is_no_percentage():
+def test_a_factor_is_not_written_as_a_percentage():
     assert text.evidence_value(0.91, "ratio") == "91 %"
     assert text.evidence_value(1.9, "ratio") == "1.9 ×"
     assert text.evidence_value(None, "ms") == text.MISSING
@@ -57,7 +57,7 @@ def test_a_long_name_keeps_both_its_ends():
     assert shown.endswith("Filter")
 
 
-def test_names_cannot_bring_markup_into_a_figure():
+def test_markup_in_names_is_escaped():
     assert text.plain("<b>x</b>&\n") == "&lt;b&gt;x&lt;/b&gt;&amp; "
 
 
@@ -83,7 +83,7 @@ selections = st.builds(
 
 
 @given(job=opaque, run=opaque, checkpoint=st.integers(0, 2**60), selection=selections)
-def test_a_permalink_leads_to_what_it_was_made_of(job, run, checkpoint, selection):
+def test_a_permalink_parses_to_the_selection_that_made_it(job, run, checkpoint, selection):
     route = routes.parse(routes.checkpoint(job, run, checkpoint), routes.query(selection))
 
     assert route == routes.Route("checkpoint", job=job, run=run, checkpoint=checkpoint, selection=selection)
@@ -93,7 +93,7 @@ def test_a_permalink_leads_to_what_it_was_made_of(job, run, checkpoint, selectio
 @pytest.mark.parametrize(
     "path", ["/", "/api/v1/jobs", "/ui/jobs", "/ui/jobs/a/b", "/ui/jobs/a/runs/b/checkpoints/-1", "/ui/x", "/uix/"]
 )
-def test_any_other_address_is_no_page(path):
+def test_any_other_address_is_an_unknown_page(path):
     assert routes.parse(path).page == "unknown"
 
 
@@ -104,7 +104,7 @@ def test_a_mangled_query_falls_back_to_the_defaults():
     assert routes.parse(path, "?open=").selection.opened == ()
 
 
-def test_an_end_that_is_no_instant_of_a_checkpoint_is_open_and_a_range_that_ends_before_it_begins_is_none():
+def test_an_invalid_end_of_a_range_means_no_limit_and_a_reversed_range_is_ignored():
     assert span_of({"since": True, "until": 9e15}).is_whole
     assert span_of({"since": "1", "until": None}).is_whole
     assert span_of({"since": 2_000, "until": 1_000}).is_whole

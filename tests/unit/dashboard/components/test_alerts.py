@@ -1,4 +1,4 @@
-"""The pages of the alerts: matchers read as typed, the strip shows each state once, addresses hold the alert."""
+"""The pages of the alerts: matchers, the strip of states, addresses and links between runbooks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.observations import NOW
         ("nonsense", [("", "", True)]),
     ],
 )
-def test_matchers_are_read_as_they_are_typed_and_nonsense_is_left_to_be_refused(typed, matchers):
+def test_typed_matchers_are_parsed_and_a_part_without_a_sign_has_no_name(typed, matchers):
     assert [(m.name, m.value, m.is_equal) for m in matchers_of(typed)] == matchers
 
 
-def test_matchers_come_back_as_they_were_shown():
+def test_shown_matchers_parse_to_the_same_matchers():
     shown = [MatcherOut(name="job", value="orders"), MatcherOut(name="severity", value="x", is_equal=False)]
 
     assert matchers_of(matchers_text(shown)) == shown
@@ -45,7 +45,7 @@ def _episode(began_s, fired_s, ended_s, state):
     return EpisodeOut(id=f"a{began_s}", began_at=at(began_s), fired_at=at(fired_s), ended_at=at(ended_s), state=state)
 
 
-def test_the_strip_shows_when_it_was_pending_and_when_it_fired_until_now():
+def test_the_strip_shows_when_the_alert_was_pending_and_firing():
     episodes = [
         _episode(60, 30, None, "firing"),
         _episode(300, None, 290, "inactive"),
@@ -60,7 +60,7 @@ def test_the_strip_shows_when_it_was_pending_and_when_it_fired_until_now():
     assert chart.summary == "3 episodes, 2 of them fired; now firing."
 
 
-def test_a_strip_of_nothing_says_so():
+def test_a_strip_without_episodes_shows_the_reason():
     assert strip([], theme=DARK, where=UTC, now=NOW).summary == "No episodes yet."
 
 
@@ -72,7 +72,7 @@ def test_a_strip_of_nothing_says_so():
         (routes.runbook("Watchdog"), "runbook"),
     ],
 )
-def test_the_pages_of_alerts_have_addresses_both_ways(path, page):
+def test_addresses_of_alert_pages_parse_to_their_routes(path, page):
     route = routes.parse(path)
 
     assert route.page == page
@@ -84,7 +84,7 @@ def test_the_pages_of_alerts_have_addresses_both_ways(path, page):
 
 
 @pytest.mark.parametrize("rule", [r.value for r in RuleName])
-def test_a_runbooks_links_lead_to_pages_that_are_there(rule):
+def test_links_between_runbooks_lead_to_existing_pages(rule):
     written = (Path(__file__).parents[4] / "docs" / "runbooks" / f"{rule}.md").read_text()
 
     shown = runbook.runbook_text(written).to_plotly_json()["props"]["children"]

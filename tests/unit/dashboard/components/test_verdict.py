@@ -1,4 +1,4 @@
-"""Verdict first: who, where, why, with the effect of the last subtask and what it rests on."""
+"""The card of the verdict: sentence, evidence, and the effect of the last subtask."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_statement_without_a_number_shows_none(expired):
 @pytest.mark.parametrize(
     ("without_ms", "says"), [(2_700, "2.7 s instead of 7.9 s (reconstructed)"), (7_899, "still 7.9 s (reconstructed)")]
 )
-def test_the_effect_of_the_last_subtask_is_said_where_there_is_one(without_ms, says):
+def test_the_effect_of_the_last_subtask_is_shown_if_known(without_ms, says):
     path = api.CriticalPathOut(
         steps=[], last_vertex="slow", last_subtask=3, without_last_ms=without_ms, last_in="last in 11 of 11"
     )
@@ -60,7 +60,7 @@ def test_the_effect_of_the_last_subtask_is_said_where_there_is_one(without_ms, s
     assert "The same subtask was last in 11 of 11" in found
 
 
-def test_what_is_undecided_names_what_would_decide_and_is_not_alarming():
+def test_an_undecided_verdict_names_what_is_needed_and_is_not_alarming():
     undecided = api.VerdictOut(
         kind=VerdictKind.UNDECIDED, vertex=None, subtasks=[], phase=None, sentence="Not enough is known.", evidence=[],
         confidence=Confidence.LOW, would_decide=["a reading of the backpressure"],

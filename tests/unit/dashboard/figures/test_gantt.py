@@ -1,4 +1,4 @@
-"""Figures hold against Plotly's schema, say what the API said, and never show a missing value as zero."""
+"""Figures match Plotly's schema, show the values of the API, and never show a missing value as zero."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_figure_of_every_job_is_valid_and_has_its_table_and_its_sentence(f
 
 
 @_THEMES
-def test_a_hostile_name_is_never_markup_in_a_figure(fake, theme):
+def test_markup_in_a_name_is_escaped_in_figures(fake, theme):
     assert HOSTILE in fake.jobs["jwide"].checkpoints[-1].vertices[1].vertex
     for chart in _charts(fake, "jwide", theme):
         assert "<img" not in json.dumps(chart.figure)
@@ -114,7 +114,7 @@ def test_alignment_inside_async_is_an_overlay_and_never_stacked():
     assert [g.start_ms for g in segments] == [0, *ends[:-1]]
 
 
-def test_what_was_not_reported_has_no_segment():
+def test_a_phase_that_was_not_reported_has_no_segment():
     s = _subtask(
         is_acknowledged=False, first_barrier_ms=None, first_barrier_basis=None, alignment_end_ms=None,
         snapshot_at_ms=None, sync_end_ms=None, async_end_ms=None, ack_ms=None, start_delay_ms=None,
@@ -175,7 +175,7 @@ def test_subtasks_sort_by_finish_with_those_that_never_finished_first(fake):
     assert set(shown[: len(never)]) == never
 
 
-def test_odd_clocks_are_marked_and_not_hidden(fake):
+def test_clock_skew_is_marked(fake):
     checkpoint = _newest(fake, "jruntime")
     odd = checkpoint.vertices[0].model_copy(update={"subtasks": [_subtask(has_clock_skew=True)]})
     skewed = checkpoint.model_copy(update={"vertices": [odd]})
@@ -220,7 +220,7 @@ def test_the_front_of_flink_is_reconstructed_and_dotted_with_intervals_instead_o
     assert {row[chart.table.columns.index("basis")] for row in chart.table.rows} == {"reconstructed"}
 
 
-def test_the_front_moves_on_and_never_back(fake):
+def test_subtasks_never_return_to_an_earlier_state(fake):
     for job in ("jE", "jB2", "jruntime"):
         model = _front(fake, job)
         before = -1
@@ -231,14 +231,14 @@ def test_the_front_moves_on_and_never_back(fake):
             before = reached
 
 
-def test_at_the_trigger_nobody_is_reached_and_at_the_end_of_a_completed_one_all_have_acknowledged(fake):
+def test_before_the_trigger_no_subtask_is_reached_and_at_the_end_all_have_acknowledged(fake):
     model = _front(fake, "jruntime")
 
     assert {s.state(-1) for v in model.vertices for s in v.subtasks} == {"not reached"}
     assert {s.state(model.end_ms) for v in model.vertices for s in v.subtasks} == {"acknowledged"}
 
 
-def test_at_a_step_its_event_has_happened_also_between_two_tenths_of_a_millisecond():
+def test_at_each_step_its_event_has_happened():
     s = times.SubtaskTimes(0, first_ms=1.0, snapshot_ms=2.0, ack_ms=3944.04)
     vertex = times.FrontVertex("v", "v", 0, 0, (s,), False)
 
@@ -254,7 +254,7 @@ def test_the_vertex_that_the_verdict_names_is_marked(fake):
     assert sum(n["text"] == "named by the verdict" for n in notes) == 1
 
 
-def test_an_opened_vertex_says_who_sent_its_last_barrier_measured_or_likely(fake):
+def test_an_opened_vertex_names_the_sender_of_its_last_barrier(fake):
     measured, likely = _front(fake, "jruntime"), _front(fake, "jB2")
 
     said = senders.held_by(measured.vertices[2], measured)
@@ -267,7 +267,7 @@ def test_an_opened_vertex_says_who_sent_its_last_barrier_measured_or_likely(fake
     assert all("most likely from" in h for h in dots["hovertext"])
 
 
-def test_of_a_wide_vertex_the_slowest_subtasks_are_drawn_and_the_label_says_so(fake):
+def test_a_wide_vertex_shows_only_its_slowest_subtasks_and_a_label(fake):
     model = _front(fake, "jwide")
     chart = front.draw(model, model.end_ms, theme=LIGHT, opened=["w1"])
 
@@ -277,7 +277,7 @@ def test_of_a_wide_vertex_the_slowest_subtasks_are_drawn_and_the_label_says_so(f
     assert any("the 16 slowest of 250" in n["text"] for n in chart.figure["layout"]["annotations"])
 
 
-def test_events_tell_the_first_barrier_of_who_has_not_acknowledged_and_nothing_of_the_others(fake):
+def test_events_give_the_first_barrier_of_subtasks_that_have_not_acknowledged(fake):
     made = _newest(fake, "jruntime")
     barriers = fake._answer("GET", f"jobs/jruntime/runs/r/checkpoints/{made.checkpoint_id}/barriers", b"")
     silent = (
@@ -301,7 +301,7 @@ def test_events_tell_the_first_barrier_of_who_has_not_acknowledged_and_nothing_o
     assert times.with_measured_barriers(expired, reconstructed) == expired
 
 
-def test_an_open_checkpoint_reaches_as_far_as_it_has_taken(fake):
+def test_the_front_of_an_open_checkpoint_ends_at_the_elapsed_time(fake):
     assert _front(fake, "jruntime", elapsed_ms=99_000).end_ms == 99_000
 
 
@@ -330,7 +330,7 @@ def test_every_checkpoint_is_one_mark_that_leads_to_it(fake):
     assert {t["marker"]["symbol"] for t in chart.figure["data"]} == {"x"}
 
 
-def test_a_checkpoint_in_progress_is_hollow_and_stands_at_what_it_has_taken(fake):
+def test_a_checkpoint_in_progress_is_hollow_and_drawn_at_its_duration_so_far(fake):
     later = _NOW + timedelta(seconds=3)
     live = next(t for t in _timeline(fake, "jruntime", now=later).figure["data"] if t["name"].startswith("in progress"))
 
@@ -338,7 +338,7 @@ def test_a_checkpoint_in_progress_is_hollow_and_stands_at_what_it_has_taken(fake
     assert live["y"] == [3000.0]
 
 
-def test_a_checkpoint_whose_end_was_not_seen_does_not_grow_for_ever(fake):
+def test_a_checkpoint_whose_end_was_not_seen_stops_growing(fake):
     made = _newest(fake, "jruntime")
     lost = api.CheckpointOut.model_validate({k: getattr(made, k) for k in api.CheckpointOut.model_fields}).model_copy(
         update={
@@ -356,7 +356,7 @@ def test_a_checkpoint_whose_end_was_not_seen_does_not_grow_for_ever(fake):
     go.Figure(chart.figure)
 
 
-def test_events_are_rules_and_the_timeout_a_line(fake):
+def test_events_are_vertical_lines_and_the_timeout_is_a_horizontal_one(fake):
     layout = _timeline(fake, "jE", timeout_ms=3000, interval_ms=5000).figure["layout"]
     texts = [n["text"] for n in layout["annotations"]]
 
@@ -365,7 +365,7 @@ def test_events_are_rules_and_the_timeout_a_line(fake):
     assert sum(s.get("yref") == "paper" for s in layout["shapes"]) == len(fake.jobs["jE"].events)
 
 
-def test_events_that_were_seen_at_once_are_one_rule_with_all_of_their_words():
+def test_events_at_one_instant_share_one_line_and_label():
     fake = FakeApi(now=lambda: _NOW)
     event = fake.jobs["jE"].events[0]
     fake.jobs["jE"].events[:0] = [
@@ -381,7 +381,7 @@ def test_events_that_were_seen_at_once_are_one_rule_with_all_of_their_words():
     assert sum(s.get("yref") == "paper" for s in layout["shapes"]) == len({e.at for e in fake.jobs["jE"].events})
 
 
-def test_a_change_of_durations_is_a_step_between_its_medians_with_their_words(fake):
+def test_a_change_of_durations_is_a_step_between_labelled_medians(fake):
     chart = _timeline(fake, "jE")
     change = example("change_point").model_copy(update={"at": _NOW, "is_after_at_least": True})
 
@@ -401,7 +401,7 @@ def test_a_timeout_of_ten_minutes_does_not_flatten_checkpoints_of_seconds(fake):
     assert axis["range"][1] < 20_000
 
 
-def test_the_acknowledgements_end_where_they_stand_with_earlier_ones_behind(fake):
+def test_the_curve_of_acknowledgements_ends_now_with_earlier_ones_behind(fake):
     progress = fake._answer("GET", "jobs/jruntime/runs/r/checkpoints/24/progress", b"")
     moved = progress.model_copy(update={"elapsed_ms": 4321, "acknowledged": 11})
 
@@ -413,7 +413,7 @@ def test_the_acknowledgements_end_where_they_stand_with_earlier_ones_behind(fake
     assert "11 of 16" in chart.summary
 
 
-def test_pressure_along_a_range_is_the_mean_of_its_readings_and_the_table_has_each(fake):
+def test_pressure_in_a_range_is_the_mean_of_its_readings_and_the_table_has_each(fake):
     reading = fake.jobs["jruntime"].pressure[0]
     points = [
         PressurePointOut(
@@ -463,14 +463,14 @@ def test_text_is_legible_and_the_critical_path_stands_out(theme):
     assert _contrast(theme.path, theme.surface) >= 7
 
 
-def test_phases_have_different_colours_also_without_colour():
+def test_phases_differ_in_colour_and_brightness():
     greys = sorted(_luminance(c) for c in PHASE_COLORS.values())
 
     assert len(set(PHASE_COLORS.values())) == len(PHASE_COLORS) == len(Phase)
     assert greys[-1] - greys[0] > 0.3
 
 
-def test_a_checkpoint_without_detail_says_why_there_is_nothing(fake):
+def test_a_checkpoint_without_subtasks_shows_the_reason(fake):
     bare = _newest(fake, "jruntime").model_copy(update={"vertices": [], "status": CheckpointStatus.FAILED})
 
     assert "no longer had" in gantt.gantt(bare, theme=LIGHT).summary

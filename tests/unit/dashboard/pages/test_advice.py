@@ -1,4 +1,4 @@
-"""The page of advice: what is predicted is labelled, what was measured stands beside it, every checkpoint is a link."""
+"""The page of recommendations: labelled predictions next to measured values, links to checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def shown(card) -> str:
     return repr(advice_cards.card(card, UTC))
 
 
-def test_the_address_of_the_page_is_found_again():
+def test_the_address_of_the_page_parses_to_its_route():
     route = routes.parse(routes.advice("j/ 1"))
 
     assert (route.page, route.job) == ("advice", "j/ 1")
@@ -34,11 +34,11 @@ def test_a_new_card_shows_the_diff_the_prediction_and_what_can_be_done():
     assert routes.checkpoint(example("card").job_id, example("card").run_id, 412) in page
 
 
-def test_where_settings_change_while_the_job_runs_it_can_be_applied():
+def test_a_change_that_needs_no_restart_can_be_applied():
     assert "advice-apply" in shown(example("card").model_copy(update={"can_apply": True}))
 
 
-def test_once_applied_the_measured_values_stand_beside_the_predicted_ones():
+def test_after_a_change_was_applied_measured_values_are_next_to_predicted_ones():
     interval = IntervalOut(value=228, low=202, high=441)
     rows = [
         MeasuredOut(
@@ -55,7 +55,7 @@ def test_once_applied_the_measured_values_stand_beside_the_predicted_ones():
     assert "advice-dismiss" not in page
 
 
-def test_silence_says_why_and_which_rule():
+def test_a_topic_without_a_recommendation_shows_reason_and_rule():
     found: JobAdviceOut = example("job_advice")
     parts = repr(advice_cards.all_of(found, UTC))
 
@@ -63,7 +63,7 @@ def test_silence_says_why_and_which_rule():
     assert "R-CAP-1" in parts
 
 
-def test_the_fleet_says_how_many_wait():
+def test_the_fleet_shows_the_number_of_open_recommendations():
     row = fleet.row(example("job").model_copy(update={"open_advice_count": 2}))
 
     assert row["advice"] == 2

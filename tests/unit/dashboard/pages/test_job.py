@@ -1,4 +1,4 @@
-"""Pages of Spark's jobs as a browser asks for them: what Spark lacks is absent, never zero; no word of barriers."""
+"""The pages of Spark jobs: values that Spark lacks are absent, never zero, and barriers are not mentioned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _checkpoint(ui, job, number):
     return await ui.call("cp-batch-facts.children", LOOK | {"cp-route.data": route}, by="look.data")
 
 
-async def test_a_row_of_the_fleet_has_what_spark_has_and_leaves_the_rest_empty(ui):
+async def test_a_fleet_row_of_a_spark_job_leaves_missing_values_empty(ui):
     answer = await ui.call("fleet-grid.rowData", LOOK, by="look.data")
     rows = {r["id"]: r for r in answer["fleet-grid"]["rowData"]}
 
@@ -55,7 +55,7 @@ async def test_a_row_of_the_fleet_has_what_spark_has_and_leaves_the_rest_empty(u
     assert "the REST API of each target and the listeners in the drivers of Spark queries" in source
 
 
-async def test_a_fleet_without_spark_names_no_listeners():
+async def test_a_fleet_without_spark_does_not_mention_listeners():
     async with DashCalls(FakeApi(now=lambda: NOW)) as calls:
         answer = await calls.call("fleet-source.children", LOOK, by="look.data")
 
@@ -68,7 +68,7 @@ async def test_a_job_of_spark_shows_batches_and_signs_and_no_view_of_barriers(ui
     hidden = {"display": "none"}
     assert answer["job-micro-batches"]["style"] == {}
     assert (answer["job-pressure"]["style"], answer["job-progress-panel"]["style"]) == (hidden, hidden)
-    # There is none to watch: nothing is asked for.
+    # Spark has no checkpoint in progress, so there is no target.
     assert "job-progress-target" not in answer
     said = " ".join(
         texts(answer[part]["children"])
@@ -77,12 +77,12 @@ async def test_a_job_of_spark_shows_batches_and_signs_and_no_view_of_barriers(ui
     assert [word for word in _OF_BARRIERS if word in said.lower()] == []
     for words in ("query at capacity", "Trigger interval 5 s", "Newest micro-batches", "batch 12", "the listener in"):
         assert words in said
-    # Not told is no number: the sign says that it is not known.
+    # A value that is not reported is shown as unknown.
     assert "Backlog grows – no source reports its newest offset measured" in texts(answer["job-facts"]["children"])
     assert "Longer than the interval raised" in texts(answer["job-facts"]["children"])
 
 
-async def test_of_a_silent_driver_the_job_says_so_and_not_that_it_runs(ui):
+async def test_a_job_with_a_silent_driver_is_not_shown_as_running(ui):
     head = texts((await _job(ui, SILENT))["job-head"]["children"])
 
     assert "spark: active at the last report" in head
@@ -101,7 +101,7 @@ async def test_a_target_that_pushes_says_so_and_costs_no_polls(ui):
     assert '"disabled": true' not in json.dumps(row)
 
 
-async def test_a_micro_batch_shows_its_phases_and_its_state_where_it_has_one(ui):
+async def test_a_micro_batch_shows_its_phases_and_any_state(ui):
     with_state = await _checkpoint(ui, BEHIND, 3)
     without = await _checkpoint(ui, STATELESS, 3)
     said, bare = (texts(json.loads(json.dumps(a))["cp-facts"]["children"]) for a in (with_state, without))
@@ -109,12 +109,12 @@ async def test_a_micro_batch_shows_its_phases_and_its_state_where_it_has_one(ui)
     assert with_state["cp-batch-views"]["style"] == {}
     for words in ("Batch duration 5.96 s", "State rows 4 200", "State commit 17 ms", "Checkpoint log 79 ms"):
         assert words in said
-    # Its provider keeps no snapshots.
+    # The state store provider of this job keeps no snapshots.
     assert "Snapshot lag –" in said
     assert "State" not in bare
     assert [word for word in _OF_BARRIERS if word in (said + bare).lower()] == []
     assert texts(with_state["cp-batch-facts"]["children"]).endswith("8800 4 800")
-    # A folder of files does not tell how many wait.
+    # A source of files does not report a backlog.
     assert texts(without["cp-batch-facts"]["children"]).endswith("– –")
 
 
@@ -130,7 +130,7 @@ async def test_a_batch_that_failed_has_neither_duration_nor_phases(ui):
     assert "Spark reported no phases" in answer["cp-batch-summary"]["children"]
 
 
-def test_the_legend_of_the_phases_runs_as_the_bars_do(fake):
+def test_the_legend_of_the_phases_has_the_order_of_the_bars(fake):
     figure = micro_batch.phases(fake.jobs[BEHIND].detail.batches, theme=LIGHT).figure
 
     names = [t["name"] for t in figure["data"]]
@@ -139,7 +139,7 @@ def test_the_legend_of_the_phases_runs_as_the_bars_do(fake):
     assert figure["layout"]["legend"]["orientation"] == "h"
 
 
-def test_the_timeline_of_batches_has_neither_modes_nor_columns_of_nothing(fake):
+def test_the_timeline_of_batches_has_no_modes_and_no_empty_columns(fake):
     made = fake.jobs[BEHIND]
     chart = timeline.timeline(made.checkpoints, [], theme=LIGHT, where=UTC, timeout_ms=None, interval_ms=5_000, now=NOW)
 

@@ -7,6 +7,7 @@ meaning alone: a status also has an icon and a word, a segment its place and its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Health, Phase
@@ -30,6 +31,16 @@ PHASE_WORDS: dict[Phase, str] = {
     Phase.ASYNC: "async",
     Phase.ACK_WAIT: "ack wait",
 }
+
+
+class Tone(StrEnum):
+    """The colour and weight of a badge or message."""
+
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    INFO = "info"
+    QUIET = "quiet"
 
 
 @dataclass(frozen=True, slots=True)

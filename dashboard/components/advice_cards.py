@@ -26,6 +26,7 @@ from backend.domain.advice import AdviceState, Metric
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
 
 _METRICS = {
     Metric.DURATION: "End-to-end duration, median",
@@ -34,13 +35,13 @@ _METRICS = {
     Metric.RESTORE: "Longer restore",
 }
 _STATES = {
-    AdviceState.NEW: ("new", "bolt", "info"),
-    AdviceState.ACCEPTED: ("accepted", "hourglass", "info"),
-    AdviceState.DISMISSED: ("dismissed", "cross", "quiet"),
-    AdviceState.APPLIED: ("applied, being measured", "progress", "info"),
-    AdviceState.VERIFIED: ("verified", "check", "good"),
-    AdviceState.ROLLED_BACK: ("rolled back", "sync", "quiet"),
-    AdviceState.EXPIRED: ("expired", "clock", "quiet"),
+    AdviceState.NEW: ("new", "bolt", Tone.INFO),
+    AdviceState.ACCEPTED: ("accepted", "hourglass", Tone.INFO),
+    AdviceState.DISMISSED: ("dismissed", "cross", Tone.QUIET),
+    AdviceState.APPLIED: ("applied, being measured", "progress", Tone.INFO),
+    AdviceState.VERIFIED: ("verified", "check", Tone.GOOD),
+    AdviceState.ROLLED_BACK: ("rolled back", "sync", Tone.QUIET),
+    AdviceState.EXPIRED: ("expired", "clock", Tone.QUIET),
 }
 
 
@@ -169,9 +170,9 @@ def _measured(rows: Sequence[MeasuredOut], card: CardOut) -> Component:
                 html.Td(f"{text.evidence_value(m.predicted.value, m.unit)} ({_span(m.predicted, m.unit)})"),
                 html.Td(html.B(text.evidence_value(m.measured, m.unit)), className="number"),
                 html.Td(
-                    status.badge("inside the interval", "check", "good")
+                    status.badge("inside the interval", "check", Tone.GOOD)
                     if m.is_inside
-                    else status.badge("outside the interval", "warning", "warn")
+                    else status.badge("outside the interval", "warning", Tone.WARN)
                 ),
             ]
         )
@@ -232,9 +233,9 @@ def _list(title: str, items: Sequence[Component | str]) -> Component:
 def _precondition(words: str, is_met: bool | None) -> Component:
     if is_met is None:
         return html.Span(
-            [f"{words} ", status.badge("check it", "question", "quiet", hint="Barrierscope cannot check this")]
+            [f"{words} ", status.badge("check it", "question", Tone.QUIET, hint="Barrierscope cannot check this")]
         )
-    badge = status.badge("met", "check", "good") if is_met else status.badge("not met", "warning", "bad")
+    badge = status.badge("met", "check", Tone.GOOD) if is_met else status.badge("not met", "warning", Tone.BAD)
     return html.Span([f"{words} ", badge])
 
 

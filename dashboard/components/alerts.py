@@ -10,14 +10,15 @@ from dash.development.base_component import Component
 from backend.contracts.alerts import AlertOut, MatcherOut
 from dashboard import routes
 from dashboard.components import cards, status
+from dashboard.palette import Tone
 
 _STATES = {
-    "firing": ("firing", "bolt", "bad"),
-    "pending": ("pending", "hourglass", "warn"),
-    "resolved": ("resolved", "check", "good"),
-    "inactive": ("never fired", "question", "quiet"),
+    "firing": ("firing", "bolt", Tone.BAD),
+    "pending": ("pending", "hourglass", Tone.WARN),
+    "resolved": ("resolved", "check", Tone.GOOD),
+    "inactive": ("never fired", "question", Tone.QUIET),
 }
-_SEVERITIES = {"critical": ("warning", "bad"), "warning": ("warning", "warn"), "none": ("heart", "quiet")}
+_SEVERITIES = {"critical": ("warning", Tone.BAD), "warning": ("warning", Tone.WARN), "none": ("heart", Tone.QUIET)}
 
 
 def state(value: str) -> html.Span:
@@ -36,9 +37,9 @@ def marks(alert: AlertOut) -> list[Component]:
     """Badges for a silenced alert and for an unknown state."""
     found: list[Component] = []
     if alert.silenced_by:
-        found.append(status.badge("silenced", "pause", "quiet", hint="evaluated and shown, but not delivered"))
+        found.append(status.badge("silenced", "pause", Tone.QUIET, hint="evaluated and shown, but not delivered"))
     if alert.is_unknown:
-        found.append(status.badge("state unknown", "question", "warn", hint=alert.reason))
+        found.append(status.badge("state unknown", "question", Tone.WARN, hint=alert.reason))
     return found
 
 

@@ -17,6 +17,7 @@ from dashboard import text
 from dashboard.components import status
 from dashboard.components.attributes import attrs
 from dashboard.figures.base import Chart, Table
+from dashboard.palette import Tone
 
 Children = Sequence[Component | str | None] | Component | str | None
 
@@ -85,7 +86,7 @@ def message(problem: Exception) -> html.Div:
 
 def answer(is_ok: bool, said: str) -> html.Div:
     """The result of an action of the viewer."""
-    tone, name = ("good", "check") if is_ok else ("bad", "cross")
+    tone, name = (Tone.GOOD, "check") if is_ok else (Tone.BAD, "cross")
     return html.Div([status.icon(name), html.P(said)], className=f"answer tone-{tone}", role="status")
 
 

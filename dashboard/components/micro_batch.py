@@ -15,7 +15,7 @@ from dashboard import text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.figures import micro_batch
-from dashboard.palette import Theme
+from dashboard.palette import Theme, Tone
 
 HIDDEN = {"display": "none"}
 SHOWN: dict[str, str] = {}
@@ -142,7 +142,7 @@ def signs(found: list[PressureSignOut]) -> Component | None:
             [
                 html.Td(_SIGN_WORDS[s.sign.value]),
                 html.Td(
-                    status.badge("raised", "warning", "warn")
+                    status.badge("raised", "warning", Tone.WARN)
                     if s.is_raised
                     else html.Span(text.MISSING if s.value is None else "no", className="hint"),
                     className="state",

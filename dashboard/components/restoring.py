@@ -8,12 +8,13 @@ from dash.development.base_component import Component
 from backend.contracts.restoring import RestoreUseOut, RestoringOut
 from dashboard import text
 from dashboard.components import cards, status
+from dashboard.palette import Tone
 
 _ANSWERS = {
-    "yes": ("yes", "check", "good"),
-    "no": ("no", "cross", "bad"),
-    "at own risk": ("at own risk", "warning", "warn"),
-    None: ("not known", "question", "quiet"),
+    "yes": ("yes", "check", Tone.GOOD),
+    "no": ("no", "cross", Tone.BAD),
+    "at own risk": ("at own risk", "warning", Tone.WARN),
+    None: ("not known", "question", Tone.QUIET),
 }
 
 

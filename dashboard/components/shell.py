@@ -10,6 +10,7 @@ from backend.contracts.api import PipelineOut, SparkDemoOut, StatusOut
 from dashboard import routes, text
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
 
 TICK_MS = 2_000
 _STATUS_TICK_MS = 10_000
@@ -108,7 +109,7 @@ def alert_count(value: StatusOut) -> Component | None:
     """The number of firing alerts, next to the link to them; None if there are none."""
     if not value.alerts_firing_count:
         return None
-    tone = "bad" if value.alerts_severity == "critical" else "warn"
+    tone = Tone.BAD if value.alerts_severity == "critical" else Tone.WARN
     return status.badge(
         str(value.alerts_firing_count), "bolt", tone, hint=f"firing alerts: {value.alerts_firing_count}"
     )
@@ -160,7 +161,7 @@ def service_state(value: StatusOut) -> list[Component | str]:
     if (demo := spark_demo_state(value.spark_demo)) is not None:
         parts.append(demo)
     if value.store != "ok":
-        parts.insert(0, status.badge("store unreachable", "cross", "bad"))
+        parts.insert(0, status.badge("store unreachable", "cross", Tone.BAD))
     joined: list[Component | str] = []
     for part in parts:
         joined += [part] if not joined else [" · ", part]

@@ -11,7 +11,7 @@ from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 from dashboard.components.attributes import attrs
-from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS
+from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS, Tone
 
 KIND_WORDS: dict[VerdictKind, str] = {
     VerdictKind.NONE: "nothing wrong",
@@ -35,21 +35,21 @@ KIND_ICONS: dict[VerdictKind, str] = {
     VerdictKind.FAILING_SUBTASK: "bolt",
     VerdictKind.UNDECIDED: "question",
 }
-HEALTH_TONES = {Health.HEALTHY: "good", Health.SLOW: "warn", Health.FAILING: "bad", Health.TOO_FEW: "quiet"}
+HEALTH_TONES = {Health.HEALTHY: Tone.GOOD, Health.SLOW: Tone.WARN, Health.FAILING: Tone.BAD, Health.TOO_FEW: Tone.QUIET}
 STATUS_TONES = {
-    CheckpointStatus.COMPLETED: "good",
-    CheckpointStatus.FAILED: "bad",
-    CheckpointStatus.IN_PROGRESS: "info",
+    CheckpointStatus.COMPLETED: Tone.GOOD,
+    CheckpointStatus.FAILED: Tone.BAD,
+    CheckpointStatus.IN_PROGRESS: Tone.INFO,
 }
-JUDGEMENT_TONES = {"progressing": "good", "slow": "warn", "stuck": "bad", "ended": "quiet"}
+JUDGEMENT_TONES = {"progressing": Tone.GOOD, "slow": Tone.WARN, "stuck": Tone.BAD, "ended": Tone.QUIET}
 JUDGEMENT_ICONS = {"progressing": "progress", "slow": "hourglass", "stuck": "cross", "ended": "check"}
 _TARGET_STATES = {
-    "ok": ("good", "check"),
-    "pending": ("quiet", "progress"),
-    "unreachable": ("bad", "cross"),
-    "malformed": ("bad", "cross"),
-    "silent": ("bad", "question"),
-    "paused": ("quiet", "pause"),
+    "ok": (Tone.GOOD, "check"),
+    "pending": (Tone.QUIET, "progress"),
+    "unreachable": (Tone.BAD, "cross"),
+    "malformed": (Tone.BAD, "cross"),
+    "silent": (Tone.BAD, "question"),
+    "paused": (Tone.QUIET, "pause"),
 }
 TARGET_TONES = {state: tone for state, (tone, _) in _TARGET_STATES.items()}
 TARGET_ICONS = {state: icon_name for state, (_, icon_name) in _TARGET_STATES.items()}
@@ -65,8 +65,8 @@ def icon(name: str) -> html.Span:
     return html.Span(className=f"icon icon-{name}", **attrs({"aria-hidden": "true"}))
 
 
-def badge(word: str, icon_name: str, tone: str, *, hint: str | None = None) -> html.Span:
-    """Icon and word in a tone: good, warn, bad, info or quiet."""
+def badge(word: str, icon_name: str, tone: Tone, *, hint: str | None = None) -> html.Span:
+    """Icon and word in a tone."""
     more: dict[str, Any] = {"title": hint} if hint else {}
     return html.Span([icon(icon_name), html.Span(word)], className=f"badge tone-{tone}", **more)
 
@@ -84,17 +84,17 @@ def checkpoint_status(value: CheckpointStatus) -> html.Span:
 def checkpoint(value: CheckpointOut) -> html.Span:
     """The state of a checkpoint, or that its end was not seen."""
     if value.is_lost:
-        return badge("end not seen", "question", "quiet", hint="its run ended while it was in progress")
+        return badge("end not seen", "question", Tone.QUIET, hint="its run ended while it was in progress")
     return checkpoint_status(value.status)
 
 
-def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> str:
+def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> Tone:
     """The tone of a verdict. It is ``bad`` only if the checkpoints fail."""
     if verdict.kind is VerdictKind.NONE:
-        return "good"
+        return Tone.GOOD
     if verdict.kind is VerdictKind.UNDECIDED:
-        return "quiet"
-    return "bad" if health_value is Health.FAILING else "warn"
+        return Tone.QUIET
+    return Tone.BAD if health_value is Health.FAILING else Tone.WARN
 
 
 def kind_word(value: VerdictKind, engine: Engine | None = None) -> str:
@@ -103,7 +103,7 @@ def kind_word(value: VerdictKind, engine: Engine | None = None) -> str:
     return "query at capacity" if is_query else KIND_WORDS[value]
 
 
-def kind(verdict: VerdictOut, tone: str, engine: Engine | None = None) -> html.Span:
+def kind(verdict: VerdictOut, tone: Tone, engine: Engine | None = None) -> html.Span:
     """The kind of a verdict."""
     return badge(kind_word(verdict.kind, engine), KIND_ICONS[verdict.kind], tone, hint="what limits the job")
 

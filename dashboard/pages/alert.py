@@ -17,9 +17,10 @@ from dashboard.components import cards, status
 from dashboard.figures import alert_strip
 from dashboard.live import Look, digest, look_of
 from dashboard.pages.runbook import runbook_text
+from dashboard.palette import Tone
 
-_DELIVERIES = {"due": ("waiting", "hourglass", "warn"), "delivered": ("delivered", "check", "good")}
-_ABANDONED = ("given up", "cross", "quiet")
+_DELIVERIES = {"due": ("waiting", "hourglass", Tone.WARN), "delivered": ("delivered", "check", Tone.GOOD)}
+_ABANDONED = ("given up", "cross", Tone.QUIET)
 
 
 def layout(route: routes.Route) -> Component:

@@ -21,6 +21,7 @@ from dashboard.callbacks import Changes, connect, pressed_id
 from dashboard.client import ApiClient
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
 
 _KINDS = {"webhook": "Webhook", "alertmanager": "Alertmanager"}
 _ADDRESS_HINT = "the address or, if it is secret, a reference to it: env:BARRIERSCOPE_SECRET_NAME or file:NAME"
@@ -232,7 +233,9 @@ def table(receivers: list[ReceiverOut]) -> Component:
 def _row(receiver: ReceiverOut) -> html.Tr:
     due = receiver.due_count
     delivery = (
-        status.badge(f"{due} waiting", "hourglass", "warn") if due else status.badge("nothing waiting", "check", "good")
+        status.badge(f"{due} waiting", "hourglass", Tone.WARN)
+        if due
+        else status.badge("nothing waiting", "check", Tone.GOOD)
     )
     return html.Tr(
         [

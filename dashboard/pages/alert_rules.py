@@ -18,6 +18,7 @@ from dashboard.components import alerts as words
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
+from dashboard.palette import Tone
 
 _TIMES = (("for_s", "Fires after (s)"), ("keep_firing_for_s", "Resolves after (s)"))
 
@@ -140,7 +141,7 @@ def _rule(rule: AlertRuleOut) -> Component:
     head: list[Component | None] = [
         html.B(dcc.Link(rule.name, href=routes.runbook(rule.name), title="its runbook")),
         words.severity(rule.severity),
-        None if rule.is_enabled else status.badge("switched off", "pause", "quiet"),
+        None if rule.is_enabled else status.badge("switched off", "pause", Tone.QUIET),
         html.Span(f"version {rule.version}", className="hint") if rule.version else None,
     ]
     return html.Div(

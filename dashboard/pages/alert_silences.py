@@ -18,6 +18,7 @@ from dashboard.client import ApiClient
 from dashboard.components import alerts as words
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
+from dashboard.palette import Tone
 
 _DURATIONS = {"30 minutes": 30, "2 hours": 120, "8 hours": 480, "1 day": 1440, "1 week": 10_080}
 _REFUSALS = {"reason": "Enter a reason.", "author": "Enter your name."}
@@ -166,9 +167,9 @@ def table(silences: list[SilenceOut], where: tzinfo) -> Component | None:
             [
                 html.Td(html.Code(words.matchers_text(s.matchers))),
                 html.Td(
-                    status.badge(f"hides {s.hidden_count} now", "pause", "info")
+                    status.badge(f"hides {s.hidden_count} now", "pause", Tone.INFO)
                     if s.state == "active"
-                    else status.badge(s.state, "clock", "quiet")
+                    else status.badge(s.state, "clock", Tone.QUIET)
                 ),
                 html.Td(text.instant(s.ends_at, where)),
                 html.Td(s.reason),

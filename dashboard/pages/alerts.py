@@ -18,6 +18,7 @@ from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
 from dashboard.pages import alert_receivers, alert_rules, alert_silences
+from dashboard.palette import Tone
 
 _ABOUT = "Open alerts by rule. A silenced alert is still evaluated and shown, but not delivered."
 _RESOLVED_SHOWN = 12
@@ -133,14 +134,14 @@ def _silent(role: str | None) -> Component | None:
 def _counts(opened: list[AlertOut]) -> list[Component]:
     shown = [a for a in opened if a.severity != "none"]
     found: list[Component] = []
-    for state, icon, tone in (("firing", "bolt", "bad"), ("pending", "hourglass", "warn")):
+    for state, icon, tone in (("firing", "bolt", Tone.BAD), ("pending", "hourglass", Tone.WARN)):
         number = sum(a.state == state for a in shown)
         if number:
             found.append(status.badge(f"{number} {state}", icon, tone))
     hidden = sum(bool(a.silenced_by) for a in shown)
     if hidden:
-        found.append(status.badge(f"{hidden} silenced", "pause", "quiet"))
-    return found or [status.badge("no open alerts", "check", "good")]
+        found.append(status.badge(f"{hidden} silenced", "pause", Tone.QUIET))
+    return found or [status.badge("no open alerts", "check", Tone.GOOD)]
 
 
 def _open(opened: list[AlertOut]) -> Component:

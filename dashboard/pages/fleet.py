@@ -18,7 +18,7 @@ from dashboard.client import ApiClient
 from dashboard.components import cards, status
 from dashboard.components.attributes import attrs
 from dashboard.live import digest, look_of
-from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS
+from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, Tone
 
 
 def _column(field: str, name: str, renderer: str, width: int, **more: object) -> dict[str, object]:
@@ -221,7 +221,7 @@ _URGENCY = {Health.FAILING: 3, Health.SLOW: 2, Health.TOO_FEW: 1, Health.HEALTHY
 def _alerts_badge(job: JobOut) -> dict[str, str] | None:
     if not job.alerts_firing_count:
         return None
-    tone = "bad" if job.alerts_severity == "critical" else "warn"
+    tone = Tone.BAD if job.alerts_severity == "critical" else Tone.WARN
     badge = _badge(
         str(job.alerts_firing_count), "bolt", tone, f"firing alerts: {job.alerts_firing_count}; click to open"
     )
@@ -236,7 +236,7 @@ def _advice(job: JobOut) -> dict[str, str]:
     return {"word": "none", "swatch": "advice-none", "hint": "no open recommendation"}
 
 
-def _badge(word: str, icon: str, tone: str, hint: str) -> dict[str, str]:
+def _badge(word: str, icon: str, tone: Tone, hint: str) -> dict[str, str]:
     return {"word": word, "icon": icon, "tone": tone, "hint": hint}
 
 

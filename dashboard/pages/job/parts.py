@@ -10,6 +10,7 @@ from backend.domain.observation import Engine
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, micro_batch, status
+from dashboard.palette import Tone
 
 PRESSURE_NOW = "now; measured, mean over the subtasks of a vertex"
 
@@ -40,7 +41,7 @@ def head(job: JobDetailOut) -> list[Component]:
     words = f"Advice ({number})" if number else "Advice"
     chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="recommendations for this job"))
     if job.target_state != "ok":
-        chips.append(status.badge(f"target {job.target_state}: old data", "warning", "bad"))
+        chips.append(status.badge(f"target {job.target_state}: old data", "warning", Tone.BAD))
     return [
         html.Div(
             [

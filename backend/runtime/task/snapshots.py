@@ -14,7 +14,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -145,16 +145,7 @@ class Snapshots:
         task = self._task
         self._env.faults.passed("task.before-forward", task.name)
         task.lamport += 1
-        stamped = Barrier(
-            barrier.checkpoint_id,
-            barrier.triggered_at_us,
-            barrier.alignment,
-            barrier.aligned_timeout_us,
-            barrier.restored_alignment,
-            barrier.is_capped,
-            task.lamport,
-            barrier.snapshot_type,
-        )
+        stamped = replace(barrier, lamport=task.lamport)
         run.measured.forwarded = barrier.alignment
         for output in task.outputs:
             for position in range(len(output.targets)):

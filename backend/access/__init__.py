@@ -1,1 +1,1 @@
-"""What the gates of the API and of the live runtime share: damping of guesses, and signed sessions."""
+"""What the access control of the API and of the live runtime share: a limit on guesses, and signed sessions."""

@@ -1,8 +1,8 @@
-"""Damps guessing: an address that has tried many different wrong tokens is not listened to for a while.
+"""Limits guesses of the token: an address that has sent many different wrong tokens is refused for a time.
 
-Only *different* tokens count, so a script that keeps sending yesterday's does not lock out its neighbours behind the
-same proxy. What was tried is kept as a keyed digest. Each process counts for itself; what keeps guessing hopeless is
-the length of the token.
+Only *different* tokens count, so a script that keeps sending an old token does not lock out other users behind the
+same proxy. The tokens are kept as keyed digests. Each process counts separately; the length of the token is the main
+protection against guessing.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _ADDRESSES_MAX = 4096
 
 
 class Attempts:
-    """Wrong tokens of the last minute by address."""
+    """The wrong tokens of the last minute, by address."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._salt = secrets.token_bytes(16)
-        # Address -> digest of what was tried -> when, oldest first.
+        # Address -> digest of a token -> time, oldest first.
         self._wrong: OrderedDict[str, OrderedDict[bytes, float]] = OrderedDict()
 
     def wait_s(self, address: str) -> int:
-        """Seconds for which the address is not listened to; 0: it is."""
+        """Seconds for which the address is refused; 0 if it is not."""
         tried = self._recent(_network(address))
         if len(tried) < WRONG_MAX:
             return 0
         return max(1, math.ceil(next(iter(tried.values())) + WINDOW_S - self._monotonic()))
 
     def note_wrong(self, address: str, given: str) -> None:
-        """A wrong token was tried from the address."""
+        """Record a wrong token from the address."""
         network = _network(address)
         tried = self._recent(network)
         digest = hashlib.blake2b(given.encode(), digest_size=8, key=self._salt).digest()
@@ -56,7 +56,7 @@ class Attempts:
 
 
 def _network(address: str) -> str:
-    """The address itself; of IPv6 the /64, which is one subscriber."""
+    """The address itself, or the /64 network of an IPv6 address, which belongs to one subscriber."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,8 +1,8 @@
-"""What a person who logged in carries: a signed note of when that ends, and never the token.
+"""Sessions after login: a session is a signed end time in a cookie, without the token.
 
-The key is derived from the token, so every replica that has the token knows every session, and another token ends all
-of them. Nothing is kept on the server: a session ends at its time, and cannot be ended earlier than that but by a new
-token (logging out removes the cookie from the browser).
+The signing key is derived from the token, so every replica with the token accepts every session, and a new token ends
+all sessions. The server stores no sessions: only a new token ends a session before its time. Logging out removes the
+cookie from the browser.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import time
 from collections.abc import Callable
 
 MAX_AGE_S = 12 * 3600
-# A clock of another replica may be a little ahead.
+# The clock of another replica may be ahead.
 _SKEW_S = 60
 _VERSION = "1"
 _VALUE_MAX_CHARACTERS = 200
 
 
 class Sessions:
-    """Opens sessions and recognises them."""
+    """Opens sessions and checks them."""
 
     def __init__(self, token: str, now_s: Callable[[], float] = time.time) -> None:
         self._key = hmac.digest(token.encode(), b"barrierscope session key 1", "sha256")
         self._now_s = now_s
 
     def open(self) -> str:
-        """The value of a cookie that is good for ``MAX_AGE_S``."""
+        """The value of a cookie that is valid for ``MAX_AGE_S``."""
         body = f"{_VERSION}.{int(self._now_s()) + MAX_AGE_S}.{secrets.token_hex(16)}"
         return f"{body}.{self._signature(body)}"
 
     def is_open(self, value: str) -> bool:
-        """Whether ``value`` is a session of ours that has not ended."""
+        """Whether ``value`` is a session of this service that has not ended."""
         body, _, signature = value.rpartition(".")
         if len(value) > _VALUE_MAX_CHARACTERS or not is_same(signature, self._signature(body)):
             return False
@@ -47,5 +47,5 @@ class Sessions:
 
 
 def is_same(given: str, wanted: str) -> bool:
-    """Compared in a time that does not tell how much of it was right."""
+    """Compare in a time that does not depend on how many characters match."""
     return hmac.compare_digest(given.encode(), wanted.encode())

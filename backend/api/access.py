@@ -1,11 +1,11 @@
-"""Who may ask: the one gate before API and pages.
+"""Access control in front of the API and the pages.
 
-While only this machine can reach the service there is no login, but a request made to another name (DNS rebinding) or
-by a page of another site is refused. Everywhere else each request needs the token: scripts as a bearer, people once on
-the login page, which sets a cookie that holds a signed session and never the token itself.
+If only this machine can reach the service, there is no login, but a request for another host name (DNS rebinding) or
+from a page of another site is refused. Otherwise each request needs the token. Scripts send it as a bearer token.
+People enter it once on the login page, which sets a cookie with a signed session; the cookie never holds the token.
 
-Invariants: nothing that was sent as a token, right or wrong, is answered, logged or redirected to; what a cookie
-authorises to change something came from a page of ours.
+Invariants: a value sent as a token, right or wrong, never appears in an answer, a log or a redirect. A request that
+changes something with a cookie comes from a page of this service.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORM_MAX_BYTES = 8192
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# Fetch Metadata: what another site, or another port of this one, may do is follow a link.
+# Fetch Metadata: another site, or another port of this host, may only link to the service.
 _ELSEWHERE = frozenset({"cross-site", "same-site"})
 _FRAMED = frozenset({"iframe", "frame", "object", "embed"})
 
@@ -44,10 +44,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """``token`` None: loopback only.
+    """The access rules. ``token`` is None if the service listens on loopback only.
 
-    ``hosts`` are names the service may be asked under besides loopback's. ``public_url`` is where browsers find it
-    (``https://barrierscope.example``), which behind a proxy is not what the request says.
+    ``hosts``: accepted host names besides loopback's. ``public_url``: the address that browsers use
+    (``https://barrierscope.example``); behind a proxy it differs from the address in the request.
     """
 
     token: str | None
@@ -57,7 +57,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """Why there is no entry: ``pointer`` is the header that is missing or wrong."""
+    """The reason for a refusal. ``pointer`` is the header that is missing or wrong."""
 
     slug: str
     pointer: str
@@ -66,7 +66,7 @@ class _Wrong:
 
 
 class Access:
-    """ASGI middleware before everything else."""
+    """ASGI middleware that checks every request."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Access:
         self._public = urlsplit(rules.public_url) if rules.public_url else None
         public = frozenset() if self._public is None else frozenset({_without_port(self._public.netloc)})
         self._hosts = _LOOPBACK | rules.hosts | public
-        # Without a public address nobody knows under which names a proxy or a cluster offers it.
+        # Without a public address, the names that a proxy or a cluster uses are not known.
         self._is_any_host_own = rules.token is not None and rules.public_url is None
         self._gate = (
             None if rules.token is None else _Gate(rules.token, Sessions(rules.token, now_s), Attempts(monotonic))
@@ -91,7 +91,7 @@ class Access:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "websocket":
-            # Nothing here speaks it.
+            # The service has no WebSockets.
             await send({"type": "websocket.close", "code": 1008})
             return
         send = _guarded(send)
@@ -106,10 +106,10 @@ class Access:
         has_bearer = self._gate is not None and "authorization" in headers
         if not (self._is_any_host_own or has_bearer or _without_port(host) in self._hosts):
             ask = "127.0.0.1 or localhost" if self._public is None else self._public.netloc
-            detail = f"this service is not known as {host[:100]!r}; ask it as {ask}"
+            detail = f"{host[:100]!r} is not a host name of this service; use {ask}"
             return problem(403, "foreign-host", detail, instance=path)
         if (origin is not None and not self._is_own(origin, host)) or _is_from_elsewhere(scope["method"], headers):
-            return problem(403, "foreign-origin", "pages of another site may not ask here", instance=path)
+            return problem(403, "foreign-origin", "requests from pages of another site are not allowed", instance=path)
         return None
 
     def _is_own(self, origin: str, host: str) -> bool:
@@ -124,7 +124,7 @@ class Access:
         return parts.scheme in _DEFAULT_PORTS and parts.netloc.lower() == host.lower()
 
     def _is_secure(self, scope: Scope) -> bool:
-        """Whether the browser speaks TLS, be it with a proxy before us."""
+        """Whether the browser uses TLS, to this service or to a proxy in front of it."""
         if scope.get("scheme") == "https":
             return True
         host = _without_port(Headers(scope=scope).get("host", ""))
@@ -133,14 +133,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class _Gate:
-    """Login, logout, and who is neither."""
+    """Login, logout, and the check of all other requests."""
 
     token: str
     sessions: Sessions
     attempts: Attempts
 
     async def admit(self, scope: Scope, receive: Receive, *, is_secure: bool) -> Response | None:
-        """None: let in. Else what to answer."""
+        """The refusal or the login page; None if the request is admitted."""
         method, path = scope["method"], scope["path"]
         if path == LOGIN_PATH:
             if method == "POST":
@@ -160,11 +160,11 @@ class _Gate:
         given, after = await _filled_in(Request(scope, receive))
         address = _address(scope)
         if wait_s := self.attempts.wait_s(address):
-            words = f"Too many wrong tokens from your address; try again in {wait_s} s."
+            words = f"Too many wrong tokens from your address. Try again in {wait_s} s."
             return login_page.form(words, after=after, status=429, headers={"Retry-After": str(wait_s)})
         if given is None or not is_same(given, self.token):
             self._note_wrong(scope, given or "")
-            return login_page.form("That is not the token.", after=after, status=401)
+            return login_page.form("The token is wrong.", after=after, status=401)
         answer = RedirectResponse(login_page.own_page(after), 303)
         name = _cookie_name(is_secure=is_secure)
         answer.set_cookie(
@@ -183,7 +183,7 @@ class _Gate:
         if scope["path"].startswith("/api/") or scope["method"] not in ("GET", "HEAD"):
             if cookie:
                 return _unauthorized(scope, _Wrong("session-ended", "Cookie", "the session has ended; log in again"))
-            detail = "a bearer token is needed: Authorization: Bearer ..."
+            detail = "a bearer token is required: Authorization: Bearer TOKEN"
             return _unauthorized(scope, _Wrong("token-needed", "Authorization", detail))
         page = _page(scope)
         if headers.get("sec-fetch-site") == "cross-site":
@@ -194,7 +194,7 @@ class _Gate:
         scheme, _, given = header.partition(" ")
         given = given.strip()
         if scheme.lower() != "bearer" or not given:
-            detail = "is not of the form: Bearer TOKEN"
+            detail = "the header does not have the form: Bearer TOKEN"
             return _unauthorized(scope, _Wrong("token-needed", "Authorization", detail, 'error="invalid_request"'))
         if wait_s := self.attempts.wait_s(_address(scope)):
             detail = f"too many wrong tokens from this address; try again in {wait_s} s"
@@ -203,15 +203,15 @@ class _Gate:
         if is_same(given, self.token):
             return None
         self._note_wrong(scope, given)
-        detail = "the bearer token is not this service's"
+        detail = "the bearer token is wrong"
         return _unauthorized(scope, _Wrong("token-wrong", "Authorization", detail, 'error="invalid_token"'))
 
     def _check_own_page(self, scope: Scope, headers: Headers) -> Response | None:
-        # A foreign origin was refused before; here the proof must be there.
+        # A foreign origin was refused earlier; here the request must prove its own origin.
         is_proven = "origin" in headers or headers.get("sec-fetch-site") == "same-origin"
         if scope["method"] in _READING or is_proven:
             return None
-        detail = "with a session, only the pages of this service may change something; scripts send the token"
+        detail = "a session may change something only from the pages of this service; scripts must send the token"
         return problem(403, "foreign-origin", detail, instance=scope["path"])
 
     def _note_wrong(self, scope: Scope, given: str) -> None:
@@ -235,11 +235,11 @@ def _unauthorized(scope: Scope, wrong: _Wrong) -> Response:
 
 
 def _method_not_allowed(path: str, allowed: str) -> Response:
-    return problem(405, "method-not-allowed", f"{path} knows {allowed}", instance=path, headers={"Allow": allowed})
+    return problem(405, "method-not-allowed", f"{path} allows {allowed}", instance=path, headers={"Allow": allowed})
 
 
 def _is_from_elsewhere(method: str, headers: Headers) -> bool:
-    """Whether a browser says that another site asks, and not by following a link to here."""
+    """Whether the browser reports a request from another site that is not a link to this one."""
     if headers.get("sec-fetch-site") not in _ELSEWHERE:
         return False
     is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") not in _FRAMED
@@ -247,7 +247,7 @@ def _is_from_elsewhere(method: str, headers: Headers) -> bool:
 
 
 def _guarded(send: Send) -> Send:
-    """No answer is read as something else than it says, nor embedded by another site."""
+    """Add headers: browsers do not guess the content type, and other sites cannot embed the answer."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -260,7 +260,7 @@ def _guarded(send: Send) -> Send:
 
 
 async def _filled_in(request: Request) -> tuple[str | None, str]:
-    """The token of the form, None where there is none, and the page to go to."""
+    """The token in the form, None if it has none, and the page to show after login."""
     body = b""
     try:
         async for chunk in request.stream():
@@ -275,13 +275,13 @@ async def _filled_in(request: Request) -> tuple[str | None, str]:
 
 
 def _page(scope: Scope) -> str:
-    """The path and query as they were asked for."""
+    """The path and query of the request."""
     path, query = scope.get("raw_path") or scope["path"].encode(), scope["query_string"]
     return b"?".join(part for part in (path, query) if part).decode("latin-1")
 
 
 def _cookie_name(*, is_secure: bool) -> str:
-    # The prefix makes the browser itself refuse the cookie from plain HTTP and from other hosts of the domain.
+    # With this prefix browsers reject the cookie from plain HTTP and from other hosts in the domain.
     return f"__Host-{_COOKIE}" if is_secure else _COOKIE
 
 

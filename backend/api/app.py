@@ -1,4 +1,4 @@
-"""The API application: routes, problem documents, the OpenAPI description, and what runs as long as it does."""
+"""The API application: routes, problem documents and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _ROUTERS: Final = (
 )
 _BODY_MAX_BYTES = 256 * 1024
 _DESCRIPTION = (
-    "Checkpoints of stream processors under backpressure: who holds the barrier, in which phase, and why. "
-    "Instants are RFC 3339 in UTC, durations are milliseconds, `null` is *not reported*. Lists are read page by page: "
-    "pass `next` as `cursor`. Every error is a problem document (RFC 9457)."
+    "Checkpoints of stream processors: which subtask holds the barrier, in which phase, and why. "
+    "Instants are RFC 3339 in UTC, durations are milliseconds, `null` means *not reported*. Lists have pages: "
+    "pass `next` as `cursor` to get the next page. Every error is a problem document (RFC 9457)."
 )
 _PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
@@ -44,7 +44,7 @@ _PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppDeps:
-    """What the application is made of. ``running`` is entered while it serves."""
+    """The parts of the application. ``running`` is entered while it serves."""
 
     services: Services
     version: str
@@ -52,7 +52,7 @@ class AppDeps:
 
 
 def create_app(deps: AppDeps) -> FastAPI:
-    """The API under ``/api/v1``; every answer to an unknown path or a bad request is a problem document."""
+    """The API under ``/api/v1``. It returns a problem document for an unknown path or a bad request."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -64,7 +64,7 @@ def create_app(deps: AppDeps) -> FastAPI:
         version=deps.version,
         description=_DESCRIPTION,
         openapi_url=f"{API_ROOT}/openapi.json",
-        # Their pages fetch scripts from elsewhere, which a closed network does not have.
+        # These pages load scripts from another site, which a closed network cannot reach.
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -82,7 +82,7 @@ def create_app(deps: AppDeps) -> FastAPI:
 
 
 class BoundedBody:
-    """ASGI middleware: a body larger than any request of ours is refused, however it announces itself."""
+    """ASGI middleware that refuses a body above ``_BODY_MAX_BYTES``, with or without a declared length."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -116,7 +116,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _describe_in_full(app: FastAPI) -> None:
-    """Add to the description what the framework leaves out: the schema of problems, and every null of an example."""
+    """Add what FastAPI leaves out of the OpenAPI document: the schema of problems, and nulls in examples."""
     described = app.openapi
 
     def openapi() -> dict[str, Any]:

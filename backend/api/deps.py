@@ -1,4 +1,4 @@
-"""What the routes are given: the services of this process, and the parameters that several routes share."""
+"""The dependencies of the routes: the services of this process, and the parameters that several routes share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from backend.services.status import StatusService
 from backend.services.targets.spark_push import SparkIngestService
 from backend.services.targets.targets import TargetService
 
-# What PostgreSQL and the services can reckon with.
+# The range in which PostgreSQL and the services can calculate.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _INT8_MAX = 2**63 - 1
@@ -32,7 +32,7 @@ _INT8_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Every service; one of each for the life of a process."""
+    """The services of this process."""
 
     status: StatusService
     targets: TargetService
@@ -54,7 +54,7 @@ def _services(request: Request) -> Services:
 
 
 Given = Annotated[Services, Depends(_services)]
-# An id is compared and never parsed; NUL is the one character PostgreSQL cannot compare.
+# Ids are compared and not parsed. NUL is the only character that PostgreSQL cannot compare.
 _ID = r"^[^\x00]*$"
 JobId = Annotated[str, Path(max_length=100, pattern=_ID, description="Id of a job.", examples=["j0f3a9c2d1e4b5a67"])]
 RunId = Annotated[str, Path(max_length=100, pattern=_ID, description="Id of a run.", examples=["r5b1d2c3e4f5a6b78"])]
@@ -63,7 +63,7 @@ TargetId = Annotated[
 ]
 CheckpointId = Annotated[int, Path(ge=0, le=_INT8_MAX, description="The engine's checkpoint id.", examples=[412])]
 Cursor = Annotated[
-    str | None, Query(max_length=500, description="`next` of the page before; absent for the first page.")
+    str | None, Query(max_length=500, description="`next` of the previous page; absent for the first page.")
 ]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items per page.")]
 Instant = Annotated[AwareDatetime, Query(ge=_EARLIEST, le=_LATEST)]

@@ -1,8 +1,8 @@
-"""``/health/live`` and ``/health/ready``: what a cluster asks about this process, without a token and under any name.
+"""``/health/live`` and ``/health/ready``: probes of this process, without a token and under any host name.
 
-They say one word and no address, version or reason. Live: the process answers; it asks nothing of the store, for a
-restart mends no database. Ready: the store answers and has the tables this version needs. A store that is newer is
-ready too: while a new version is rolled out, the old one serves on.
+The answer is one word, without an address, version or reason. Live: the process answers; it does not check the store,
+because a restart does not repair a database. Ready: the store answers and has the tables that this version needs. A
+newer schema is ready too, so that the old version keeps serving during an upgrade.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from backend.api.problems import problem
 
 LIVE_PATH = "/health/live"
 READY_PATH = "/health/ready"
-# Whoever may not log in shall not be able to keep the store busy either.
+# Clients without a token must not be able to load the store.
 _KEPT_S = 1.0
 
 IsReady = Callable[[], Awaitable[bool]]
 
 
 class HealthProbe:
-    """ASGI middleware outside the gate."""
+    """ASGI middleware in front of the access control."""
 
     def __init__(self, app: ASGIApp, is_ready: IsReady, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -42,7 +42,7 @@ class HealthProbe:
         path = scope["path"]
         if scope["method"] not in ("GET", "HEAD"):
             headers = {"Allow": "GET, HEAD"}
-            return problem(405, "method-not-allowed", f"{path} knows GET, HEAD", instance=path, headers=headers)
+            return problem(405, "method-not-allowed", f"{path} allows GET, HEAD", instance=path, headers=headers)
         if path == LIVE_PATH or await self._ready():
             return JSONResponse({"status": "ok"}, headers={"Cache-Control": "no-store"})
         return problem(503, "not-ready", "not ready", instance=path, headers={"Retry-After": "5"})

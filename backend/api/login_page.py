@@ -1,6 +1,6 @@
-"""The pages outside the gate: the login form, and the step from another site's link to a request of our own.
+"""The pages that need no login: the login form, and the step after a link from another site.
 
-They load nothing, run no script and show nothing that was sent to them but the page to go to afterwards.
+They load nothing and run no script. They repeat only one value of the request, the page to show after login.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 AFTER_LOGIN = "/ui/"
 _PATH_MAX_CHARACTERS = 2000
-# A page of ours: one slash, then its folder. Two slashes or a backslash would be another host.
+# A page of this service: one slash, then its folder. Two slashes or a backslash would name another host.
 _OWN_PAGE = re.compile(r"/(?:ui/[!-\[\]-~]*)?", re.ASCII)
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Barrierscope: {title}</title>
@@ -26,7 +26,7 @@ _FORM = """<p role="status">{message}</p><form method="post" action="/login">
 <label for="token">API token</label><input id="token" name="token" type="password" autocomplete="current-password"
 required autofocus><button>Log in</button></form></body></html>
 """
-_STEP = """<p><a href="{page}">Go on</a></p></body></html>
+_STEP = """<p><a href="{page}">Continue</a></p></body></html>
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
@@ -34,16 +34,16 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; fr
 def form(
     message: str, *, after: str = AFTER_LOGIN, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """The login form. ``message`` is one of ours; ``after`` is the page to show then."""
+    """The login form. ``message`` is a fixed text; ``after`` is the page to show after login."""
     text = _HEAD.format(title="log in", more="") + _FORM.format(message=message, after=html.escape(own_page(after)))
     return _page(text, status, headers)
 
 
 def step(page: str) -> Response:
-    """Ask for ``page`` once more, this time from here.
+    """A page that requests ``page`` again, now from this site.
 
-    A browser does not send a SameSite=Strict cookie along with a link from another site (an alert in a chat, say), and
-    who is logged in would be sent to log in again.
+    A browser does not send a SameSite=Strict cookie when the user follows a link from another site, such as an alert in
+    a chat. Without this step, users who are logged in would see the login form.
     """
     page = html.escape(own_page(page))
     refresh = f'<meta http-equiv="refresh" content="0; url={page}">'
@@ -51,7 +51,7 @@ def step(page: str) -> Response:
 
 
 def own_page(path: str) -> str:
-    """``path`` where it is one of our pages, else the first page."""
+    """``path`` if it is a page of this service, or else the first page."""
     return path if len(path) <= _PATH_MAX_CHARACTERS and _OWN_PAGE.fullmatch(path) else AFTER_LOGIN
 
 

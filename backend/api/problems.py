@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problem documents, translated here and nowhere else.
+"""Errors as RFC 9457 problem documents; only this module translates them.
 
-The branch of the error tree decides the status: what the caller can mend is 4xx, what may pass is 503. Nothing of an
-unforeseen error but a reference leaves the process; its traceback goes to the log under the same reference.
+The branch of the error tree determines the status: 4xx if the caller must change the request, 503 if a later attempt
+may succeed. An unexpected error returns only a reference; the log has its traceback with the same reference.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def problem(
     errors: Sequence[ProblemField] = (),
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """A problem document as a response. ``slug`` names the kind of problem and stays the same over versions."""
+    """A problem document as a response. ``slug`` names the kind of problem and does not change between versions."""
     document = Problem(
         type=_TYPE_ROOT + slug,
         title=HTTPStatus(status).phrase,
@@ -56,7 +56,7 @@ def problem(
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Every error that reaches the app becomes a problem document."""
+    """Make ``app`` return a problem document for every error."""
     app.add_exception_handler(BarrierscopeError, _own)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _http)
@@ -76,7 +76,7 @@ async def _own(request: Request, error: Exception) -> Response:
         case StoreUnavailableError():
             _log.warning("the store does not answer", reason=error.reason)
             headers = {"Retry-After": _RETRY_AFTER_S}
-            detail = "the store does not answer; nothing is lost, ask again"
+            detail = "the store does not answer; try again later"
             return problem(503, "store-unavailable", detail, instance=where, headers=headers)
         case UpstreamError():
             return problem(503, "upstream", str(error), instance=where, headers={"Retry-After": _RETRY_AFTER_S})
@@ -92,7 +92,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 
 def _field(kind: str, loc: tuple[int | str, ...], message: str, context: dict[str, object]) -> ProblemField:
-    # What is no JSON has a place in the text and no field.
+    # Invalid JSON has a position in the text instead of a field.
     place, *path = [str(part) for i, part in enumerate(loc) if i == 0 or kind != "json_invalid"]
     if place == "body":
         pointer = "#" + "".join("/" + p.replace("~", "~0").replace("/", "~1") for p in path)
@@ -108,15 +108,17 @@ async def _http(request: Request, error: Exception) -> Response:
     where = request.url.path
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        return problem(404, "unknown-path", f"there is nothing at {where}", instance=where)
+        return problem(404, "unknown-path", f"the path {where} does not exist", instance=where)
     if error.status_code == 405:
-        detail = f"{request.method} is not for {where}; allowed: {headers.get('allow') or headers.get('Allow', '')}"
+        detail = (
+            f"{request.method} is not allowed for {where}; allowed: {headers.get('allow') or headers.get('Allow', '')}"
+        )
         return problem(405, "method-not-allowed", detail, instance=where, headers=headers)
     return problem(error.status_code, "http", str(error.detail), instance=where, headers=headers)
 
 
 class _Unforeseen:
-    """ASGI middleware, the outermost: an error nobody foresaw is logged with its traceback and answered without."""
+    """The outermost ASGI middleware: it logs an unexpected error with its traceback and returns only a reference."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -134,10 +136,10 @@ class _Unforeseen:
 
         try:
             await self._app(scope, receive, noting)
-        except Exception:  # the top of a request: an error nobody foresaw must not end the service
+        except Exception:  # the top of a request: an unexpected error must not end the service
             reference = secrets.token_hex(6)
-            _log.exception("unforeseen error", reference=reference, method=scope["method"], path=scope["path"])
+            _log.exception("unexpected error", reference=reference, method=scope["method"], path=scope["path"])
             if has_started:
                 raise
-            detail = f"an error nobody foresaw; the log of the api role has it under {reference}"
+            detail = f"unexpected error; see reference {reference} in the log of the api role"
             await problem(500, "unforeseen", detail, instance=scope["path"])(scope, receive, send)

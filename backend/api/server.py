@@ -1,4 +1,4 @@
-"""Composes the ``api`` role: store, services, API, pages, the gate before both, and retention beside them."""
+"""Composes the ``api`` role: store, services, API, pages, access control, and the periodic tasks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ DashboardFactory = Callable[..., ASGIApp]
 
 @dataclass(frozen=True, slots=True)
 class AlertingOptions:
-    """``base_url``: root of the links in alerts. ``secrets``: the credential at a reference, None where none is."""
+    """``base_url``: root of the links in alerts. ``secrets``: returns the credential at a reference, or None."""
 
     base_url: str = "http://127.0.0.1:8050"
     receiver_rules: TargetRules = field(default_factory=lambda: TargetRules(is_everything_allowed=True))
@@ -135,7 +135,7 @@ def build_services(
     change_settings: ChangeSettings | None = None,
     token: str | None = None,
 ) -> Services:
-    """Every service over one store; ``token`` is this service's own, which its runtime asks for as well."""
+    """Every service over one store. ``token`` is this service's, and the live runtime requires it too."""
     evidence = EvidenceReader(clock)
     fleet = FleetService(engine, clock, evidence)
     checkpoints = CheckpointService(engine, clock, evidence)
@@ -174,27 +174,27 @@ async def _running(
 
 
 async def _advise(advice: AdviceService) -> None:
-    """Keep advice up to date again and again, whether or not anybody looks."""
+    """Keep advice up to date, also if nobody reads it."""
     while True:
         await asyncio.sleep(_ADVICE_EVERY_S)
         try:
             await advice.keep_all()
         except StoreUnavailableError as error:
-            _log.warning("advice waits for the store", reason=error.reason)
-        except Exception:  # noqa: BLE001  the top of a task: what nobody foresaw must not end advice for good
+            _log.warning("advice is waiting for the store", reason=error.reason)
+        except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end advice
             _log.exception("advice failed")
 
 
 async def _keep(engine: AsyncEngine, retention: Retention, clock: Clock) -> None:
-    """Apply retention again and again; a store that is away is tried again soon."""
+    """Apply retention periodically. If it fails, try again sooner."""
     while True:
         pause_s = _RETENTION_EVERY_S
         try:
             await apply_retention(engine, retention, clock.now())
         except StoreUnavailableError as error:
-            _log.warning("retention waits for the store", reason=error.reason)
+            _log.warning("retention is waiting for the store", reason=error.reason)
             pause_s = _RETENTION_RETRY_S
-        except Exception:  # noqa: BLE001  the top of a task: what nobody foresaw must not end retention for good
+        except Exception:  # noqa: BLE001  the top of a task: an unexpected error must not end retention
             _log.exception("retention failed")
             pause_s = _RETENTION_RETRY_S
         await asyncio.sleep(pause_s)

@@ -1,7 +1,7 @@
-"""One ASGI application out of two: ``/ui`` is the pages', ``/`` leads there, everything else is the API's.
+"""Joins two ASGI applications: ``/ui`` goes to the pages, ``/`` redirects to ``/ui/``, all other paths go to the API.
 
-Dash cannot share an application with an API that wants JSON for unknown paths, nor be mounted in one. Invariant: both
-applications go through their own lifespan; one that fails to start ends the start.
+Dash cannot share an application with an API that returns JSON for unknown paths, and cannot be mounted in one.
+Invariant: both applications run their own lifespan, and the start fails if one of them fails to start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGES = "/ui"
 
 
 class Splitter:
-    """Routes requests, and drives the lifespan of both."""
+    """Routes requests, and runs the lifespan of both applications."""
 
     def __init__(self, *, api: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
@@ -36,30 +36,30 @@ class Splitter:
 
 
 class _Lifespan:
-    """The lifespan of one child, spoken to step by step."""
+    """The lifespan of one application, step by step."""
 
     def __init__(self, app: ASGIApp, scope: Scope, group: asyncio.TaskGroup) -> None:
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._outbox: asyncio.Queue[Message] = asyncio.Queue()
-        # The state of one child is none of the other's.
+        # The applications do not share state.
         self._task = group.create_task(self._run(app, {**scope, "state": {}}))
 
     async def _run(self, app: ASGIApp, scope: Scope) -> None:
         message = "ended without an answer"
         try:
             await app(scope, self._inbox.get, self._outbox.put)
-        except Exception as error:  # noqa: BLE001  the top of a task: told by the answer, and the other child goes on
+        except Exception as error:  # noqa: BLE001  the top of a task: the answer has the error, and the other application goes on
             message = f"{type(error).__name__}: {error}"
         await self._outbox.put({"type": "lifespan.failed", "message": message})
 
     async def step(self, name: str) -> str | None:
-        """Say ``lifespan.<name>`` and wait for the answer: None where it went well, else why not."""
+        """Send ``lifespan.<name>`` and wait for the answer; returns the error, or None after success."""
         await self._inbox.put({"type": f"lifespan.{name}"})
         answer = await self._outbox.get()
         return None if answer["type"] == f"lifespan.{name}.complete" else str(answer.get("message", ""))
 
     def end(self) -> None:
-        """Let the child go."""
+        """Cancel the task of the application."""
         self._task.cancel()
 
 

@@ -1,16 +1,17 @@
-"""Floor 6: the console command ``barrierscope``. It composes what the floors below offer and holds no rules.
+"""Floor 6: the console command ``barrierscope``. It composes the floors below and holds no rules.
 
 * ``app``         the command tree; turns every error into one line and an exit code
 * ``roles``       one process each: ``api``, ``runtime``, ``collect``, ``migrate``; and ``diagnose``
-* ``simulate``    the reference runtime as fast as it goes
-* ``targets``     what is watched, through the running API
-* ``up``          everything on one machine: what is to run; ``stack`` runs it: order, readiness, stop
+* ``simulate``    the reference runtime, as fast as possible
+* ``targets``     targets, through the running API
+* ``up``          everything on one machine: decides what to run; ``stack`` runs it: order, readiness, stop
 * ``built_in``    the demo jobs as a target
-* ``own_api``     the API as ``up`` asks it
-* ``listening``   ports, and serving an ASGI app until asked to stop
+* ``own_api``     readiness checks of ``up`` through the API
+* ``listening``   ports, and serving an ASGI app until a stop is requested
+* ``entry_points``, ``database``, ``options``   what several commands share
 * ``supervisor``  child processes: start, restart with backoff, orderly stop
 * ``instance``    the data folder: lock, leftovers of a killed instance, logs
-* ``liveness``    a child's half of dying with its parent
+* ``liveness``    ends a child process with its parent
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m backend.cli``: how ``up`` starts its roles, whatever the environment's scripts are called."""
+"""``python -m backend.cli``: the command with which ``up`` starts its roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``barrierscope advise JOB``: what is worth changing on a watched job, through the running API."""
+"""``barrierscope advise JOB``: the recommendations for a job, through the running API."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _WIDTH = 98
 
 
 def advise(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Its name or id.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name or id of the job.")],
     api: Api = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
 ) -> None:
-    """Say what is worth changing on a watched job, what that would bring, and what came of earlier changes."""
+    """Print the recommendations for a job, their predicted effects, and the results of earlier changes."""
     from backend.contracts.advice import JobAdviceOut
     from backend.contracts.api import JobOut, Page
 
@@ -31,7 +31,7 @@ def advise(
         if not found:
             raise UnknownEntityError(kind="job", id=job)
         if len(found) > 1:
-            raise ApiRefusedError(f"{job!r} names {len(found)} jobs; say which by id: {', '.join(found)}")
+            raise ApiRefusedError(f"{job!r} matches {len(found)} jobs; pass one of these ids: {', '.join(found)}")
         answer = client.get(f"/api/v1/jobs/{found[0]}/advice", JobAdviceOut)
     if output_format is ReportFormat.JSON:
         typer.echo(answer.model_dump_json(indent=2))

@@ -1,4 +1,4 @@
-"""The role ``alert``, which evaluates the alert rules and delivers alerts: what it is composed of, nothing else."""
+"""The role ``alert``, which evaluates the alert rules and delivers alerts; it only composes parts from below."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from backend.settings import Settings, load_settings, names, secret_at
 def alert(
     database_url: DatabaseUrl = None,
     interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How often the rules are evaluated [5s].")
+        str | None, typer.Option(metavar="TIME", help="Time between two evaluations of the rules [5s].")
     ] = None,
 ) -> None:
-    """Evaluate the alert rules, and deliver alerts. Several may run: one evaluates, the others stand by."""
+    """Evaluate the alert rules, and deliver alerts. If several run, one evaluates and the others stand by."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
     url = database_url_of(database_url, settings)

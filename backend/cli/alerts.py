@@ -1,4 +1,4 @@
-"""``barrierscope alerts`` and ``barrierscope receivers``: what fires, silences, where alerts are sent (by the API)."""
+"""``barrierscope alerts`` and ``barrierscope receivers``: alerts, silences and receivers, through the running API."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _SHOWN_MAX = 200
 
 
 class Kind(StrEnum):
-    """What a receiver understands."""
+    """The protocol of a receiver."""
 
     ALERTMANAGER = "alertmanager"
     WEBHOOK = "webhook"
 
 
 app = typer.Typer(
-    help="What fires, what is pending, what was resolved; silences (through the running API).",
+    help="List alerts and manage silences, through the running API.",
     epilog="Example: barrierscope alerts --format json",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
 receivers = typer.Typer(
-    help="Where alerts are sent: add, list, test, remove (through the running API).",
+    help="Add, list, test and remove the receivers of alerts, through the running API.",
     epilog="Example: barrierscope receivers add http://alertmanager:9093 --name on-call",
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -45,7 +45,7 @@ receivers = typer.Typer(
 @app.callback()
 def _alerts(
     context: typer.Context,
-    every: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Include resolved alerts.")] = False,
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
@@ -62,7 +62,7 @@ def _alerts(
         typer.echo(json.dumps([a.model_dump(mode="json") for a in found], indent=2))
         return
     if all(a.severity == "none" for a in found):
-        typer.echo("nothing is pending or firing" if not every else "no alert yet")
+        typer.echo("no alerts are pending or firing" if not every else "no alerts yet")
     for alert in found:
         if alert.severity != "none":
             typer.echo(_line(alert))
@@ -70,14 +70,16 @@ def _alerts(
 
 @app.command(epilog='Example: barrierscope alerts silence job=orders --for 2h --reason "planned migration"')
 def silence(
-    matchers: Annotated[list[str], typer.Argument(metavar="LABEL=VALUE", help="Labels an alert must have; all fit.")],
-    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 30min, 2h, 1d.")],
-    reason: Annotated[str, typer.Option(help="Why; shown to everybody.")],
-    author: Annotated[str | None, typer.Option(help="Who says so. [you]")] = None,
+    matchers: Annotated[
+        list[str], typer.Argument(metavar="LABEL=VALUE", help="Labels that an alert must have, all of them.")
+    ],
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="Duration: 30min, 2h, 1d.")],
+    reason: Annotated[str, typer.Option(help="Reason, shown to every user.")],
+    author: Annotated[str | None, typer.Option(help="Author of the silence. [you]")] = None,
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Deliver nothing of these alerts for a while. They are evaluated and shown all the same."""
+    """Stop delivery of matching alerts for a time. They are still evaluated and shown."""
     from backend.contracts.alerts import MatcherOut, SilenceIn, SilenceOut
     from backend.store.wall_clock import WallClock
 
@@ -96,12 +98,14 @@ def silence(
         typer.echo(added.model_dump_json(indent=2))
     else:
         until = added.ends_at.strftime("%Y-%m-%d %H:%M:%S UTC")
-        typer.echo(f"{added.id}: hides {added.hidden_count} alerts now, until {until}")
+        typer.echo(f"{added.id}: silences {added.hidden_count} alerts now, until {until}")
 
 
 @app.command(epilog="Example: barrierscope alerts unsilence s2c9d8e7f6a5b4c31")
-def unsilence(silence_id: Annotated[str, typer.Argument(metavar="SILENCE", help="Its id.")], api: Api = None) -> None:
-    """Let a silence end now."""
+def unsilence(
+    silence_id: Annotated[str, typer.Argument(metavar="SILENCE", help="Id of the silence.")], api: Api = None
+) -> None:
+    """End a silence now."""
     with Client(api) as client:
         client.delete(f"/api/v1/silences/{silence_id}")
     typer.echo(f"{silence_id} has ended")
@@ -115,16 +119,16 @@ def _receivers(context: typer.Context) -> None:
 @receivers.command(epilog="Example: barrierscope receivers add http://pager/hook --kind webhook --name pager")
 def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Root of an Alertmanager, or the address of a webhook.")],
-    name: Annotated[str, typer.Option(help="How it is called in the delivery log.")],
+    name: Annotated[str, typer.Option(help="Name shown in the delivery log.")],
     kind: Annotated[Kind, typer.Option(help="alertmanager or webhook")] = Kind.ALERTMANAGER,
     credential: Annotated[
         str | None,
-        typer.Option(metavar="REFERENCE", help="Where its bearer token is: env:BARRIERSCOPE_SECRET_X or file:NAME."),
+        typer.Option(metavar="REFERENCE", help="Location of its bearer token: env:BARRIERSCOPE_SECRET_X or file:NAME."),
     ] = None,
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Send alerts there from now on."""
+    """Add a receiver of alerts."""
     from backend.contracts.alerts import ReceiverIn, ReceiverOut
 
     body = ReceiverIn.model_construct(name=name, kind=kind.value, url=url, credential=credential)
@@ -138,7 +142,7 @@ def add(
 
 @receivers.command(name="list", epilog="Example: barrierscope receivers list --format json")
 def list_receivers(api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
-    """List where alerts are sent, and how much is still due to each."""
+    """List the receivers, and the number of messages due to each."""
     from backend.contracts.alerts import ReceiverOut
     from backend.contracts.api import Page
 
@@ -148,18 +152,18 @@ def list_receivers(api: Api = None, output_format: Format = OutputFormat.TEXT) -
         typer.echo(json.dumps([r.model_dump(mode="json") for r in found], indent=2))
         return
     if not found:
-        typer.echo("alerts are sent nowhere; barrierscope receivers add URL --name NAME")
+        typer.echo("no receivers; add one with: barrierscope receivers add URL --name NAME")
     for receiver in found:
         typer.echo(f"{receiver.id}  {receiver.name}  {receiver.kind} {receiver.url}  {receiver.due_count} due")
 
 
 @receivers.command(name="test", epilog="Example: barrierscope receivers test on-call")
 def try_receiver(
-    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="Its id or name.")],
+    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="Id or name of the receiver.")],
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Send a test message that is resolved as it arrives. Exit code 1 if it is not taken."""
+    """Send a test alert that is already resolved. Exit code 1 if the receiver does not accept it."""
     from backend.contracts.alerts import ReceiverTestOut
 
     with Client(api) as client:
@@ -174,12 +178,12 @@ def try_receiver(
 
 @receivers.command(epilog="Example: barrierscope receivers remove on-call")
 def remove(
-    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="Its id or name.")], api: Api = None
+    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="Id or name of the receiver.")], api: Api = None
 ) -> None:
-    """Send it nothing any more. What it was sent stays in the log."""
+    """Remove a receiver. Its deliveries stay in the log."""
     with Client(api) as client:
         client.delete(f"/api/v1/receivers/{_id_of(client, receiver)}")
-    typer.echo(f"nothing more is sent to {receiver}")
+    typer.echo(f"removed {receiver}")
 
 
 def _id_of(client: Client, receiver: str) -> str:

@@ -1,7 +1,7 @@
-"""The command tree, and the one place where errors become a line on standard error and an exit code.
+"""The command tree, and the only place that turns errors into a line on standard error and an exit code.
 
-Exit codes: 0 done; 1 it failed, and the line says why; 2 the command line or an input was wrong; 130 interrupted.
-Nothing that is raised on purpose shows a traceback; a bug does, and asks for a report.
+Exit codes: 0 success; 1 failure, with the reason in the line; 2 wrong command line or input; 130 interrupted.
+Expected errors print no traceback. A bug prints one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="barrierscope",
-    help="See which subtask holds the checkpoint barrier, why, and what would cure it.",
+    help="Shows which subtask holds the checkpoint barrier, why, and which change helps.",
     epilog="Example: barrierscope up",
     invoke_without_command=True,
     add_completion=False,
@@ -87,7 +87,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _end_unread()
     except SystemExit as error:
-        # Typer makes an exit of it, whatever it is told.
+        # Typer turns a broken pipe into SystemExit.
         if isinstance(error.__context__, BrokenPipeError):
             return _end_unread()
         raise
@@ -95,14 +95,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """What was wrong with the command line, and which help says what is allowed."""
+    """The error in the command line, with the help command that lists the allowed values."""
     context = getattr(error, "ctx", None)
     command = "barrierscope" if context is None else context.command_path
     return f"{error.format_message()} (see `{command} --help`)"
 
 
 def _end_unread() -> int:
-    """The reader (`head`, say) has seen enough; without this Python complains again while it exits."""
+    """End without an error after the reader of standard output, such as `head`, has closed it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -1,7 +1,7 @@
-"""The targets that ``up`` brings along: the live runtime with the demo jobs, registered in the store as ``built-in``,
-and the demo query on Spark, whose target is made by what it pushes and removed here.
+"""The targets that ``up`` adds: the live runtime with the demo jobs, registered in the store as ``built-in``, and the
+demo query on Spark, whose pushes create its target. The target of the query is removed here.
 
-Not through the API: while that listens beyond loopback, it refuses an address of this machine, as it should.
+This does not go through the API, which refuses addresses of this machine when it listens beyond loopback.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError
 
 _NAME = "demo"
-# A job is its deployment and its name: with this label the demo jobs keep their history when their port changes.
+# Deployment and name identify a job. With this label the demo jobs keep their history when their port changes.
 _LABELS = {"deployment": "demo"}
 
 
 async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> None:
-    """Make the live runtime at ``root`` the one built-in target; None: there is none this time.
+    """Make the live runtime at ``root`` the only built-in target; with None, remove the built-in target.
 
-    What a person changed on it (its name, a pause) stays. History of one that is gone stays as well.
+    A name or a pause that a user has set stays. The history of a removed target stays too.
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.
@@ -36,7 +36,7 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
             if target.origin == "built-in" and target.url != root:
                 await targets.remove(target.id, at=clock.now())
         if root is not None and root not in {target.url for target in known}:
-            # Of several replicas that start at once, one was first.
+            # Another replica that starts at the same time may have added it.
             with contextlib.suppress(ConflictError):
                 await targets.add(NewTarget(root, _NAME, "built-in", labels=_LABELS), at=clock.now())
     finally:
@@ -44,9 +44,9 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
 
 
 async def unwatch_spark_demo(database_url: str, clock: Clock) -> None:
-    """The demo query does not run this time: its target goes, as one that pushes no more; its history stays.
+    """Remove the target of the demo query, because the query does not run this time. Its history stays.
 
-    One that was killed could not tell of its end, and would be taken for one that went silent.
+    A killed query pushes no end, so its target would appear as silent.
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.

@@ -1,4 +1,4 @@
-"""The option ``--database-url`` and the URL it results in."""
+"""The option ``--database-url``, and the database URL that a command uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DatabaseUrl = Annotated[
 
 
 def database_url_of(option: str | None, settings: Settings) -> str:
-    """The database: of the option, else of the environment.
+    """The URL from the option, or else from the environment.
 
     Raises:
         InvalidInputError: neither is set.
@@ -24,16 +24,16 @@ def database_url_of(option: str | None, settings: Settings) -> str:
     if option is not None:
         return option
     if settings.database_url is None:
-        problem = FieldProblem("--database-url", "it is not set, nor is BARRIERSCOPE_DATABASE_URL", "postgresql://...")
+        problem = FieldProblem("--database-url", "neither it nor BARRIERSCOPE_DATABASE_URL is set", "postgresql://...")
         raise InvalidInputError([problem], what="option")
     return settings.database_url.get_secret_value()
 
 
 def plain_url(option: str | None, settings: Settings) -> str:
-    """The database's URL as libpq reads it.
+    """The database URL in the form that libpq reads.
 
     Raises:
-        InvalidInputError: there is none, or it is no PostgreSQL URL.
+        InvalidInputError: no URL is set, or it is not a PostgreSQL URL.
 
     """
     from backend.store.postgres.connections import store_url

@@ -14,10 +14,10 @@ GROUP = "barrierscope.roles"
 
 
 def load_role(name: str) -> Any:
-    """What the entry point ``name`` of the group offers.
+    """The object that the entry point ``name`` provides.
 
     Raises:
-        HostError: no installed package offers it, or it cannot be loaded.
+        HostError: no installed package provides it, or it cannot be loaded.
 
     """
     points = metadata.entry_points(group=GROUP, name=name)

@@ -1,6 +1,6 @@
-"""A file that is touched while a role is alive: its age tells a probe that the event loop turns.
+"""The heartbeat file of a role: a probe reads its age to check that the event loop runs.
 
-It says nothing of the store or of targets: a restart mends neither.
+It does not depend on the store or on targets, because a restart of the role repairs neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INTERVAL_S = 5.0
 
 @asynccontextmanager
 async def beating(path: Path | None, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
-    """Touch ``path`` every ``interval_s`` meanwhile; None: do nothing. The file is gone at the end.
+    """Touch ``path`` every ``interval_s`` within the block, then remove it. With None, do nothing.
 
     Raises:
         HostError: the file cannot be written.
@@ -33,7 +33,7 @@ async def beating(path: Path | None, interval_s: float = INTERVAL_S) -> AsyncIte
             yield
             beat.cancel()
     except ExceptionGroup as errors:
-        # What failed is one thing, and it was the reason to cancel the other.
+        # One task failed, and the group cancelled the other.
         raise errors.exceptions[0] from errors
     finally:
         _remove(path)
@@ -54,4 +54,4 @@ def _touch(path: Path) -> None:
         path.touch()
     except OSError as error:
         what = f"the heartbeat file {path} cannot be written ({error.strerror})"
-        raise HostError(what, fix="set BARRIERSCOPE_HEARTBEAT_FILE to a file that can") from None
+        raise HostError(what, fix="set BARRIERSCOPE_HEARTBEAT_FILE to a writable file") from None

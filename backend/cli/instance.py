@@ -1,8 +1,7 @@
-"""The data folder of ``up``: who may use it, what a killed instance left running, and where its roles write.
+"""The data folder of ``up``: its lock, its log folder, and the processes that a killed instance left running.
 
-Invariant: at most one instance uses a folder (a file lock decides, so it is free the moment its holder is dead).
-A recorded process is ended only if it is still the one recorded: pid, start time and command line must all agree,
-since pids are reused.
+Invariant: at most one instance uses a folder. A file lock ensures this, and the system releases it when its holder
+ends. A recorded process is ended only if its pid, start time and command line all match, because pids are reused.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NO_COMMAND_MAX_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """A process as it can be recognised later: pids are reused, start times within one boot are not."""
+    """Identifies a process: a pid may be reused, but not together with the start time."""
 
     name: str
     pid: int
@@ -35,7 +34,7 @@ class ProcessMark:
 
 
 def mark_process(name: str, pid: int) -> ProcessMark | None:
-    """The mark of a living process, or None where there is none (a zombie is none)."""
+    """The mark of a running process, or None if there is none. A zombie does not count."""
     stat = Path(f"/proc/{pid}/stat")
     if stat.parent.parent.joinpath("self").exists():
         return _mark_from_proc(name, pid, stat)
@@ -48,7 +47,7 @@ def mark_process(name: str, pid: int) -> ProcessMark | None:
 
 def _mark_from_proc(name: str, pid: int, stat: Path) -> ProcessMark | None:
     try:
-        # The second field is the name in parentheses and may hold anything; the rest is split after the last one.
+        # The second field is the name in parentheses, which may contain any text: split after the last parenthesis.
         fields = stat.read_text().rpartition(")")[2].split()
         if fields[0] in {"Z", "X"}:
             return None
@@ -58,7 +57,7 @@ def _mark_from_proc(name: str, pid: int, stat: Path) -> ProcessMark | None:
 
 
 def _command_line(path: Path) -> str:
-    """Of a process that was started this very moment it is empty until the kernel has put it there."""
+    """The command line of a process. It is empty until the kernel has written it, so wait for it."""
     deadline = time.monotonic() + _NO_COMMAND_MAX_S
     while not (words := path.read_bytes()) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -66,12 +65,12 @@ def _command_line(path: Path) -> str:
 
 
 def is_running(mark: ProcessMark) -> bool:
-    """Whether the process recorded is still there, and is the same one."""
+    """Whether the recorded process still runs."""
     return mark_process(mark.name, mark.pid) == mark
 
 
 class Instance:
-    """One holder of a data folder. Use as a context manager: entering locks, leaving unlocks."""
+    """The holder of a data folder. Use as a context manager: it locks the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +90,7 @@ class Instance:
 
     def _make_folders(self) -> None:
         try:
-            # 0711: the database server may run as a user of its own who must reach its folder, and see no other.
+            # 0711: the database server may run as another user, which must reach its folder and read no other.
             self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
             for folder in (self.log_folder, self._processes_file.parent):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -99,7 +98,7 @@ class Instance:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            what = f"the data folder {self.folder} cannot be written ({error.strerror})"
+            what = f"the data folder {self.folder} is not writable ({error.strerror})"
             raise HostError(what, fix=_OTHER_FOLDER) from None
 
     def _take_lock(self) -> TextIO:
@@ -112,20 +111,20 @@ class Instance:
             lock.close()
             by = f" by process {holder}" if holder else ""
             what = f"the data folder {self.folder} is in use{by}"
-            raise HostError(what, fix=f"stop that one, or {_OTHER_FOLDER}") from None
+            raise HostError(what, fix=f"stop that process, or {_OTHER_FOLDER}") from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         return lock
 
     def record(self, marks: list[ProcessMark]) -> None:
-        """Write down which processes are ours, so that the next instance can end them."""
+        """Record the running processes, so that the next instance can end them."""
         draft = self._processes_file.with_suffix(".new")
         draft.write_text(json.dumps([asdict(m) for m in marks], indent=1))
         draft.replace(self._processes_file)
 
     def leftovers(self) -> list[ProcessMark]:
-        """The recorded processes of an instance that was killed and which are still running."""
+        """The recorded processes of a killed instance that still run."""
         try:
             rows = json.loads(self._processes_file.read_text())
             marks = [ProcessMark(**row) for row in rows]
@@ -135,7 +134,7 @@ class Instance:
 
 
 def end_processes(marks: list[ProcessMark], *, grace_s: float = 5.0) -> None:
-    """End processes: ask, wait, then force. Returns when none of them is left."""
+    """End processes: send SIGTERM, wait for ``grace_s``, then send SIGKILL. Returns when all have ended."""
     for mark in marks:
         _send(mark, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
@@ -148,7 +147,7 @@ def end_processes(marks: list[ProcessMark], *, grace_s: float = 5.0) -> None:
 
 
 def _send(mark: ProcessMark, number: signal.Signals) -> None:
-    # Between the look and the signal the process may have ended by itself.
+    # The process may end between the check and the signal.
     with contextlib.suppress(ProcessLookupError):
         if is_running(mark):
             os.kill(mark.pid, number)

@@ -1,4 +1,4 @@
-"""Ports and servers: whether a port is free, and one ASGI app served on it until the process is asked to stop."""
+"""Ports and servers: check a port, and serve one ASGI app until the process receives a signal to stop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _BACKLOG = 256
-# A request that takes longer than this after the request to stop is cut off.
+# Requests that take longer than this after the stop signal are cut off.
 _GRACEFUL_STOP_S = 2
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on ``host``."""
+    """Whether only this machine can reach a server on ``host``."""
     if host == "localhost":
         return True
     try:
@@ -33,15 +33,15 @@ def is_loopback(host: str) -> bool:
 
 
 def listening_token(host: str, settings: Settings) -> str | None:
-    """The token that requests need where the API listens on ``host``; None where it needs none.
+    """The token that requests to the API on ``host`` need; None if they need none.
 
     Raises:
-        InvalidInputError: others can reach that address, and there is no token.
+        InvalidInputError: other machines can reach that address, and no token is set.
 
     """
     token = settings.token()
     if token is None and not is_loopback(host):
-        problem = "others can reach it, so every request has to carry a token"
+        problem = "other machines can reach this address, so every request needs a token"
         allowed = (
             "loopback, or any address with BARRIERSCOPE_API_TOKEN or BARRIERSCOPE_API_TOKEN_FILE set, "
             "for example: export BARRIERSCOPE_API_TOKEN=$(openssl rand -hex 32)"
@@ -54,7 +54,7 @@ def bind(host: str, port: int, *, option: str) -> socket.socket:
     """A socket that listens on ``host``:``port``.
 
     Raises:
-        HostError: the port is taken or not ours to take, or the address is none of this machine.
+        HostError: the port is in use or not permitted, or the address does not belong to this machine.
 
     """
     try:
@@ -62,10 +62,10 @@ def bind(host: str, port: int, *, option: str) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise HostError(f"{host!r} is no address ({error.strerror})", fix="pass another with --host") from None
+        raise HostError(f"{host!r} is not an address ({error.strerror})", fix="pass another one with --host") from None
     server = socket.socket(family, kind, protocol)
     try:
-        # What a server that just ended left in TIME_WAIT is no reason to refuse.
+        # Connections of an earlier server in TIME_WAIT do not block the port.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(address)
         server.listen(_BACKLOG)
@@ -76,16 +76,18 @@ def bind(host: str, port: int, *, option: str) -> socket.socket:
 
 
 def check_port(host: str, port: int, *, option: str) -> None:
-    """Raise ``HostError`` where ``bind`` would, and leave the port free."""
+    """Raise ``HostError`` if ``bind`` would; the port stays free."""
     bind(host, port, option=option).close()
 
 
 def _refused(host: str, port: int, option: str, error: OSError) -> HostError:
     if error.errno == errno.EADDRINUSE:
-        return HostError(f"port {port} on {host} is taken", fix=f"pass another with {option}")
+        return HostError(f"port {port} on {host} is in use", fix=f"pass another one with {option}")
     if error.errno == errno.EACCES:
-        return HostError(f"port {port} may not be taken by this user", fix=f"pass one above 1023 with {option}")
-    return HostError(f"cannot listen on {host}:{port} ({error.strerror})", fix=f"pass another with --host or {option}")
+        return HostError(f"this user may not listen on port {port}", fix=f"pass one above 1023 with {option}")
+    return HostError(
+        f"cannot listen on {host}:{port} ({error.strerror})", fix=f"pass another one with --host or {option}"
+    )
 
 
 async def serve(
@@ -95,10 +97,10 @@ async def serve(
     beside: Coroutine[Any, Any, None] | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
-    """Serve ``app`` until SIGTERM or SIGINT; ``beside`` runs along and is cancelled at the end.
+    """Serve ``app`` until SIGTERM or SIGINT. ``beside`` runs at the same time and is cancelled at the end.
 
-    Of ``trusted_proxies`` the forwarded address and scheme are believed. What ``beside`` raises ends the server and is
-    raised here.
+    The server uses the forwarded address and scheme in requests from ``trusted_proxies``. An exception in ``beside``
+    ends the server and is raised here.
     """
     import uvicorn
 
@@ -108,12 +110,12 @@ async def serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACEFUL_STOP_S,
-        # Said in full: the server would otherwise believe this machine, and an environment variable of its own.
+        # Set explicitly: the defaults trust this machine and an environment variable of uvicorn.
         proxy_headers=bool(trusted_proxies),
         forwarded_allow_ips=list(trusted_proxies),
     )
     server = uvicorn.Server(config)
-    # Its own handling raises the signal again at the end, which would make an orderly stop look like a kill.
+    # uvicorn raises the signal again at the end, so that an orderly stop would look like a kill.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     with stop_event() as stop, server_socket:
         try:
@@ -125,7 +127,7 @@ async def serve(
                 for task in companions:
                     task.cancel()
         except ExceptionGroup as errors:
-            # One of the tasks failed and the others were cancelled for it.
+            # One task failed, and the group cancelled the others.
             raise errors.exceptions[0] from errors
 
 
@@ -136,7 +138,7 @@ async def _end_with(stop: asyncio.Event, server: Any) -> None:
 
 @contextlib.contextmanager
 def stop_event() -> Iterator[asyncio.Event]:
-    """An event of the running loop that SIGTERM and SIGINT set."""
+    """An event that SIGTERM and SIGINT set."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)

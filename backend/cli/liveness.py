@@ -1,8 +1,8 @@
-"""A child's half of dying with its parent: it must never outlive the ``up`` that started it.
+"""Ends a child process when the ``up`` that started it ends.
 
-Two independent ways, since neither is enough: on Linux the kernel sends SIGTERM when the parent's thread ends
-(PR_SET_PDEATHSIG; lost when credentials change); everywhere a thread waits for the end of file of standard input,
-a pipe whose only writer is the parent. Both survive a ``kill -9`` of the parent.
+Two mechanisms are used, because neither is sufficient. On Linux the kernel sends SIGTERM when the parent's thread ends
+(PR_SET_PDEATHSIG; lost when credentials change). On every system a thread waits for the end of file on standard input,
+a pipe whose only writer is the parent. Both work after a ``kill -9`` of the parent.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import time
 
 # <sys/prctl.h>
 _PR_SET_PDEATHSIG = 1
-# An orderly stop that takes longer than this after the parent's death is no longer orderly.
+# After the parent's death, a child that takes longer than this to stop is ended at once.
 _GRACE_S = 10.0
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Arrange that this process ends when ``parent_pid`` does; exits at once where that has already happened."""
+    """End this process when ``parent_pid`` ends; exit at once if it has already ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     # The parent may have ended before the call above took effect.

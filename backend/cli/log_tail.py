@@ -1,4 +1,4 @@
-"""What the roles wrote to their logs since the last look, for ``up --verbose``."""
+"""The new lines in the logs of the roles, for ``up --verbose``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _READ_MAX_BYTES = 256 * 1024
 
 
 class LogTail:
-    """Follows every ``*.log`` of a folder from where it ends now."""
+    """Follows every ``*.log`` in a folder, from its present end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ends = {path: path.stat().st_size for path in self._logs()}
 
     def new_lines(self) -> Iterator[str]:
-        """Whole lines that were added since the last call, each after the name of its role."""
+        """Complete lines added since the last call, each with its role's name in front."""
         for path in self._logs():
             end, size = self._ends.get(path, 0), path.stat().st_size
             if size < end:
-                # Emptied in place, since it had grown too long.
+                # The supervisor emptied the file because it had grown too long.
                 end = 0
             with path.open("rb") as log:
                 log.seek(end)

@@ -1,4 +1,4 @@
-"""What several subcommands take: formats, durations, ``key=value`` pairs, and help where a group is called alone."""
+"""Options that several commands share: formats, durations, ``key=value`` pairs, jobs, and the help of a group."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _DURATIONS_ALLOWED = "a number with a unit: 500ms, 120s, 2min, 1h, 1d"
 
 
 class OutputFormat(StrEnum):
-    """How a subcommand prints data."""
+    """Output format of a command."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class ReportFormat(StrEnum):
-    """How a report that goes into a ticket is printed."""
+    """Output format of a report."""
 
     TEXT = "text"
     JSON = "json"
@@ -36,17 +36,17 @@ class ReportFormat(StrEnum):
 
 
 def help_without_command(context: typer.Context) -> None:
-    """Print the help of a group that was called without a subcommand, and end well."""
+    """Print the help of a group that was called without a subcommand, and exit with code 0."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
 
 
 def seconds(text: str, *, option: str, least: float = 0.0, most: float = 86_400.0 * 3660) -> float:
-    """The seconds that ``text`` means.
+    """Parse a duration; returns seconds.
 
     Raises:
-        InvalidInputError: no number with a unit, or out of bounds.
+        InvalidInputError: ``text`` is not a number with a unit, or is out of bounds.
 
     """
     match = _DURATION.fullmatch(text.strip())
@@ -62,7 +62,7 @@ def seconds(text: str, *, option: str, least: float = 0.0, most: float = 86_400.
 
 
 def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
-    """``key=value`` texts as a dict, in their order; the last of a repeated key holds.
+    """``key=value`` texts as a dict, in order; the last value of a repeated key is used.
 
     Raises:
         InvalidInputError: a text without ``=`` or with an empty key.
@@ -72,13 +72,15 @@ def pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            raise InvalidInputError([FieldProblem(option, f"{text!r} is no pair", "key=value")], what="option")
+            raise InvalidInputError(
+                [FieldProblem(option, f"{text!r} is not a key=value pair", "key=value")], what="option"
+            )
         result[key.strip()] = value.strip()
     return result
 
 
 def job_spec(text: str) -> JobSpec:
-    """The job of a demo's name, or of a job file's path.
+    """The job with the name of a demo, or with the path of a job file.
 
     Raises:
         InvalidInputError: it is neither, or the file is malformed.
@@ -92,5 +94,7 @@ def job_spec(text: str) -> JobSpec:
         return load_job(demo_path(text))
     if not Path(text).exists():
         allowed = "a job file (TOML), or one of " + ", ".join(demo_names())
-        raise InvalidInputError([FieldProblem("JOB", f"no job is called {text!r}", allowed)], what="option")
+        raise InvalidInputError(
+            [FieldProblem("JOB", f"no demo job or file has the name {text!r}", allowed)], what="option"
+        )
     return load_job(Path(text))

@@ -1,4 +1,4 @@
-"""The API of the stack that ``up`` runs, as ``up`` asks it: does it answer, and is there something to look at?"""
+"""The readiness checks that ``up`` makes through the API it has started."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OwnApi:
         return self._get(f"{root}/overview") is not None
 
     def has_read(self, root: str) -> bool:
-        """Whether the target at ``root`` has a job with a checkpoint to look at; a paused one is not waited for."""
+        """Whether the target at ``root`` has a job with a checkpoint, or is paused."""
         from backend.contracts.api import JobOut, Page
 
         try:
@@ -58,10 +58,10 @@ class OwnApi:
         return any(job.sparkline for job in jobs)
 
     def _target(self, root: str) -> TargetOut | None:
-        """The target of that address, on whichever page it is.
+        """The target with that address; every page is searched.
 
         Raises:
-            ValueError: what answers is not our API.
+            ValueError: the answer is not one of our API.
 
         """
         from backend.contracts.api import Page, TargetOut

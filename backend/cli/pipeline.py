@@ -1,4 +1,4 @@
-"""``barrierscope pipeline``: roll history up now, or on a schedule. Spark runs in a process of its own, and ends."""
+"""``barrierscope pipeline``: roll up the history now or on a schedule. Spark runs in its own process and then ends."""
 
 from __future__ import annotations
 
@@ -27,22 +27,20 @@ from backend.settings import Settings, child_environment, load_settings
 if TYPE_CHECKING:
     from backend.pipeline.jobs.rollups import HourRange, RollupReport
 
-# Pages and collectors come first on a machine that they share.
+# A lower priority than the pages and collectors on the same machine.
 _NICENESS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT_ALLOWED = "an instant with an offset, such as 2026-11-20T00:00:00Z"
 
 app = typer.Typer(
-    help="Roll history up with Spark.",
+    help="Roll up the history with Spark.",
     invoke_without_command=True,
     add_completion=False,
     epilog="Example: barrierscope pipeline rollups",
 )
 
-Since = Annotated[
-    str | None, typer.Option(metavar="INSTANT", help="Hours from this instant on, also those that did not change.")
-]
-Until = Annotated[str | None, typer.Option(metavar="INSTANT", help="Hours before this instant [now].")]
+Since = Annotated[str | None, typer.Option(metavar="INSTANT", help="Roll up hours from this instant, changed or not.")]
+Until = Annotated[str | None, typer.Option(metavar="INSTANT", help="Roll up hours before this instant [now].")]
 Format = Annotated[OutputFormat, typer.Option("--format", help="text or json")]
 
 
@@ -58,7 +56,7 @@ def rollups(
     output_format: Format = OutputFormat.TEXT,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Summarise, for every job, the hours that are over and have changed since the last run."""
+    """Roll up, for every job, the closed hours that have changed since the last run."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
     url = plain_url(database_url, settings)
@@ -80,7 +78,7 @@ def rollups(
 
 @app.command(epilog="Example: barrierscope pipeline schedule")
 def schedule(database_url: DatabaseUrl = None) -> None:
-    """Roll up every hour, a few minutes after it ended, until stopped. Spark is there only while it works."""
+    """Roll up every hour a few minutes after its end, until stopped. Spark runs only while it works."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
     url = plain_url(database_url, settings)
@@ -94,7 +92,7 @@ def schedule(database_url: DatabaseUrl = None) -> None:
 
 
 def find_here(settings: Settings) -> SparkRuntime | SparkMissing:
-    """Spark on this machine, with its launcher (where one is needed) in the data folder."""
+    """Spark on this machine. If it needs a launcher, the launcher is in the data folder."""
     return find_spark(child_environment(), settings.data_dir_or_default() / "java")
 
 
@@ -116,7 +114,7 @@ def _instant(text: str, option: str) -> datetime:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise InvalidInputError(
-            [FieldProblem(option, f"{text!r} is no instant", _INSTANT_ALLOWED)], what="option"
+            [FieldProblem(option, f"{text!r} is not an instant", _INSTANT_ALLOWED)], what="option"
         ) from None
     if found.tzinfo is None:
         raise InvalidInputError([FieldProblem(option, f"{text!r} has no offset", _INSTANT_ALLOWED)], what="option")
@@ -125,7 +123,7 @@ def _instant(text: str, option: str) -> datetime:
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; nothing where standard error is a file."""
+    """A progress bar on standard error if that is a terminal."""
     columns = (TextColumn("hours rolled up"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
@@ -135,7 +133,7 @@ def _progress_bar() -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _stopped_by_signal() -> Iterator[None]:
-    """Within the block SIGTERM stops as Ctrl-C does: the run is closed in the log, and Spark ends."""
+    """Within the block SIGTERM acts like Ctrl-C: the run is closed in the log, and Spark ends."""
 
     def stop(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -160,6 +158,6 @@ def _as_json(report: RollupReport) -> str:
 
 def _in_words(report: RollupReport) -> str:
     if report.hours_total == 0:
-        return "nothing to do: no closed hour has changed since it was rolled up"
+        return "nothing to do: no closed hour has changed since its last rollup"
     hours = f"{report.hours_done} hour{'' if report.hours_done == 1 else 's'}"
     return f"rolled up {hours} in {report.duration_s:.1f} s"

@@ -1,8 +1,8 @@
-"""When rollups run under ``up``: soon after the start where closed hours wait, then a few minutes after every hour.
+"""The schedule of rollups under ``up``: after the start if closed hours are due, then a few minutes after each hour.
 
-Each run is a child process that starts Spark, works and ends: between runs no JVM is kept. A run that fails is tried
-again after a pause, and a machine without Spark is looked at again every hour; both are told to the store, from where
-the API and the pages have it. Nothing here can lose anything: what a run has not done, the next one finds.
+Each run is a child process that starts Spark, works and ends, so that no JVM stays between runs. A failed run is
+repeated after a pause. If Spark is missing, the schedule looks for it again every hour. It records its state in the
+store, where the API and the pages read it. Hours that a run has not finished are due in the next run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from backend.settings import child_environment
 
 _log = structlog.get_logger(__name__)
 
-# What was triggered before the full hour has mostly ended by then; what has not is done an hour later.
+# Most checkpoints triggered in the hour have ended by then. The run an hour later includes the rest.
 AFTER_THE_HOUR = timedelta(minutes=3)
-# The pages are asked for first.
+# The pages come first at the start.
 AFTER_THE_START = timedelta(seconds=20)
 _RETRY = timedelta(minutes=10)
 _STORE_RETRY = timedelta(minutes=1)
@@ -38,17 +38,17 @@ StartRun = Callable[[str], "subprocess.Popen[bytes]"]
 
 
 def next_run_after(now: datetime) -> datetime:
-    """The next regular run: ``AFTER_THE_HOUR``, of this hour or of the next."""
+    """The time of the next regular run: ``AFTER_THE_HOUR`` in this hour or the next one."""
     of_this_hour = hour_of(now) + AFTER_THE_HOUR
     return of_this_hour if now < of_this_hour else of_this_hour + HOUR
 
 
 def start_run(database_url: str) -> subprocess.Popen[bytes]:
-    """One run in a process that dies with this one; its log is this one's."""
+    """Start a run in a child process that ends with this one and writes to the same log."""
     return subprocess.Popen(  # noqa: S603  our own interpreter and module
         role_command("pipeline", "rollups"),
         env=child_environment(database_url=database_url),
-        # Its end of file tells the child that we are gone; nothing is ever written.
+        # Nothing is written to it; its end of file shows the child that this process has ended.
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
     )
@@ -66,7 +66,7 @@ class Schedule:
     _spark: SparkRuntime | SparkMissing | None = field(default=None, init=False)
 
     def run(self) -> None:
-        """Wait, work, and begin again."""
+        """Wait for the due time and work, repeatedly."""
         due = self.clock.now() + AFTER_THE_START
         self._look_for_spark()
         self._tell(due)
@@ -75,13 +75,13 @@ class Schedule:
             self._tell(due)
 
     def turn(self) -> datetime:
-        """Do what is due; returns when to come back."""
+        """Roll up the hours that are due; returns the time of the next turn."""
         now = self.clock.now()
         try:
             with open_run_log(self.database_url) as run_log:
                 stale = len(run_log.stale_hours(now))
         except StoreUnavailableError as error:
-            _log.warning("rollups wait for the store", reason=error.reason)
+            _log.warning("rollups are waiting for the store", reason=error.reason)
             return now + _STORE_RETRY
         if stale == 0:
             return next_run_after(now)
@@ -103,20 +103,22 @@ class Schedule:
                 process.terminate()
                 process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # It loses nothing by that: a batch is moved whole or not at all.
+            # Nothing is lost: a batch is stored completely or not at all.
             process.kill()
         finally:
             code = process.wait()
             if process.stdin is not None:
                 process.stdin.close()
         if code != 0 and not self.stop.is_set():
-            _log.warning("the run did not end well", code=code)
+            _log.warning("the run failed", code=code)
         return code
 
     def _look_for_spark(self) -> None:
         self._spark = self.find_spark()
         if isinstance(self._spark, SparkMissing):
-            _log.warning("no rollups, all else runs: Spark cannot be started", reason=self._spark.reason)
+            _log.warning(
+                "rollups are off because Spark cannot be started; the other parts run", reason=self._spark.reason
+            )
         else:
             _log.info("Spark runs on", java=self._spark.java.version, of=self._spark.java.origin.value)
 
@@ -127,12 +129,12 @@ class Schedule:
             with open_run_log(self.database_url) as run_log:
                 run_log.schedule(self.clock.now(), next_run_at=None if is_missing else due, reason=reason)
         except StoreUnavailableError as error:
-            _log.warning("rollups wait for the store", reason=error.reason)
+            _log.warning("rollups are waiting for the store", reason=error.reason)
 
     def _wait_until(self, due: datetime) -> bool:
-        """Whether it came to that; False: asked to stop."""
+        """Wait until ``due``; returns False if a stop was requested first."""
         while (left_s := (due - self.clock.now()).total_seconds()) > 0:
-            # In short steps: after a suspended night the wall clock has gone on, and a single long wait has not.
+            # Short steps follow the wall clock, which goes on while the machine is suspended; a long wait does not.
             if self.stop.wait(min(left_s, 15.0)):
                 return False
         return not self.stop.is_set()

@@ -1,4 +1,4 @@
-"""How a role writes its log: one line an event on standard error, in UTC; ``up`` keeps it in a file."""
+"""The log of a role: one line for each event on standard error, in UTC. ``up`` redirects it to a file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 
 from backend.settings import LogLevel
 
-# Libraries that tell of every request or statement; their warnings are still worth a line.
+# Libraries that log every request or statement; only their warnings are logged.
 _TALKATIVE = ("httpx", "httpcore", "aiohttp", "alembic", "asyncio", "sqlalchemy", "uvicorn")
 
 
 def log_to_stderr(level: LogLevel) -> None:
-    """Send what is logged through ``logging`` and ``structlog`` to standard error, from ``level`` on."""
+    """Send the output of ``logging`` and ``structlog`` to standard error, from ``level`` upwards."""
     import structlog
 
     number = logging.getLevelNamesMapping()[level.upper()]

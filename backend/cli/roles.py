@@ -1,7 +1,6 @@
-"""The roles, one process each, and ``diagnose``: what each is composed of, and nothing else.
+"""The commands that run one role in a process of its own, and ``diagnose``: they only compose parts from below.
 
-Roles that live outside ``backend`` (the collector, the pages, ``diagnose``) are found through the entry-point group
-``barrierscope.roles``: no import goes up.
+Parts outside ``backend`` (the collector, the pages, ``diagnose``) come from ``entry_points``.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1]
 
 def diagnose(
     url: Annotated[str, typer.Argument(metavar="URL", help="REST root of a Flink JobManager.")],
-    job: Annotated[str | None, typer.Option(metavar="NAME", help="One job only, by name or id.")] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name or id of a job; other jobs are left out.")
+    ] = None,
     output_format: Annotated[ReportFormat, typer.Option("--format", help="text, json or markdown")] = ReportFormat.TEXT,
     is_verbose: Annotated[
         bool,
-        typer.Option(
-            "--verbose", "-v", help="Text with all evidence, and with reasons, risks and rollback of changes."
-        ),
+        typer.Option("--verbose", "-v", help="Print all evidence, and the reason, risks and rollback of each change."),
     ] = False,
 ) -> None:
-    """Read the checkpoints a cluster still holds, once, and say who holds the barrier, in which phase, and why."""
+    """Read a cluster's checkpoints once, and print which subtask holds the barrier, in which phase, and why."""
     code = load_role("diagnose")(url, job=job, output_format=output_format.value, is_verbose=is_verbose)
     raise typer.Exit(code)
 
@@ -92,14 +91,15 @@ def runtime(
     host: Host = None,
     job: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="A job file or the name of a demo job; may be repeated. [every demo job]"),
+        typer.Option(metavar="FILE", help="Job file or name of a demo job; may be repeated. [every demo job]"),
     ] = None,
     warm_up: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Virtual time run ahead, so that there is history [20s].")
+        str | None,
+        typer.Option(metavar="TIME", help="Virtual time to run at the start, so that there is a history [20s]."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of each job file's own.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of each job file's.")] = None,
 ) -> None:
-    """Run jobs of the reference runtime in step with the clock, and serve their monitoring REST under /runtime/v1."""
+    """Run jobs of the reference runtime in real time, and serve their monitoring REST under /runtime/v1."""
     settings = _ready_to_log()
     host, port = host or settings.runtime_host, port or settings.runtime_port
     warm_up_s = settings.runtime_warm_up_s if warm_up is None else seconds(warm_up, option="--warm-up", most=3600)
@@ -121,10 +121,10 @@ def runtime(
 def collect(
     database_url: DatabaseUrl = None,
     poll_interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How often each target is read [2s].")
+        str | None, typer.Option(metavar="TIME", help="Time between two readings of a target [2s].")
     ] = None,
 ) -> None:
-    """Read every target that is registered, and store what was read."""
+    """Read every registered target, and store the readings."""
     settings = _ready_to_log()
     url = database_url_of(database_url, settings)
     interval_s = settings.poll_interval_s
@@ -147,10 +147,10 @@ def collect(
 def migrate(
     database_url: DatabaseUrl = None,
     wait: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long to wait for a database that does not answer [0s].")
+        str | None, typer.Option(metavar="TIME", help="Longest time to wait for a database that does not answer [0s].")
     ] = None,
 ) -> None:
-    """Bring the database to the schema of this version. Several may be started at once: one works, the others wait."""
+    """Migrate the database to the schema of this version. If several run at once, one works and the others wait."""
     settings = _ready_to_log()
     url = database_url_of(database_url, settings)
     wait_s = 0.0 if wait is None else seconds(wait, option="--wait", most=3600)
@@ -184,7 +184,7 @@ def _live_jobs(specs: Sequence[JobSpec], *, warm_up_s: float, seed: int | None) 
     names = [spec.name for spec in specs]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        problem = FieldProblem("--job", f"several jobs are called {doubled[0]!r}", "jobs of different names")
+        problem = FieldProblem("--job", f"several jobs have the name {doubled[0]!r}", "jobs with different names")
         raise InvalidInputError([problem], what="option")
     origin_s = time.monotonic() - warm_up_s
     origin_epoch_ms = int((time.time() - warm_up_s) * 1000)

@@ -1,7 +1,6 @@
-"""``barrierscope simulate``: a job of the reference runtime from time 0, as fast as the machine goes.
+"""``barrierscope simulate``: run a job of the reference runtime from time 0, as fast as the machine allows.
 
-The document it prints depends on the job, the settings, the duration and the seed, and on nothing else: no clock, no
-machine, no run is in it (rule DET-4 of the runtime).
+The printed document depends only on the job, the settings, the duration and the seed (rule DET-4 of the runtime).
 """
 
 from __future__ import annotations
@@ -22,18 +21,23 @@ _SEED_MAX = 2**63 - 1
 
 
 def simulate(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job file (TOML), or the name of a demo job.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Job file (TOML), or name of a demo job.")],
     duration: Annotated[str, typer.Option(metavar="TIME", help="Virtual time to run.")] = "120s",
-    seed: Annotated[int | None, typer.Option(min=0, max=_SEED_MAX, help="Instead of the job file's own.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=_SEED_MAX, help="Seed to use instead of the job file's.")
+    ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the job; may be repeated.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the job; may be repeated.")
     ] = None,
     size_only: Annotated[
-        bool, typer.Option("--size-only", help="Count the bytes of records, make none: faster, the same figures.")
+        bool,
+        typer.Option(
+            "--size-only", help="Do not create the bytes of records, only count them: faster, with the same results."
+        ),
     ] = False,
     output_format: Annotated[OutputFormat, typer.Option("--format", help="text or json")] = OutputFormat.TEXT,
 ) -> None:
-    """Run a job of the reference runtime as fast as it goes; the same seed gives the same result every time."""
+    """Run a job of the reference runtime as fast as possible. The same seed always gives the same result."""
     from backend.runtime.engine.simulate import simulate as run
 
     duration_us = round(seconds(duration, option="--duration", least=0.001, most=_DURATION_MAX_S) * 1e6)
@@ -50,7 +54,7 @@ def simulate(
 
 @contextmanager
 def _progress(job: str, duration_us: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on standard error, where a person looks at it."""
+    """A progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -70,7 +74,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         f"; restarts: {document['restart_count']}; records committed: {document['committed_records']}"
     )
     if document["ended_at_us"] is not None:
-        yield f"the job is {document['status']} since {_seconds(document['ended_at_us'])}"
+        yield f"the job has been {document['status']} since {_seconds(document['ended_at_us'])}"
     yield ""
     yield _row("id", "status", "barrier", "triggered", "end to end", "start delay", "alignment", "async", "last")
     for checkpoint in document["checkpoints"]:
@@ -92,18 +96,18 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _starts_and_stops(document: Mapping[str, Any]) -> Iterator[str]:
-    """What interrupted the job, in order of time: restarts, those for another parallelism among them, and stops."""
+    """Restarts, rescales and stops of the job, in time order."""
     rows = [(r["stopped_at_us"], _restarted(r)) for r in document["restarts"]]
     rows += [(s["requested_at_us"], _stopped(s)) for s in document["stops"]]
     if not rows:
         return
     yield ""
-    yield _event("at", "what", "went on from", "ran after", "replayed", "caught up", "why")
+    yield _event("at", "what", "resumed from", "ran after", "replayed", "caught up", "why")
     for _, row in sorted(rows, key=lambda each: each[0]):
         yield row
     hidden = document["restart_count"] - len(document["restarts"])
     if hidden > 0:
-        yield f"and {hidden} restarts before these"
+        yield f"{hidden} earlier restarts are not shown"
 
 
 def _restarted(restart: Mapping[str, Any]) -> str:
@@ -118,7 +122,7 @@ def _restarted(restart: Mapping[str, Any]) -> str:
 def _stopped(stop: Mapping[str, Any]) -> str:
     word = "drained" if stop["drains"] else "suspended"
     if stop["ended_at_us"] is None:
-        why = "is under way"
+        why = "in progress"
     elif stop["reason"] is not None:
         why = f"failed: {stop['message']}"
     else:

@@ -1,7 +1,6 @@
-"""The role ``spark-demo``: finds the Java for it and runs the demo query, or says once why it cannot.
+"""The role ``spark-demo``: finds Java and runs the demo query, or reports once why it cannot.
 
-Whether there is a demo is told to the store, from where the API and the pages have it; a store that is away is no
-reason not to run.
+It records its state in the store, where the API and the pages read it. It also runs if the store does not answer.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _log = structlog.get_logger(__name__)
 
 
 def spark_demo() -> None:
-    """Run a small streaming query on Spark that tells of itself, as a demo. Ctrl-C stops it."""
+    """Run a small streaming query on Spark that pushes its progress, as a demo. Ctrl-C stops it."""
     settings = load_settings()
     log_to_stderr(settings.log_level)
-    # py4j tells of every call.
+    # py4j logs every call.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from backend.store.wall_clock import WallClock
 
@@ -44,22 +43,22 @@ def spark_demo() -> None:
 
 
 class Notice:
-    """What is told of the demo in the store; nothing where there is no store."""
+    """The record of the demo in the store. Without a store it does nothing."""
 
     def __init__(self, database_url: str | None, clock: Clock) -> None:
         self._url = database_url
         self._clock = clock
 
     def running(self) -> None:
-        """The query runs."""
+        """Record that the query runs."""
         self._schedule(None)
 
     def unavailable(self, reason: str) -> None:
-        """There is none, for ``reason``."""
+        """Record that the query does not run, and the reason."""
         self._schedule(reason)
 
     def withdraw(self) -> None:
-        """Nothing is to be said of it: it was stopped."""
+        """Remove the record, because the demo was stopped."""
         self._tell(lambda run_log, job: run_log.withdraw(job))
 
     def _schedule(self, reason: str | None) -> None:
@@ -76,7 +75,7 @@ class Notice:
             with open_run_log(self._url) as run_log:
                 say(run_log, DEMO_JOB)
         except StoreUnavailableError as error:
-            _log.warning("what is said of the Spark demo may be old", reason=error.reason)
+            _log.warning("the recorded state of the Spark demo may be out of date", reason=error.reason)
 
 
 def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
@@ -89,8 +88,8 @@ def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
     folder = settings.data_dir_or_default()
     found = find_spark(child_environment(), folder / "java")
     if isinstance(found, SparkMissing):
-        # Not an error, and nothing that another try would mend: everything else runs.
-        _log.warning("there is no Spark demo", reason=found.reason, fix=found.FIX)
+        # Not an error: all other parts run, and another attempt would fail too.
+        _log.warning("the Spark demo does not run", reason=found.reason, fix=found.FIX)
         notice.unavailable(f"{found.reason}; {found.FIX}")
         stop.wait()
     else:
@@ -104,8 +103,8 @@ def run_demo(settings: Settings, notice: Notice, stop: threading.Event) -> None:
                 on_started=notice.running,
             )
         except RuntimeError as error:
-            notice.unavailable(f"{error}; it is started again")
-            raise HostError(str(error), fix="it is started again; its log says more") from error
+            notice.unavailable(f"{error}; the demo restarts")
+            raise HostError(str(error), fix="the demo restarts; see its log") from error
     notice.withdraw()
 
 

@@ -1,9 +1,9 @@
-"""What ``up`` runs: PostgreSQL and the roles, in order, ready one after another, watched, and stopped the other way.
+"""The processes of ``up``: starts PostgreSQL and the roles in order, watches them, and stops them in reverse order.
 
-Order of the start: what a killed instance left is ended; the runtime (it needs no store) and PostgreSQL; migrations;
-API with the pages; the collector; once the pages have something to show, alerts and rollups. Everything lives in the
-data folder, so the next start has the history: PostgreSQL acknowledged each checkpoint with a commit, and ``kill -9``
-at any moment loses none of those.
+Order of the start: end the processes that a killed instance left; start the runtime, which needs no store, and
+PostgreSQL; migrate; start the API with the pages, then the collector; when the pages have data, start alerts and
+rollups. All data is in the data folder, so the next start has the history. PostgreSQL commits each stored checkpoint,
+so ``kill -9`` at any moment loses no stored checkpoint.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 _WATCH_INTERVAL_S = 0.1
 _READY_TIMEOUT_S = 120.0
 _FIRST_READING_TIMEOUT_S = 60.0
-# A role that ends this often before it was ever ready will not be ready by itself.
+# A role that ends this often before it is ready makes the start fail.
 _FAILED_STARTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to run, after options and settings were put together."""
+    """What to run, from the options and the settings."""
 
     folder: Path
     host: str
     port: int
     runtime_port: int | None
-    """None: no demo jobs."""
+    """None if the demo jobs do not run."""
     poll_interval_s: float
     is_verbose: bool
     has_spark_demo: bool
@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def url(self) -> str:
-        """Where the pages and the API are, as seen from this machine."""
+        """The address of the pages and the API on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -66,11 +66,11 @@ class Plan:
 
 
 class _StoppedError(Exception):
-    """Asked to stop in the middle of the start."""
+    """A stop was requested during the start."""
 
 
 class Stack:
-    """One run of everything. ``run`` returns after an orderly stop."""
+    """One run of PostgreSQL and all roles. ``run`` returns after an orderly stop."""
 
     def __init__(self, plan: Plan, instance: Instance, stop: threading.Event) -> None:
         self._plan = plan
@@ -83,19 +83,19 @@ class Stack:
         self._database_url = ""
 
     def run(self) -> None:
-        """Start everything, watch it until asked to stop, stop it.
+        """Start everything, watch it until a stop is requested, then stop it.
 
         Raises:
-            HostError: something of this machine is in the way; what was started is stopped again.
+            HostError: a port, a folder or a program of this machine prevents it. Every started process is stopped.
 
         """
         left = self._instance.leftovers()
         end_processes(left)
-        # Before a word is said: where a port is taken, one line tells of it and nothing else.
+        # Checked before anything is printed, so that a port in use gives one line only.
         self._check_ports()
         print(f"Barrierscope {metadata.version('barrierscope')}, data in {self._plan.folder}", flush=True)
         if left:
-            self._say(f"ended {len(left)} processes that a killed instance had left")
+            self._say(f"ended {len(left)} processes left by a killed instance")
         try:
             self._start()
             while not self._stop.wait(_WATCH_INTERVAL_S):
@@ -118,13 +118,13 @@ class Stack:
             if (root := self._plan.runtime_url) is not None:
                 self._await("runtime", lambda: api.is_runtime_ready(root))
                 self._await_first_reading(api, root)
-        # Not before: what these load would be taken from what is waited for.
+        # Started later, because they would slow down the roles that the start waits for.
         self._supervisor.start(self._alert_role())
         self._supervisor.start(self._pipeline_role())
         if self._plan.has_spark_demo:
-            # Last, and not waited for: Spark takes its time, and the machine's.
+            # Started last, and the start does not wait for it: Spark is slow to start and uses much of the machine.
             self._supervisor.start(self._spark_demo_role())
-        self._say(f"ready: open {self._plan.url} (Ctrl-C stops everything; the next start has the history)")
+        self._say(f"ready: open {self._plan.url} (Ctrl-C stops everything; the history is kept)")
 
     def _end(self) -> None:
         self._say("stopping")
@@ -133,7 +133,7 @@ class Stack:
             if self._postgres is not None:
                 self._postgres.stop()
         except KeyboardInterrupt:
-            # Whoever asks twice does not want to wait. PostgreSQL ends with this process, and recovers next time.
+            # The second Ctrl-C does not wait. PostgreSQL ends with this process, and recovers at the next start.
             self._supervisor.kill()
             raise
         self._say("stopped")
@@ -162,7 +162,7 @@ class Stack:
         self._check_stop()
         if code != 0:
             words = self._supervisor.last_words("migrate")
-            raise HostError(f"the database could not be brought up to date ({words})", fix=self._see_log("migrate"))
+            raise HostError(f"the database could not be migrated ({words})", fix=self._see_log("migrate"))
 
     def _await(self, name: str, is_ready: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + _READY_TIMEOUT_S
@@ -170,7 +170,7 @@ class Stack:
             self._watch()
             if self._supervisor.failures(name) >= _FAILED_STARTS_MAX or time.monotonic() > deadline_s:
                 words = self._supervisor.last_words(name)
-                raise HostError(f"{name} does not become ready ({words})", fix=self._see_log(name))
+                raise HostError(f"{name} did not become ready ({words})", fix=self._see_log(name))
             if self._stop.wait(_WATCH_INTERVAL_S):
                 raise _StoppedError
         self._say(f"{name} is ready")
@@ -194,7 +194,7 @@ class Stack:
                 print(line, flush=True)
 
     def _restart_postgres(self, postgres: EmbeddedPostgres) -> None:
-        self._say("PostgreSQL ended by itself, starting it again")
+        self._say("PostgreSQL ended unexpectedly; starting it again")
         self._database_url = postgres.start()
         # It listens on another port now.
         for role in (self._api_role(), self._collect_role(), self._alert_role(), self._pipeline_role()):
@@ -223,11 +223,11 @@ class Stack:
     def _spark_demo_role(self) -> Role:
         places = {"api_url": self._plan.url, "data_dir": str(self._plan.folder)}
         role = self._role("spark-demo", database_url=self._database_url, **places)
-        # The query ends in order, then its JVM.
+        # The query needs time to stop, and then its JVM.
         return replace(role, stop_timeout_s=15.0)
 
     def _role(self, name: str, **settings: str) -> Role:
-        # By the environment, which other users cannot read: the command line shows in every process list.
+        # Settings go into the environment, because other users can read a command line.
         return Role(name, role_command(name), child_environment(**settings))
 
     def _check_stop(self) -> None:

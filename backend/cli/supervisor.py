@@ -1,8 +1,8 @@
 """Child processes of ``up``: start, watch, restart with backoff, stop in order.
 
-It decides when a role is started again and may not know what a role does. Invariant: every child it started is
-either recorded (so that the next instance can end it) or ended. Each child leads a session of its own: Ctrl-C in a
-terminal reaches ``up`` alone, which then stops the roles in order.
+It decides when to restart a role and does not know what a role does. Invariant: every child is recorded, so that the
+next instance can end it, until it has ended. Each child runs in its own session: Ctrl-C in a terminal reaches ``up``
+only, which then stops the roles in order.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from backend.cli.instance import ProcessMark, mark_process
 
 _BACKOFF_FIRST_S = 0.5
 _BACKOFF_MAX_S = 30.0
-# A role that lived this long was well: its next end is a new trouble, not the old one again.
+# After this time a role counts as steady, and its next end starts the backoff anew.
 _STEADY_S = 60.0
 _LOG_MAX_BYTES = 8 * 2**20
 _LOOK_INTERVAL_S = 0.05
-# A log's last line is looked for in this much of its end.
+# The last line of a log is searched in this many bytes at its end.
 _WORDS_BYTES = 4096
 
 Say = Callable[[str], None]
@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One role: what to run, and how long its orderly stop may take."""
+    """A role: its command, and how long an orderly stop may take."""
 
     name: str
     command: Sequence[str]
@@ -54,7 +54,7 @@ class _Child:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs roles until told to stop. Not thread-safe: its owner calls ``watch`` often, from one thread."""
+    """Runs roles until ``stop``. Not thread-safe: its owner calls ``watch`` often, from one thread."""
 
     log_folder: Path
     say: Say
@@ -63,13 +63,13 @@ class Supervisor:
     _children: list[_Child] = field(default_factory=list)
 
     def start(self, role: Role) -> None:
-        """Start a role and keep it running from now on."""
+        """Start a role and keep it running."""
         child = _Child(role, self.log_folder / f"{role.name}.log")
         self._children.append(child)
         self._spawn(child)
 
     def run_once(self, role: Role, is_stopped: Callable[[], bool]) -> int | None:
-        """Run a role that ends by itself; return its exit code, or None where it was stopped before."""
+        """Run a role that ends by itself; returns its exit code, or None if it was stopped first."""
         child = _Child(role, self.log_folder / f"{role.name}.log")
         self._children.append(child)
         process = self._spawn(child)
@@ -84,7 +84,7 @@ class Supervisor:
             self._record()
 
     def replace(self, role: Role) -> None:
-        """Stop the role of that name and start this one in its place."""
+        """Replace the running role of the same name by this one."""
         for child in [c for c in self._children if c.role.name == role.name]:
             self._children.remove(child)
             if child.process is not None:
@@ -92,7 +92,7 @@ class Supervisor:
         self.start(role)
 
     def watch(self) -> None:
-        """Notice roles that ended, and start those again whose pause is over."""
+        """Detect roles that have ended, and restart those whose pause is over."""
         now_s = self.now_s()
         for child in self._children:
             _bound_log(child.log_path)
@@ -102,21 +102,21 @@ class Supervisor:
                 self._spawn(child)
 
     def has(self, name: str) -> bool:
-        """Whether a role of that name was started and is to be kept running."""
+        """Whether a role of that name was started and is kept running."""
         return any(c.role.name == name for c in self._children)
 
     def is_running(self, name: str) -> bool:
-        """Whether the role of that name has a living process."""
+        """Whether the role of that name has a running process."""
         return any(c.role.name == name and c.process is not None and c.process.poll() is None for c in self._children)
 
     def failures(self, name: str) -> int:
-        """How often the role of that name ended by itself since it last was steady."""
+        """How often the role of that name has ended unexpectedly since it was last steady."""
         return next((c.failures for c in self._children if c.role.name == name), 0)
 
     def stop(self) -> None:
-        """Stop every role, the last started first; those that do not end in time are killed."""
+        """Stop every role in reverse order of the start; kill those that do not end in time."""
         while self._children:
-            # Kept in the list until it has ended: whoever interrupts this can still kill it.
+            # It stays in the list until it has ended, so that ``kill`` still finds it after an interrupt.
             child = self._children[-1]
             if child.process is not None:
                 _end(child.process, child.role.stop_timeout_s)
@@ -124,7 +124,7 @@ class Supervisor:
             self._record()
 
     def kill(self) -> None:
-        """Stop every role at once, without asking."""
+        """Kill every role."""
         for child in self._children:
             if child.process is not None:
                 child.process.kill()
@@ -135,7 +135,7 @@ class Supervisor:
         self._record()
 
     def last_words(self, name: str) -> str:
-        """The last line of a role's log, for a report in one line."""
+        """The last line of a role's log."""
         path = self.log_folder / f"{name}.log"
         try:
             with path.open("rb") as log:
@@ -152,7 +152,7 @@ class Supervisor:
             child.process = subprocess.Popen(  # noqa: S603  our own interpreter and module
                 child.role.command,
                 env=dict(child.role.environment),
-                # Its end of file tells the child that we are gone; nothing is ever written.
+                # Nothing is written to it; its end of file shows the child that this process has ended.
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -171,7 +171,7 @@ class Supervisor:
         self._record()
         words = self.last_words(child.role.name)
         tail = f": {words}" if words else ""
-        self.say(f"{child.role.name} ended {_how(process.returncode)}, starting it again in {pause_s:g} s{tail}")
+        self.say(f"{child.role.name} ended {_how(process.returncode)}; it restarts in {pause_s:g} s{tail}")
 
     def _record(self) -> None:
         alive = [c.mark for c in self._children if c.mark is not None and c.process is not None]
@@ -179,8 +179,8 @@ class Supervisor:
 
 
 def role_command(*arguments: str) -> tuple[str, ...]:
-    """The command line that runs one role with this interpreter, as a child that dies with this process."""
-    # -P: the current folder is not searched for modules, so a stray `backend/` there is not picked up.
+    """The command line that runs a role with this interpreter, as a child that ends with this process."""
+    # -P: Python does not search the current folder, where another `backend/` may be.
     return (sys.executable, "-P", "-m", "backend.cli", "--parent", str(os.getpid()), *arguments)
 
 
@@ -214,7 +214,7 @@ def _bound_log(path: Path) -> None:
             return
     except OSError:
         return
-    # The child holds the file open for appending: keep a copy, then empty it in place.
+    # The child has the file open for appending, so it is copied and then emptied in place.
     path.with_suffix(".log.1").write_bytes(path.read_bytes())
     with path.open("r+b") as log:
         log.truncate(0)

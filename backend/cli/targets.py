@@ -1,4 +1,4 @@
-"""``barrierscope targets``: what is watched, through the running API; whatever it does a script can do as well."""
+"""``barrierscope targets``: list, add, test and remove targets through the running API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=Model)
     Item = TypeVar("Item", bound=Model)
 
-# A connection test waits for the target's own timeout before it answers.
+# A connection test answers after the target's own timeout at the latest.
 _TIMEOUT_S = 30.0
 _PAGE = 200
 
@@ -32,11 +32,11 @@ Url = Annotated[
 ]
 Kind = Annotated[
     str,
-    typer.Option(metavar="KIND", help="Which collector reads it: an entry point of the group barrierscope.collectors."),
+    typer.Option(metavar="KIND", help="Collector that reads it: an entry point of the group barrierscope.collectors."),
 ]
 
 app = typer.Typer(
-    help="What is watched: add, list, test, remove (through the running API).",
+    help="Add, list, test and remove targets, through the running API.",
     epilog="Example: barrierscope targets add http://my-flink:8081",
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -51,13 +51,13 @@ def _group(context: typer.Context) -> None:
 @app.command(epilog="Example: barrierscope targets add http://my-flink:8081 --name production --label environment=prod")
 def add(
     url: Url,
-    name: Annotated[str | None, typer.Option(help="How it is called on the pages.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name shown on the pages.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; may be repeated.")] = None,
     kind: Kind = "flink",
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Watch a target from now on."""
+    """Add a target."""
     from backend.contracts.api import TargetIn, TargetOut
 
     body = TargetIn.model_construct(url=url, name=name, labels=pairs(label or [], option="--label"), kind=kind)
@@ -71,21 +71,21 @@ def add(
 
 @app.command(name="list", epilog="Example: barrierscope targets list --format json")
 def list_targets(api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
-    """List what is watched, and how each target fares."""
+    """List the targets and their states."""
     with Client(api) as client:
         targets = list(client.targets())
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps([t.model_dump(mode="json") for t in targets], indent=2))
         return
     if not targets:
-        typer.echo("nothing is watched; barrierscope targets add URL")
+        typer.echo("no targets; add one with: barrierscope targets add URL")
     for target in targets:
         typer.echo(_line(target))
 
 
 @app.command(name="test", epilog="Example: barrierscope targets test http://my-flink:8081")
 def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: Format = OutputFormat.TEXT) -> None:
-    """Ask a target once, from where the API runs; nothing is stored. Exit code 1 if it does not answer well."""
+    """Read a target once, from the API's machine, and store nothing. Exit code 1 if the target is not readable."""
     from backend.contracts.api import TargetIn, TargetTestOut
 
     with Client(api) as client:
@@ -104,18 +104,18 @@ def try_target(url: Url, kind: Kind = "flink", api: Api = None, output_format: F
 
 @app.command(epilog="Example: barrierscope targets remove production")
 def remove(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Its id, name or URL.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Id, name or URL of the target.")],
     api: Api = None,
     output_format: Format = OutputFormat.TEXT,
 ) -> None:
-    """Stop watching a target. Its history stays until retention drops it."""
+    """Remove a target. Its history stays until retention drops it."""
     with Client(api) as client:
         found = [t for t in client.targets() if target in (t.id, t.name, t.url, t.url.rstrip("/"))]
         if not found:
             raise UnknownEntityError(kind="target", id=target)
         if len(found) > 1:
             ids = ", ".join(t.id for t in found)
-            raise ApiRefusedError(f"{target!r} names {len(found)} targets; say which by id: {ids}")
+            raise ApiRefusedError(f"{target!r} matches {len(found)} targets; pass one of these ids: {ids}")
         client.delete(f"/api/v1/targets/{found[0].id}")
     if output_format is OutputFormat.JSON:
         typer.echo(json.dumps({"removed": found[0].id}))
@@ -132,7 +132,7 @@ def _line(target: TargetOut) -> str:
 
 
 class Client:
-    """The API, with its problems translated into errors of ours."""
+    """A client of the API that raises the API's problems as Barrierscope errors."""
 
     def __init__(self, api: str | None) -> None:
         import httpx
@@ -146,7 +146,9 @@ class Client:
         try:
             self._http = httpx.Client(base_url=self._root, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
         except httpx.InvalidURL as error:
-            raise ApiUnavailableError(f"--api {api!r} is no URL ({error}); for example http://127.0.0.1:8050") from None
+            raise ApiUnavailableError(
+                f"--api {api!r} is not a URL ({error}); for example http://127.0.0.1:8050"
+            ) from None
 
     def __enter__(self) -> Client:
         return self
@@ -161,7 +163,7 @@ class Client:
         yield from self.pages(f"/api/v1/targets?limit={_PAGE}", Page[TargetOut])
 
     def pages(self, path: str, kind: type[Page[Item]], *, most: int | None = None) -> Iterator[Item]:
-        """The items of a list at ``path`` (with a query), page by page; ``most`` of them."""
+        """The items of the list at ``path``, which has a query; at most ``most`` items. Pages are read as needed."""
         cursor, count = "", 0
         while True:
             page = self._parse(self._send("GET", f"{path}{cursor}"), kind)
@@ -193,7 +195,7 @@ class Client:
         try:
             response = self._http.request(method, path, content=content, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            fix = "is `barrierscope up` running? (--api says where)"
+            fix = "start it with `barrierscope up`, or pass its address with --api"
             raise ApiUnavailableError(f"the API at {self._root} does not answer ({error}); {fix}") from None
         if response.is_success:
             return response
@@ -205,7 +207,7 @@ class Client:
         try:
             return model.model_validate_json(response.content)
         except ValidationError:
-            raise ApiUnavailableError(f"{response.url} does not answer as Barrierscope's API does") from None
+            raise ApiUnavailableError(f"{response.url} did not return an answer of Barrierscope's API") from None
 
 
 def _refusal(response: httpx.Response) -> BarrierscopeError:
@@ -217,7 +219,7 @@ def _refusal(response: httpx.Response) -> BarrierscopeError:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
         return ApiUnavailableError(
-            f"{response.url} answered HTTP {response.status_code}, not as Barrierscope's API does"
+            f"{response.url} returned HTTP {response.status_code}, which is not an answer of Barrierscope's API"
         )
     fields = [f"{e.pointer}: {e.detail}" + (f" (allowed: {e.allowed})" if e.allowed else "") for e in problem.errors]
     text = "; ".join([problem.detail, *fields])

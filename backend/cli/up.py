@@ -1,6 +1,6 @@
-"""``barrierscope up``: everything on one machine, from one command, until Ctrl-C.
+"""``barrierscope up``: runs everything on one machine until Ctrl-C.
 
-This module decides what is to run; ``stack`` runs it.
+This module decides what to run; ``stack`` runs it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from backend.cli.stack import Plan, Stack
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.settings import load_settings
 
-# The runtime's port, unless one is given: far from where people put their services, another for each `--port`.
+# The default port of the runtime is this far from `--port`, so that it differs between instances.
 _RUNTIME_PORT_OFFSET = 10_000
 
 Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pages and the API [8050].")]
 Host = Annotated[
-    str | None, typer.Option(help="Address to listen on [127.0.0.1]; beyond loopback a token is demanded.")
+    str | None, typer.Option(help="Address to listen on [127.0.0.1]; any other than loopback needs a token.")
 ]
-Folder = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Database, logs and run files.")]
+Folder = Annotated[
+    str | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the database, logs and run files.")
+]
 Demo = Annotated[bool, typer.Option(help="Run the live demo jobs of the embedded runtime.")]
-SparkDemo = Annotated[bool, typer.Option(help="Run a small streaming query on Spark, where there is a Java for it.")]
+SparkDemo = Annotated[bool, typer.Option(help="Run a small streaming query on Spark, if Java is available.")]
 RuntimePort = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="Port of the demo jobs' REST [that of the pages + 10000].")
+    int | None, typer.Option(min=1, max=65535, help="Port of the demo jobs' REST [port of the pages + 10000].")
 ]
-Interval = Annotated[str | None, typer.Option(metavar="TIME", help="How often targets are read [2s].")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of the roles here as well.")]
+Interval = Annotated[str | None, typer.Option(metavar="TIME", help="Time between two readings of a target [2s].")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the logs of the roles too.")]
 
 
 def up(
@@ -65,10 +67,10 @@ def up(
         has_spark_demo=demo and spark_demo,
         settings=settings,
     )
-    # Said before anything is started.
+    # Checked before anything starts.
     listening_token(plan.host, settings)
     if plan.runtime_port == plan.port:
-        problem = FieldProblem("--runtime-port", f"{plan.port} is the port of the pages already", "another port")
+        problem = FieldProblem("--runtime-port", f"{plan.port} is already the port of the pages", "another port")
         raise InvalidInputError([problem], what="option")
     with _asked_to_stop() as stop, Instance(plan.folder) as instance:
         Stack(plan, instance, stop).run()
@@ -76,7 +78,7 @@ def up(
 
 def _folder(text: str) -> Path:
     if not text.strip():
-        # A variable of the shell that is not set, most likely; Path("") would be the current folder.
+        # Probably an unset shell variable. Path("") would be the current folder.
         raise InvalidInputError([FieldProblem("--data-dir", "it is empty", "a folder")], what="option")
     return Path(text).expanduser().absolute()
 
@@ -87,7 +89,7 @@ def _runtime_port(port: int) -> int:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C (or SIGTERM, or the terminal's end) sets; the second one interrupts at once."""
+    """An event that the first Ctrl-C, SIGTERM or SIGHUP sets. A second Ctrl-C interrupts at once."""
     stop = threading.Event()
 
     def handle(number: int, _: FrameType | None) -> None:

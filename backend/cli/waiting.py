@@ -1,4 +1,4 @@
-"""Waiting for the store at the start of a role, where it may come up later than the role (a fresh cluster)."""
+"""Waiting for the store when a role starts: in a new cluster the role may start first."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def until_the_store_answers(
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Do ``action``, again and again while the store is away, for ``wait_s`` at most.
+    """Call ``action``, and repeat it for at most ``wait_s`` while the store does not answer.
 
     Raises:
-        StoreUnavailableError: it still is.
+        StoreUnavailableError: the store still does not answer.
 
     """
     deadline_s = monotonic() + wait_s

@@ -95,7 +95,7 @@ def test_a_viewer_logs_in_sees_the_requested_page_and_logs_out(browser, guarded)
         assert "/login?next=" in page.url
 
         _log_in(page, "a-token-that-is-wrong")
-        expect(page.locator("[role=status]")).to_have_text("That is not the token.")
+        expect(page.locator("[role=status]")).to_have_text("The token is wrong.")
         _log_in(page)
 
         expect(page).to_have_url(f"http://{_NAME}:{guarded}/ui/targets?from=mail")

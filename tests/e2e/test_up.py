@@ -89,8 +89,8 @@ def test_a_taken_port_is_one_line_that_names_the_option(folder):
         line = refused("--port", str(port), "--data-dir", str(folder))
         demo = refused("--port", str(free_port()), "--runtime-port", str(port), "--data-dir", str(folder))
 
-    assert f"port {port} on 127.0.0.1 is taken; pass another with --port" in line
-    assert demo.endswith("pass another with --runtime-port")
+    assert f"port {port} on 127.0.0.1 is in use; pass another one with --port" in line
+    assert demo.endswith("pass another one with --runtime-port")
     assert not (folder / "postgres").exists()
 
 

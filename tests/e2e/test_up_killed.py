@@ -56,7 +56,7 @@ def test_what_a_killed_instance_left_running_is_ended_by_the_next_one(start, fol
         (folder / "run" / "processes.json").write_text(json.dumps([row]))
 
         up = start("--no-demo")
-        up.wait_until_says("ended 1 processes that a killed instance had left")
+        up.wait_until_says("ended 1 processes left by a killed instance")
 
         assert left.wait(20) == -signal.SIGTERM
         assert not is_running(ProcessMark(**row))

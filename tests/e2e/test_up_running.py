@@ -26,10 +26,10 @@ def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(live_up):
     known = jobs_of(up)
 
     up.child("api").kill()
-    up.wait_until_says("api ended by signal SIGKILL, starting it again")
+    up.wait_until_says("api ended by signal SIGKILL; it restarts")
     until(lambda: jobs_of(up) == known, "the API is back", timeout_s=60)
     up.child("postgres").kill()
-    up.wait_until_says("PostgreSQL ended by itself, starting it again")
+    up.wait_until_says("PostgreSQL ended unexpectedly; starting it again")
     # The first answers may still be the former server's.
     until(lambda: sum("PostgreSQL is ready" in line for line in up.lines) == 2, "the server is back", timeout_s=60)
     aligned = known["orders-aligned"]

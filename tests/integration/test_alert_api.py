@@ -106,7 +106,7 @@ async def test_of_two_who_change_a_rule_at_once_one_is_told_that_it_was_changed(
     problem = await _answer(
         client, "PATCH", "/alert-rules/CheckpointStuck", {"for_s": 1}, status=422, headers={"If-Match": "new"}
     )
-    assert problem["errors"][0]["detail"] == "is no version of a rule"
+    assert problem["errors"][0]["detail"] == "is not a version of a rule"
 
 
 # --- silences -----------------------------------------------------------------------------------------------------

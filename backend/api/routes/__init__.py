@@ -1,1 +1,1 @@
-"""HTTP routes. Parse, call, serialise; decide nothing here."""
+"""HTTP routes. They parse, call a service and serialise; they decide nothing."""

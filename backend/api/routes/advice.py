@@ -1,4 +1,4 @@
-"""Advice on a job. Parse, call, serialise; decide nothing here."""
+"""The routes of advice on a job: parse, call and serialise only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Dismissal = Annotated[advice.DismissIn, Body(openapi_examples={"dismiss": {"valu
 
 @router.get("/advice", responses=examples.of("job_advice"))
 async def read_advice(job: JobId, services: Given) -> advice.JobAdviceOut:
-    """What is worth changing on this job, with predictions, and why not where nothing is."""
+    """Recommendations for a job with predictions, or the reasons for giving none."""
     return await services.advice.of_job(job)
 
 
@@ -30,7 +30,7 @@ async def read_advice(job: JobId, services: Given) -> advice.JobAdviceOut:
 async def list_recommendations(
     job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> api.Page[advice.CardOut]:
-    """Everything that was ever advised on it and what became of it, newest first."""
+    """All recommendations for a job and their outcomes, newest first."""
     return await services.advice.history(job, cursor=cursor, limit=limit)
 
 
@@ -42,7 +42,7 @@ async def read_recommendation(job: JobId, recommendation: CardId, services: Give
 
 @router.post(_ONE + "/accept", responses=examples.of("card"))
 async def accept_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
-    """Say that the change will be made. 409 where it is decided on already."""
+    """Accept a recommendation: the change will be made. 409 if it is already decided."""
     return await services.advice.accept(job, recommendation)
 
 
@@ -50,11 +50,11 @@ async def accept_recommendation(job: JobId, recommendation: CardId, services: Gi
 async def dismiss_recommendation(
     job: JobId, recommendation: CardId, wanted: Dismissal, services: Given
 ) -> advice.CardOut:
-    """Say why it is not wanted; it is not given again for 30 days, unless the settings change."""
+    """Dismiss a recommendation with a reason. It is not given again for 30 days unless the settings change."""
     return await services.advice.dismiss(job, recommendation, wanted.reason)
 
 
 @router.post(_ONE + "/apply", responses=examples.of("card"))
 async def apply_recommendation(job: JobId, recommendation: CardId, services: Given) -> advice.CardOut:
-    """Make the change, where settings change while the job runs. 409 where it needs a restart."""
+    """Apply the change to the running job. 409 if the change needs a restart."""
     return await services.advice.apply(job, recommendation)

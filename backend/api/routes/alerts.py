@@ -1,4 +1,4 @@
-"""Alerts, their rules, silences and receivers. Parse, call, serialise; decide nothing here."""
+"""The routes of alerts, their rules, silences and receivers: parse, call and serialise only."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ RuleId = Annotated[
 ]
 SilenceId = Annotated[str, Path(max_length=100, pattern=_TEXT, description="Id of a silence.")]
 ReceiverId = Annotated[str, Path(max_length=100, pattern=_TEXT, description="Id of a receiver.")]
-States = Annotated[list[AlertState] | None, Query(description="Of these states only; may be repeated.", max_length=4)]
-JobFilter = Annotated[str | None, Query(max_length=100, pattern=_TEXT, description="Of this job only.")]
+States = Annotated[
+    list[AlertState] | None, Query(description="Only alerts in these states; may be repeated.", max_length=4)
+]
+JobFilter = Annotated[str | None, Query(max_length=100, pattern=_TEXT, description="Only alerts on this job.")]
 IfMatch = Annotated[
-    str | None, Header(max_length=100, description="The version read before, in quotes: 409 where it is another now.")
+    str | None,
+    Header(max_length=100, description="The version that was read, in quotes: 409 if the version is now another."),
 ]
 RulePatch = Annotated[wire.AlertRulePatch, Body(openapi_examples={"threshold": {"value": examples.read("rule_patch")}})]
 NewSilence = Annotated[wire.SilenceIn, Body(openapi_examples={"one job": {"value": examples.read("silence_in")}})]
@@ -46,26 +49,26 @@ async def list_alerts(
     cursor: Cursor = None,
     limit: Limit = LIMIT,
 ) -> api.Page[wire.AlertOut]:
-    """Alerts, newest first; without ``state``, those pending, firing and resolved."""
+    """Alerts, newest first. Without ``state``: pending, firing and resolved alerts."""
     wanted = WantedAlerts(tuple(state or ()), rule, job, severity)
     return await services.alerts.page(wanted, cursor=cursor, limit=limit)
 
 
 @router.get("/alerts/{alert}", responses=examples.of("alert_detail"))
 async def read_alert(alert: AlertId, services: Given) -> wire.AlertDetailOut:
-    """One alert: its states over time, the checkpoints it is about, what was sent to whom, its runbook."""
+    """One alert with its changes of state, its checkpoints, its deliveries and its runbook."""
     return await services.alerts.detail(alert)
 
 
 @router.get("/alert-rules", responses=examples.page_of("rule"))
 async def list_alert_rules(services: Given) -> api.Page[wire.AlertRuleOut]:
-    """Every rule with its thresholds in force."""
+    """Every rule with its current thresholds."""
     return await services.alert_control.rules()
 
 
 @router.get("/alert-rules/{rule}", responses=examples.of("rule"))
 async def read_alert_rule(rule: RuleId, services: Given, response: Response) -> wire.AlertRuleOut:
-    """One rule; its version is the ``ETag``."""
+    """One rule. Its version is the ``ETag``."""
     found = await services.alert_control.rule(rule)
     response.headers["ETag"] = f'"{found.version}"'
     return found
@@ -75,7 +78,7 @@ async def read_alert_rule(rule: RuleId, services: Given, response: Response) -> 
 async def change_alert_rule(
     rule: RuleId, patch: RulePatch, services: Given, response: Response, if_match: IfMatch = None
 ) -> wire.AlertRuleOut:
-    """Change thresholds and times of a rule, or switch it off and on. Absent fields stay as they are."""
+    """Change the thresholds and times of a rule, or switch it off or on. Absent fields stay unchanged."""
     found = await services.alert_control.change_rule(rule, patch, version=_version(if_match))
     response.headers["ETag"] = f'"{found.version}"'
     return found
@@ -83,37 +86,37 @@ async def change_alert_rule(
 
 @router.get("/alert-rules/{rule}/runbook", responses=examples.of("runbook"))
 async def read_runbook(rule: RuleId, services: Given) -> wire.RunbookOut:
-    """What to do when the rule fires."""
+    """The runbook of a rule: what to do if it fires."""
     return services.alert_control.runbook(rule)
 
 
 @router.get("/silences", responses=examples.page_of("silence"))
 async def list_silences(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.SilenceOut]:
-    """Silences, also ended ones, the one that lasts longest first; each says how much it hides now."""
+    """Silences, including ended ones, the latest end first, with the number of alerts that each hides now."""
     return await services.alert_control.silences(cursor=cursor, limit=limit)
 
 
 @router.post("/silences", status_code=201, responses=examples.of("silence", status=201))
 async def add_silence(wanted: NewSilence, services: Given) -> wire.SilenceOut:
-    """Deliver nothing of the alerts that every matcher fits, until it ends. They are shown all the same."""
+    """Add a silence: until its end, alerts that fit every matcher are not delivered. They are still shown."""
     return await services.alert_control.add_silence(wanted)
 
 
 @router.delete("/silences/{silence}", status_code=204)
 async def end_silence(silence: SilenceId, services: Given) -> None:
-    """Let it end now. What it hid and still fires is delivered."""
+    """End a silence now. Alerts that it hid and that still fire are delivered."""
     await services.alert_control.end_silence(silence)
 
 
 @router.get("/receivers", responses=examples.page_of("receiver"))
 async def list_receivers(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[wire.ReceiverOut]:
-    """Where alerts are sent, oldest first."""
+    """Receivers of alerts, oldest first."""
     return await services.receivers.page(cursor=cursor, limit=limit)
 
 
 @router.post("/receivers", status_code=201, responses=examples.of("receiver", status=201))
 async def add_receiver(wanted: NewReceiver, services: Given, request: Request, response: Response) -> wire.ReceiverOut:
-    """Send alerts there from now on, also those that fire already. 409 where one is called so already."""
+    """Add a receiver. It also gets alerts that already fire. 409 if a receiver with this name exists."""
     added = await services.receivers.add(wanted)
     response.headers["Location"] = f"{request.url.path.rstrip('/')}/{added.id}"
     return added
@@ -121,13 +124,13 @@ async def add_receiver(wanted: NewReceiver, services: Given, request: Request, r
 
 @router.delete("/receivers/{receiver}", status_code=204)
 async def remove_receiver(receiver: ReceiverId, services: Given) -> None:
-    """Send it nothing any more. What it was sent stays in the log."""
+    """Remove a receiver. Its deliveries stay in the log."""
     await services.receivers.remove(receiver)
 
 
 @router.post("/receivers/{receiver}/test", responses=examples.of("receiver_test"))
 async def try_receiver(receiver: ReceiverId, services: Given) -> wire.ReceiverTestOut:
-    """Send it a test message, once, that is resolved as it arrives; ``result`` says what it answered."""
+    """Send one test alert that is already resolved. ``result`` holds the receiver's answer."""
     return await services.receivers.test(receiver)
 
 
@@ -136,6 +139,8 @@ def _version(if_match: str | None) -> int | None:
         return None
     text = if_match.strip().removeprefix("W/").strip('"')
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        problem = FieldProblem("if-match", "is no version of a rule", 'the ETag of the answer before, for example "3"')
+        problem = FieldProblem(
+            "if-match", "is not a version of a rule", 'the ETag of an earlier answer, for example "3"'
+        )
         raise InvalidInputError([problem], what="header")
     return int(text)

@@ -1,4 +1,4 @@
-"""Jobs. Parse, call, serialise; decide nothing here."""
+"""The routes of jobs: parse, call and serialise only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.services.jobs.fleet import JobFilter
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 TargetFilter = Annotated[
-    str | None, Query(max_length=100, pattern=r"^[^\x00]*$", description="Jobs of this target only.")
+    str | None, Query(max_length=100, pattern=r"^[^\x00]*$", description="Only jobs of this target.")
 ]
 
 
@@ -29,7 +29,7 @@ async def list_jobs(
     cursor: Cursor = None,
     limit: Limit = LIMIT,
 ) -> api.Page[api.JobOut]:
-    """The fleet: every watched job in one row, most urgent first."""
+    """All watched jobs, one row each, most urgent first."""
     return await services.fleet.page(JobFilter(target, health), cursor=cursor, limit=limit)
 
 
@@ -41,13 +41,13 @@ async def read_job(job: JobId, services: Given) -> api.JobDetailOut:
 
 @router.get("/{job}/verdict", responses=examples.of("diagnosis"))
 async def read_job_verdict(job: JobId, services: Given) -> api.DiagnosisOut:
-    """Who holds this job's barriers and why: what ``barrierscope diagnose`` would say."""
+    """The verdict on a job: which subtask holds its barriers, and why; the same as ``barrierscope diagnose``."""
     return await services.jobs.verdict(job)
 
 
 @router.get("/{job}/runs", responses=examples.page_of("run"))
 async def list_runs(job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.RunOut]:
-    """Its lives at the engine, newest first."""
+    """The runs of a job at its engine, newest first."""
     return await services.jobs.runs(job, cursor=cursor, limit=limit)
 
 
@@ -55,17 +55,17 @@ async def list_runs(job: JobId, services: Given, cursor: Cursor = None, limit: L
 async def list_events(
     job: JobId, services: Given, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> api.Page[api.JobEventOut]:
-    """What happened to it, newest first: starts, ends, restarts, changed settings, exceptions."""
+    """The events of a job, newest first: starts, ends, restarts, changed settings, exceptions."""
     return await services.jobs.events(job, cursor=cursor, limit=limit)
 
 
 @router.get("/{job}/change-points", responses=examples.page_of("change_point"))
 async def list_change_points(job: JobId, services: Given) -> api.Page[ChangePointOut]:
-    """When its checkpoints began to take another time, newest first: over the newest 500, savepoints left out."""
+    """Changes in the duration of the newest 500 checkpoints, without savepoints; newest first."""
     return await services.changes.page(job)
 
 
 @router.get("/{job}/backpressure", responses=examples.of("backpressure"))
 async def read_backpressure(job: JobId, services: Given, wanted: Range) -> BackpressureOut:
-    """The latest reading of each vertex; with ``from`` or ``to``, means along that range as well."""
+    """The latest reading of each vertex. With ``from`` or ``to``, also means over that range."""
     return await services.jobs.backpressure(job, wanted)

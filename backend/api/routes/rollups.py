@@ -1,4 +1,4 @@
-"""Rollups. Parse, call, serialise; decide nothing here."""
+"""The routes of rollups: parse, call and serialise only."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ router = APIRouter(prefix="/jobs/{job}", tags=["rollups"])
 async def list_rollups(
     job: JobId, services: Given, wanted: Range, cursor: Cursor = None, limit: Limit = LIMIT
 ) -> Page[RollupHourOut]:
-    """Hours that begin between ``from`` and ``to`` (the last 7 days), newest first, also where Spark never ran."""
+    """Hours that begin between ``from`` and ``to``, by default the last 7 days, newest first. Works without Spark."""
     return await services.rollups.page(job, wanted, cursor=cursor, limit=limit)

@@ -1,4 +1,4 @@
-"""What Spark listeners push. Parse, call, serialise; decide nothing here."""
+"""The route to which Spark listeners push: parse, call and serialise only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Push = Annotated[wire.SparkPushIn, Body(openapi_examples={"batch": {"value": exa
 
 @router.post("/spark", responses=examples.of("spark_push_out"))
 async def push_spark(push: Push, services: Given) -> wire.SparkPushOut:
-    """Store what a Spark listener saw: each micro-batch is a checkpoint. Committed when this answers; 409 while paused.
+    """Store the events of a Spark listener. Each micro-batch is a checkpoint. 409 if the target is paused.
 
-    Pushing the same again changes nothing, so whoever does not know whether a push arrived pushes again.
+    The events are committed before the answer. Pushing the same events again changes nothing, so a client repeats a
+    push that was not answered.
     """
     return await services.spark.push(push)

@@ -1,4 +1,4 @@
-"""The service itself. Parse, call, serialise; decide nothing here."""
+"""The route of the service's own state: parse, call and serialise only."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ router = APIRouter(tags=["status"])
 
 @router.get("/status", responses=examples.of("status"))
 async def read_status(services: Given) -> api.StatusOut:
-    """Is the service well, and how old is what it shows? Answers 200 also while the store is away, and says so."""
+    """The state of the service and the age of its data. Returns 200 also if the store does not answer."""
     return await services.status.status()

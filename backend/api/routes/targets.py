@@ -1,4 +1,4 @@
-"""Targets. Parse, call, serialise; decide nothing here."""
+"""The routes of targets: parse, call and serialise only."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Patch = Annotated[api.TargetPatch, Body(openapi_examples={"pause": {"value": {"i
 
 @router.get("", responses=examples.page_of("target"))
 async def list_targets(services: Given, cursor: Cursor = None, limit: Limit = LIMIT) -> api.Page[api.TargetOut]:
-    """What is watched, oldest first, with its health and what watching costs it."""
+    """Targets, oldest first, with their health and the cost of reading them."""
     return await services.targets.page(cursor=cursor, limit=limit)
 
 
 @router.post("", status_code=201, responses=examples.of("target", status=201))
 async def add_target(wanted: Wanted, services: Given, request: Request, response: Response) -> api.TargetOut:
-    """Watch a target from now on. 409 where its address is watched already."""
+    """Add a target. 409 if a target with this address exists."""
     added = await services.targets.add(wanted)
     response.headers["Location"] = f"{request.url.path.rstrip('/')}/{added.id}"
     return added
@@ -32,7 +32,7 @@ async def add_target(wanted: Wanted, services: Given, request: Request, response
 
 @router.post("/test", responses=examples.of("target_test"))
 async def try_target(wanted: Wanted, services: Given) -> api.TargetTestOut:
-    """Ask a target once, from where this service runs; nothing is stored. ``problem`` says what was wrong."""
+    """Read a target once from this service's machine, and store nothing. ``problem`` holds the error."""
     return await services.targets.test(wanted)
 
 
@@ -44,11 +44,11 @@ async def read_target(target: TargetId, services: Given) -> api.TargetOut:
 
 @router.patch("/{target}", responses=examples.of("target"))
 async def change_target(target: TargetId, patch: Patch, services: Given) -> api.TargetOut:
-    """Change its name or labels, pause it or go on reading it. Fields that are absent stay as they are."""
+    """Change the name or labels of a target, pause it or resume it. Absent fields stay unchanged."""
     return await services.targets.change(target, patch)
 
 
 @router.delete("/{target}", status_code=204)
 async def remove_target(target: TargetId, services: Given) -> None:
-    """Stop watching it. Its history stays until retention drops it."""
+    """Remove a target. Its history stays until retention drops it."""
     await services.targets.remove(target)

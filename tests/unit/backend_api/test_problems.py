@@ -82,7 +82,7 @@ async def test_an_unforeseen_error_leaves_its_text_in_the_log_and_only_a_referen
         answer = await client.get("/raise/unforeseen")
 
     assert "hunter2" not in answer.text
-    assert logs[0]["event"] == "unforeseen error"
+    assert logs[0]["event"] == "unexpected error"
     assert logs[0]["reference"] in answer.json()["detail"]
 
 

@@ -89,7 +89,7 @@ _REFUSED = [
     (["up", "--port", "http"], "--port"),
     (["up", "--poll-interval", "5"], "--poll-interval: '5' is not a duration"),
     (["up", "--poll-interval", "10ms"], "0.2s to 3600s"),
-    (["up", "--port", "9000", "--runtime-port", "9000"], "--runtime-port: 9000 is the port of the pages already"),
+    (["up", "--port", "9000", "--runtime-port", "9000"], "--runtime-port: 9000 is already the port of the pages"),
     (["up", "--host", "0.0.0.0"], "BARRIERSCOPE_API_TOKEN"),
     (["api", "--host", "::", "--database-url", "postgresql://x"], "BARRIERSCOPE_API_TOKEN"),
     (["api"], "BARRIERSCOPE_DATABASE_URL"),
@@ -97,15 +97,15 @@ _REFUSED = [
     (["collect"], "BARRIERSCOPE_DATABASE_URL"),
     (["alert"], "BARRIERSCOPE_DATABASE_URL"),
     (["alert", "--database-url", "postgresql://x", "--interval", "soon"], "--interval: 'soon' is not a duration"),
-    (["alerts", "silence", "job", "--for", "2h", "--reason", "planned"], "LABEL=VALUE: 'job' is no pair"),
+    (["alerts", "silence", "job", "--for", "2h", "--reason", "planned"], "LABEL=VALUE: 'job' is not a key=value pair"),
     (["alerts", "silence", "job=a", "--for", "2", "--reason", "planned"], "--for: '2' is not a duration"),
     (["receivers", "add", "http://x", "--name", "a", "--kind", "pigeon"], "pigeon"),
     (["migrate", "--database-url", "postgresql://x", "--wait", "soon"], "--wait: 'soon' is not a duration"),
     (["migrate"], "BARRIERSCOPE_DATABASE_URL"),
     (["runtime", "--job", "no-such-job"], "one of backpressured"),
-    (["runtime", "--job", "healthy", "--job", "healthy"], "several jobs are called"),
+    (["runtime", "--job", "healthy", "--job", "healthy"], "several jobs have the name"),
     (["simulate"], "JOB"),
-    (["simulate", "no-such-job"], "no job is called 'no-such-job'"),
+    (["simulate", "no-such-job"], "no demo job or file has the name 'no-such-job'"),
     (["simulate", "healthy", "--duration", "soon"], "--duration"),
     (["simulate", "healthy", "--duration", "0s"], "0.001s to 86400s"),
     (["simulate", "healthy", "--seed", "-1"], "--seed"),
@@ -114,7 +114,7 @@ _REFUSED = [
     (["simulate", "healthy", "--set", "execution.checkpointing.interval=never"], "execution.checkpointing.interval"),
     (["simulate", "healthy", "--format", "xml"], "xml"),
     (["diagnose", "http://127.0.0.1:1", "--format", "xml"], "xml"),
-    (["targets", "add", "http://x", "--label", "team"], "--label: 'team' is no pair"),
+    (["targets", "add", "http://x", "--label", "team"], "--label: 'team' is not a key=value pair"),
 ]
 
 
@@ -174,7 +174,7 @@ def test_an_api_that_does_not_run_is_one_line_and_a_failure(capsys):
     assert run(["targets", "list", "--api", "http://127.0.0.1:1"]) == 1
 
     error = capsys.readouterr().err
-    assert "is `barrierscope up` running?" in error
+    assert "start it with `barrierscope up`" in error
     assert error.count("\n") == 1
 
 
@@ -204,7 +204,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
 
     assert run(["up", "--data-dir", str(tmp_path)]) == 1
 
-    assert "cannot be written" in capsys.readouterr().err
+    assert "is not writable" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_a_file_is_one_line(capsys, tmp_path):
@@ -213,7 +213,7 @@ def test_a_folder_that_is_a_file_is_one_line(capsys, tmp_path):
     assert run(["up", "--data-dir", str(tmp_path / "file")]) == 1
 
     error = capsys.readouterr().err
-    assert "cannot be written" in error
+    assert "is not writable" in error
     assert error.count("\n") == 1
 
 

@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     with pytest.raises(HostError) as refused:
         Instance(tmp_path / "file" / "data").__enter__()
 
-    assert "cannot be written" in str(refused.value)
+    assert "is not writable" in str(refused.value)
     assert "--data-dir" in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -34,7 +34,7 @@ def test_a_taken_port_names_the_option_that_gives_another():
         with pytest.raises(HostError) as refused:
             check_port("127.0.0.1", port, option="--port")
 
-    assert str(refused.value) == f"port {port} on 127.0.0.1 is taken; pass another with --port"
+    assert str(refused.value) == f"port {port} on 127.0.0.1 is in use; pass another one with --port"
     check_port("127.0.0.1", port, option="--port")
 
 

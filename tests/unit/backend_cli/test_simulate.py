@@ -81,15 +81,15 @@ def test_restarts_rescales_and_stops_are_lines_in_order_of_time(job, capsys):
     assert restarted[2].endswith("induced failure at coordinator.on-ack")
     assert (stopped[0], stopped[2].split()[0]) == ("7.000", "stop")
     assert "drained with savepoint" in stopped[2]
-    assert lines[2].startswith("the job is FINISHED since 7.")
+    assert lines[2].startswith("the job has been FINISHED since 7.")
 
 
 def test_a_stop_that_fails_or_is_not_over_says_so_and_a_quiet_job_has_no_such_lines(job, tmp_path, capsys):
     assert run(["simulate", job, "--duration", "7001ms"]) == 0
-    assert "is under way" in capsys.readouterr().out
+    assert "in progress" in capsys.readouterr().out
     failing = tmp_path / "failing.toml"
     failing.write_text(_JOB.replace('at = "7 s"', 'at = "2100 ms"'))
     assert run(["simulate", str(failing), "--duration", "3s"]) == 0
     assert "failed: Not all required tasks are currently running." in capsys.readouterr().out
     assert run(["simulate", job, "--duration", "1s"]) == 0
-    assert "went on from" not in capsys.readouterr().out
+    assert "resumed from" not in capsys.readouterr().out

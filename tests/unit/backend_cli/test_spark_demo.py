@@ -66,4 +66,4 @@ def test_a_spark_that_does_not_start_is_told_before_the_role_ends(demo):
     with pytest.raises(HostError, match="the JVM exited"):
         demo(_SPARK, fail, told)
 
-    assert told.words == [("unavailable", "the JVM exited; it is started again")]
+    assert told.words == [("unavailable", "the JVM exited; the demo restarts")]

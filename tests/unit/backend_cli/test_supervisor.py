@@ -59,7 +59,7 @@ def test_a_role_that_ends_is_started_again_after_a_pause_that_doubles(bench):
         bench.supervisor.watch()
 
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    assert bench.said[0] == "collect ended with exit code 3, starting it again in 0.5 s: no store"
+    assert bench.said[0] == "collect ended with exit code 3; it restarts in 0.5 s: no store"
 
 
 def test_a_role_that_was_well_for_a_minute_starts_with_the_first_pause_again(bench):
@@ -73,7 +73,7 @@ def test_a_role_that_was_well_for_a_minute_starts_with_the_first_pause_again(ben
     bench.time_s += 61
     bench.supervisor.watch()
 
-    assert "again in 0.5 s" in bench.said[-1]
+    assert "restarts in 0.5 s" in bench.said[-1]
 
 
 def test_a_role_killed_by_a_signal_is_said_so(bench):
@@ -81,7 +81,7 @@ def test_a_role_killed_by_a_signal_is_said_so(bench):
     bench.wait_for_end("runtime")
     bench.supervisor.watch()
 
-    assert bench.said == ["runtime ended by signal SIGKILL, starting it again in 0.5 s"]
+    assert bench.said == ["runtime ended by signal SIGKILL; it restarts in 0.5 s"]
 
 
 def test_roles_stop_in_the_reverse_order_of_their_start(bench, tmp_path):

@@ -1,12 +1,12 @@
-"""Floor 2: when to raise an alert and what it says. Pure: no clock, no I/O, no chance; the same input, the same output.
+"""Floor 2: when to raise an alert, and its texts. Pure: no clock, no I/O and no random numbers.
 
-* ``rules``       the rules with their thresholds, bounds and times; what may be edited
-* ``signals``     what is known of one job or target now: values only, gathered by the caller
+* ``rules``       the rules with their editable thresholds and times
+* ``signals``     the current values of a job or target, gathered by the caller
 * ``conditions``  (rule, signal) -> reading: active, clear, unknown or gone
-* ``prediction``  whether the running checkpoint will time out, from the job's own past
+* ``prediction``  whether the running checkpoint will time out, from past checkpoints of the job
 * ``lifecycle``   (timing, state, reading, now) -> next state and event
 * ``labels``      labels, fingerprints, and the matchers of silences
-* ``payloads``    what is sent: Alertmanager's API and the generic webhook
+* ``payloads``    message bodies for Alertmanager's API and the generic webhook
 
-Invariant: an unknown reading changes no state. Silence is never taken for health.
+Invariant: an unknown reading changes no state, so missing data never counts as health.
 """

@@ -1,7 +1,7 @@
-"""Each rule's condition: what a signal says about it now, in words that name job, vertex, subtasks, hosts and phase.
+"""The condition of each rule: (rule, signal) -> reading. Its texts name job, vertex, subtasks, hosts and phase.
 
-Data that is not current reads *unknown*, whatever it shows: neither an alarm nor an all-clear is made of it. A job
-that ended and a target nobody watches any more read *gone*.
+Data that is not current gives *unknown*, which neither raises nor resolves an alert. A job that has ended and a target
+that is no longer watched give *gone*.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from backend.domain.observation import JobState
 from backend.domain.target import TargetState
 
 _TOLERABLE_MAX = 3
-# Kubernetes waits up to five minutes before it starts again what keeps failing.
+# Kubernetes waits up to five minutes before it restarts a container that keeps failing.
 _REDEPLOYED_WITHIN = timedelta(minutes=6)
 _GAPS_MIN = 3
 _JOBS_NAMED_MAX = 5
 
 
 def read(settings: RuleSettings, signal: Signal) -> Reading:
-    """What the rule says of the signal's subject."""
+    """Evaluate the rule for the signal's subject."""
     if not settings.is_enabled:
         return Reading(ReadingKind.GONE, "the rule was switched off")
     match signal:
@@ -44,10 +44,10 @@ def read(settings: RuleSettings, signal: Signal) -> Reading:
 
 
 def health_window_ms(signal: JobSignal) -> float | None:
-    """max(interval, timeout) x (min(tolerable failures, 3) + 2), interval and timeout as observed; None: not known.
+    """max(interval, timeout) x (min(tolerable failures, 3) + 2), in milliseconds; None if it is not known.
 
-    The interval observed is the one the engine reports, or the median time between triggers where that is longer:
-    checkpoints that outlast their interval are triggered further apart.
+    The interval is the one that the engine reports, or the median time between triggers if that is longer: checkpoints
+    that take longer than their interval are triggered further apart.
     """
     longest_ms = _longest_ms(signal)
     if signal.config is None or longest_ms is None:
@@ -57,7 +57,7 @@ def health_window_ms(signal: JobSignal) -> float | None:
 
 
 def _longest_ms(signal: JobSignal) -> float | None:
-    """max(interval, timeout), as observed."""
+    """max(interval, timeout) in milliseconds, as observed."""
     config = signal.config
     if config is None or not config.interval_ms or not config.timeout_ms:
         return None
@@ -83,7 +83,7 @@ def _of_ended(settings: RuleSettings, signal: JobSignal) -> Reading:
     ago_s = signal.ended_ago_s
     is_per_job = settings.rule.name is RuleName.NO_COMPLETED_CHECKPOINT
     if is_per_job and ago_s is not None and timedelta(seconds=ago_s) <= _REDEPLOYED_WITHIN:
-        # Between two runs of a job that never gets far nothing has become better.
+        # The job may be restarting repeatedly, so the end of a run does not resolve the alert.
         return Reading(ReadingKind.UNKNOWN, f"the run ended {say.duration(max(0.0, ago_s * 1000))} ago")
     return Reading(ReadingKind.GONE, "the job ended")
 
@@ -111,24 +111,26 @@ def _consecutive(settings: RuleSettings, signal: JobSignal) -> Reading:
         return _clear(signal, f"{len(row)} failures in a row")
     reasons = [c.reason.value for c in row if c.reason is not None]
     commonest = max(reasons, key=lambda r: (reasons.count(r), r), default="unknown")
-    summary = f"{signal.name}: the last {len(row)} checkpoints failed, one after the other"
-    return _active(signal, summary, f"Commonest reason: {commonest}. ", signal.place, _linked(row), value=len(row))
+    summary = f"{signal.name}: the last {len(row)} checkpoints failed"
+    return _active(signal, summary, f"Most frequent reason: {commonest}. ", signal.place, _linked(row), value=len(row))
 
 
 def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
     window_ms, longest_ms = health_window_ms(signal), _longest_ms(signal)
     if window_ms is None or longest_ms is None:
-        return Reading(ReadingKind.UNKNOWN, "interval or timeout of its checkpoints are not known")
+        return Reading(ReadingKind.UNKNOWN, "the checkpoint interval or timeout is not known")
     window_ms *= settings["window_ratio"]
     ran, own, run_count = _ran_without_one(signal)
     age_ms = ran / timedelta(milliseconds=1)
     runs = f" over {run_count} runs" if run_count > 1 else ""
-    # On either side of a redeployment a job that is well may just have waited for one.
+    # A healthy job may have waited for one checkpoint on each side of a redeployment.
     if own / timedelta(milliseconds=1) <= window_ms and age_ms <= window_ms + 2 * longest_ms * (run_count > 1):
-        words = f"it ran {say.duration(max(0.0, age_ms))}{runs} since it completed one, or began"
+        words = f"it ran {say.duration(max(0.0, age_ms))}{runs} since its last completed checkpoint or its start"
         return _clear(signal, f"{words}, within the health window of {say.duration(window_ms)}")
     summary = f"{signal.name}: no checkpoint completed for {say.duration(age_ms)}{runs}"
-    last = "" if signal.last_completed is None else f"The last was checkpoint {signal.last_completed[1]}. "
+    last = (
+        "" if signal.last_completed is None else f"The last completed one was checkpoint {signal.last_completed[1]}. "
+    )
     more = f"The health window is {say.duration(window_ms)}. {last}"
     newest = _linked([c for c in signal.ended if c.is_failure][-3:])
     if signal.opened is not None:
@@ -139,9 +141,9 @@ def _none_completed(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 
 def _ran_without_one(signal: JobSignal) -> tuple[timedelta, timedelta, int]:
-    """How long the job ran without completing a checkpoint, its newest run alone did, and over how many runs it was.
+    """How long the job ran without completing a checkpoint, how long its newest run did, and the number of runs.
 
-    Runs count that followed each other closely. Time between runs does not: none could complete then.
+    Runs that followed each other closely count. Time between runs does not count, because no checkpoint runs then.
     """
     completed_at = signal.last_completed_at
     begin = signal.run_started_at
@@ -151,7 +153,7 @@ def _ran_without_one(signal: JobSignal) -> tuple[timedelta, timedelta, int]:
         if begin - run.ended_at > _REDEPLOYED_WITHIN:
             break
         since = run.started_at if completed_at is None else max(run.started_at, completed_at)
-        # Two that overlap ran at once.
+        # Runs that overlap count once.
         ran += max(timedelta(), min(run.ended_at, begin) - since)
         begin, count = min(begin, run.started_at), count + 1
     return ran, own, count
@@ -187,7 +189,7 @@ def _will_time_out(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 
 def _not_foretold(signal: JobSignal, why: str) -> Reading:
-    """Nothing is foretold: all is well only where the newest one that ended completed."""
+    """Without a prediction the reading is clear only if the newest ended checkpoint completed."""
     newest = signal.ended[-1] if signal.ended else None
     if newest is not None and newest.status is CheckpointStatus.COMPLETED:
         return _clear(signal, f"{why}; checkpoint {newest.checkpoint_id} completed")
@@ -195,14 +197,15 @@ def _not_foretold(signal: JobSignal, why: str) -> Reading:
 
 
 def _ended_unseen(signal: JobSignal) -> Reading | None:
-    """Beyond its timeout a checkpoint would have expired: its end was not seen yet, or the two clocks differ."""
+    """Unknown if the checkpoint is past its timeout: its end may not have been read yet, or the clocks differ."""
     opened = signal.opened
     if opened is None or not opened.running.timeout_ms:
         return None
     if opened.running.elapsed_ms <= opened.running.timeout_ms + EXPIRY_SLACK_MS:
         return None
     over = say.duration(opened.running.elapsed_ms - opened.running.timeout_ms)
-    return Reading(ReadingKind.UNKNOWN, f"checkpoint {opened.checkpoint_id} is {over} over its timeout, unbelievably")
+    why = "its end may not have been read yet, or the clocks differ"
+    return Reading(ReadingKind.UNKNOWN, f"checkpoint {opened.checkpoint_id} is {over} past its timeout; {why}")
 
 
 def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
@@ -226,7 +229,7 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
 
 _DOES_NOT: Mapping[str, str] = {
     TargetState.UNREACHABLE: "does not answer",
-    TargetState.MALFORMED: "answers, but not as its kind does",
+    TargetState.MALFORMED: "returns answers that do not fit its kind",
     TargetState.SILENT: "has gone silent",
 }
 
@@ -245,20 +248,20 @@ def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
 
 def _stale(settings: RuleSettings, signal: TargetSignal) -> Reading:
     if signal.is_pushed:
-        return Reading(ReadingKind.CLEAR, "nobody has to read it: its jobs tell of themselves")
+        return Reading(ReadingKind.CLEAR, "no collector reads it: its jobs push their data")
     since = signal.last_attempt_at or signal.added_at
     age_ms = (signal.now - since) / timedelta(milliseconds=1)
-    # A target that is read once an hour is not stale after a minute.
+    # The limit follows the poll interval: a target that is read once an hour is not stale after a minute.
     limit_ms = max(settings["stale_after_s"], 3 * (signal.poll_interval_s or 0.0)) * 1000
     if age_ms <= limit_ms:
-        return Reading(ReadingKind.CLEAR, f"a collector tried it {say.duration(max(0.0, age_ms))} ago")
-    verb = "was last tried" if signal.last_attempt_at is not None else "has never been tried; it was added"
+        return Reading(ReadingKind.CLEAR, f"a collector read it {say.duration(max(0.0, age_ms))} ago")
+    verb = "was last read" if signal.last_attempt_at is not None else "has never been read; it was added"
     summary = f"{signal.name}: no collector reads it"
     return _active_target(signal, summary, f"It {verb} {say.duration(age_ms)} ago. ", age_ms)
 
 
 def _watchdog() -> Reading:
-    annotations = {"summary": "Alerts are evaluated and delivered", "description": "Where this stops, they are not."}
+    annotations = {"summary": "Alerts are evaluated and delivered", "description": "If this alert stops, they are not."}
     return Reading(ReadingKind.ACTIVE, "it always fires", annotations=annotations)
 
 
@@ -286,7 +289,7 @@ def _active_target(signal: TargetSignal, summary: str, more: str, age_ms: float 
     named = list(signal.job_names[:_JOBS_NAMED_MAX])
     if len(signal.job_names) > _JOBS_NAMED_MAX:
         named.append(f"{len(signal.job_names) - _JOBS_NAMED_MAX} more")
-    jobs = f"Not watched meanwhile: {say.listed(named)}." if named else "No job of it is known."
+    jobs = f"These jobs are not watched: {say.listed(named)}." if named else "No jobs of it are known."
     seen = "never" if signal.last_success_at is None else signal.last_success_at.strftime("%Y-%m-%d %H:%M:%S UTC")
     annotations = {
         "summary": summary,
@@ -303,7 +306,7 @@ def _clear(signal: JobSignal, why: str) -> Reading:
 
 def _where(place: Place) -> str:
     if place.vertex is None:
-        return "Which vertex holds the barrier is not known yet."
+        return "It is not known yet which vertex holds the barrier."
     who = f"{place.vertex} {say.subtasks(place.subtasks)}" if place.subtasks else place.vertex
     on = f" on {say.listed(place.hosts)}" if place.hosts else ""
     phase = f", phase {place.phase.value}" if place.phase is not None else ""
@@ -312,7 +315,7 @@ def _where(place: Place) -> str:
 
 
 def _merged(verdict: Place, waiting: Place) -> Place:
-    """The verdict's place; whom the checkpoint waits for, where the verdict names nobody."""
+    """The verdict's place, or the subtasks that the checkpoint waits for if the verdict names no vertex."""
     if verdict.vertex is not None:
         return verdict
     return Place(waiting.vertex, waiting.subtasks, waiting.hosts, verdict.phase or waiting.phase, verdict.sentence)

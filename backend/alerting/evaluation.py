@@ -1,8 +1,7 @@
-"""One evaluation: every rule over every signal, against the episodes that are open. Pure.
+"""One evaluation of every rule for every signal, which updates the open episodes. Pure.
 
-An open episode keeps its identity until it ends, also where the labels of its target change meanwhile. One whose
-subject is no longer there (its target was removed, its job dropped) is gone. The caller has read *all* subjects, or
-does not call.
+An open episode keeps its identity until it ends, also if the labels of its target change. If its subject no longer
+exists (its target or its job was removed), its reading is *gone*. The caller must pass the signals of *all* subjects.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _GONE = Reading(ReadingKind.GONE, "it is no longer watched")
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedEpisode:
-    """An episode as it is after this evaluation, and what happened to it."""
+    """An episode after this evaluation, and its changes of state."""
 
     alert: Alert
     events: tuple[Event, ...]
@@ -36,7 +35,7 @@ def evaluate(
     target_labels: Mapping[TargetId, Labels],
     now: datetime,
 ) -> list[EvaluatedEpisode]:
-    """What every rule makes of every signal now; episodes that neither were nor are open are left out."""
+    """Evaluate every rule for every signal; episodes that neither were nor are open are left out."""
     waiting = {_key(a.identity): a for a in opened}
     outcomes = []
     for settings in rules:
@@ -52,7 +51,7 @@ def evaluate(
 
 
 def identity_of(rule: Rule, signal: Signal, target_labels: Mapping[TargetId, Labels]) -> Identity:
-    """The identity a new episode of the rule has for this signal."""
+    """The identity of a new episode of the rule for this signal."""
     job_id: JobId | None = None
     target_id: TargetId | None = None
     labels = {"alertname": rule.name.value, "severity": rule.severity.value}

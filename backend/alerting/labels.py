@@ -1,7 +1,7 @@
-"""What an alert is identified by: its labels; and which alerts a silence hides: those its matchers fit.
+"""Labels, which identify an alert, and matchers, which select the alerts that a silence hides.
 
-An alert's identity is the fingerprint of its sorted labels; annotations do not identify. An episode is one life of an
-alert, from pending to resolved: its id follows from rule, identity and begin, so a restart finds the same one.
+An alert's identity is the fingerprint of its sorted labels; annotations are not part of it. An episode of an alert
+lasts from pending to its end. Its id is derived from rule, identity and begin, so it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _MATCHERS_MAX = 20
 
 
 def fingerprint(labels: Labels) -> str:
-    """16 hex digits that differ where labels differ, whatever their order."""
+    """16 hexadecimal digits that identify the labels; the order of the labels does not matter."""
     text = "".join(f"{len(k)}:{k}{len(v)}:{v}" for k, v in sorted(labels.items()))
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def episode_id(rule: str, identity: str, began_at: datetime) -> AlertId:
-    """The id of the episode of an alert that began at ``began_at``."""
+    """The id of the episode that began at ``began_at``."""
     text = f"{rule}:{identity}:{to_epoch_ms(began_at)}"
     return AlertId("a" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """``name = value``; with ``is_equal`` False ``!=``. An absent label is an empty one, as in Alertmanager."""
+    """``name = value``, or ``!=`` if ``is_equal`` is False. An absent label equals an empty one, as in Alertmanager."""
 
     name: str
     value: str
     is_equal: bool = True
 
     def fits(self, labels: Labels) -> bool:
-        """Whether it fits these labels."""
+        """Whether the matcher fits these labels."""
         return (labels.get(self.name, "") == self.value) is self.is_equal
 
     def __str__(self) -> str:
@@ -52,27 +52,27 @@ class Matcher:
 
 
 def fits_all(matchers: Sequence[Matcher], labels: Labels) -> bool:
-    """Whether every matcher fits; no matcher at all fits nothing."""
+    """Whether every matcher fits. An empty list fits nothing."""
     return bool(matchers) and all(m.fits(labels) for m in matchers)
 
 
 def check_matchers(matchers: Sequence[Matcher]) -> None:
-    """Raise ``InvalidInputError`` where these could not be the matchers of a silence."""
+    """Raise ``InvalidInputError`` if a silence cannot have these matchers."""
     problems = []
     if not 1 <= len(matchers) <= _MATCHERS_MAX:
         problems.append(FieldProblem("matchers", f"there are {len(matchers)}", f"1 to {_MATCHERS_MAX} matchers"))
     for i, matcher in enumerate(matchers):
         if not LABEL_NAME.fullmatch(matcher.name):
             problems.append(
-                FieldProblem(f"matchers[{i}].name", f"{matcher.name[:80]!r} is no label's name", LABEL_NAME.pattern)
+                FieldProblem(f"matchers[{i}].name", f"{matcher.name[:80]!r} is not a label name", LABEL_NAME.pattern)
             )
         if len(matcher.value) > _VALUE_MAX or "\0" in matcher.value:
             allowed = f"up to {_VALUE_MAX} characters"
-            problems.append(FieldProblem(f"matchers[{i}].value", "is too long or holds NUL", allowed))
-    # One that fits an empty label set hides everything, also what nobody has thought of yet.
+            problems.append(FieldProblem(f"matchers[{i}].value", "is too long or contains NUL", allowed))
+    # Matchers that fit an empty label set would hide every alert, including future ones.
     if not problems and fits_all(matchers, {}):
         problems.append(
-            FieldProblem("matchers", "would hide every alert there is", "one matcher at least of a label with a value")
+            FieldProblem("matchers", "would hide every alert", "at least one matcher for a label with a value")
         )
     if problems:
         raise InvalidInputError(problems, what="silence")

@@ -1,12 +1,12 @@
-"""The life of an alert: inactive, pending, firing, resolved. A pure step from one to the next.
+"""The states of an alert: inactive, pending, firing, resolved; and the pure function that changes them.
 
-* *Active* for ``for_s`` makes a pending alert fire. *Clear* drops a pending one at once, and resolves a firing one
-  after ``keep_firing_for_s`` of nothing but clear.
-* *Unknown* (stale data, a target that does not answer) changes no state: it neither fires nor resolves.
-* *Gone* (the job ended, the target or rule was switched off) ends an alert at once, and says why.
+* *Active* readings for ``for_s`` make a pending alert fire.
+* A *clear* reading ends a pending alert at once. Only clear readings for ``keep_firing_for_s`` resolve a firing one.
+* An *unknown* reading (stale data, a target that does not answer) changes no state.
+* A *gone* reading (the job ended, the target or rule was switched off) ends an alert at once, with a reason.
 
-Invariants: an episode fires once and resolves once; what is resolved or inactive stays so, and a new begin is a new
-episode with a new id; times within an episode never go back.
+Invariants: an episode fires at most once and resolves at most once. An ended episode stays ended; a new alert is a new
+episode with a new id. Times within an episode never decrease.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backend.domain.ids import JobId, RunId, TargetId
 
 
 class AlertState(StrEnum):
-    """Where an episode stands. ``inactive``: it was pending and never fired."""
+    """The state of an episode. ``inactive``: it was pending and ended without firing."""
 
     INACTIVE = "inactive"
     PENDING = "pending"
@@ -35,7 +35,7 @@ class AlertState(StrEnum):
 
 
 class ReadingKind(StrEnum):
-    """What a rule says of its subject now."""
+    """The result of evaluating a rule for a subject."""
 
     ACTIVE = "active"
     CLEAR = "clear"
@@ -53,9 +53,9 @@ class LinkedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The reading of a rule, with its reason in words; the rest is of an active one.
+    """The result of a rule with its reason. The other fields belong to an active reading.
 
-    ``annotations`` say it at length: summary, description, vertex, subtasks, hosts, phase.
+    ``annotations``: summary, description, vertex, subtasks, hosts, phase.
     """
 
     kind: ReadingKind
@@ -67,7 +67,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a condition must hold before it fires, and be clear before it resolves."""
+    """How long a condition must hold before the alert fires, and be clear before it resolves."""
 
     for_s: float = 0.0
     keep_firing_for_s: float = 0.0
@@ -75,7 +75,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What an alert is about; ``labels`` identify it."""
+    """The rule, the subject and the labels of an alert. The labels identify it."""
 
     rule: str
     severity: str
@@ -87,7 +87,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One episode. ``began_at`` is when it became active; ``clear_since`` since when it reads clear, while firing."""
+    """One episode. ``began_at``: when it became active. ``clear_since``: begin of the clear readings while firing."""
 
     id: AlertId
     identity: Identity
@@ -119,9 +119,9 @@ CHECKPOINTS_KEPT = 20
 def step(
     alert: Alert | None, identity: Identity, reading: Reading, timing: Timing, now: datetime
 ) -> tuple[Alert | None, tuple[Event, ...]]:
-    """The open episode of ``identity`` after this reading (None: there is none), and what happened.
+    """The episode of ``identity`` after this reading, None if there is none, and its changes of state.
 
-    ``alert`` is the open episode before, None where there is none. An episode that ended is returned once.
+    ``alert`` is the open episode before the reading, or None. An episode that ends now is returned once.
     """
     if alert is None:
         return _begin(identity, reading, timing, now)
@@ -154,7 +154,7 @@ def _begin(
 
 
 def _noted(alert: Alert, reading: Reading, now: datetime) -> Alert:
-    """What the reading adds, whatever becomes of the state; the words of the last active reading stay."""
+    """The alert with the reading added, in the same state. The texts of the last active reading stay."""
     if reading.kind is not ReadingKind.ACTIVE:
         kept = replace(alert.reading, kind=reading.kind, reason=reading.reason)
         return replace(alert, reading=kept, evaluated_at=now)
@@ -175,7 +175,7 @@ def _firing(alert: Alert, reading: Reading, timing: Timing, now: datetime) -> tu
     if reading.kind is ReadingKind.GONE:
         return _ended(alert, AlertState.RESOLVED, reading.reason, now)
     if reading.kind is not ReadingKind.CLEAR:
-        # Clear must be seen throughout: what was unknown in between may have been anything.
+        # Only an unbroken series of clear readings counts.
         return replace(alert, clear_since=None), ()
     since = alert.clear_since or now
     if now - since >= timedelta(seconds=timing.keep_firing_for_s):

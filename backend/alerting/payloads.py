@@ -1,8 +1,8 @@
-"""What is sent: the bodies of Alertmanager's ``POST /api/v2/alerts`` and of the generic webhook, version 4.
+"""Message bodies: Alertmanager's ``POST /api/v2/alerts``, and the generic webhook, version 4.
 
-Sources: Alertmanager's ``api/v2/openapi.yaml`` (labels identify, ``endsAt`` in the past resolves) and the webhook
-payload its documentation describes. A firing alert sent to Alertmanager ends in the future: it resolves there by
-itself unless it is sent again before, as Prometheus does it.
+Sources: Alertmanager's ``api/v2/openapi.yaml`` (labels identify an alert, ``endsAt`` in the past resolves it) and the
+webhook payload in its documentation. A firing alert has an ``endsAt`` in the future, as from Prometheus: Alertmanager
+resolves it at that time unless it is sent again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEVER = "0001-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Addresses of our pages, under the public base URL (no slash at its end)."""
+    """Addresses of the pages under the public base URL, which has no slash at its end."""
 
     base_url: str
 
@@ -37,7 +37,7 @@ class Links:
         return f"{self.job(job_id)}/runs/{quote(linked.run_id, safe='')}/checkpoints/{linked.checkpoint_id}"
 
     def targets(self) -> str:
-        """The page of the targets."""
+        """The page that lists the targets."""
         return f"{self.base_url}/ui/targets"
 
     def runbook(self, rule: str) -> str:
@@ -46,7 +46,7 @@ class Links:
 
 
 def permalink(alert: Alert, links: Links) -> str:
-    """Where to look: its newest checkpoint, else its job, else the targets."""
+    """The page of the alert's newest checkpoint, or else of its job, or else the list of targets."""
     job_id = alert.identity.job_id
     if job_id is None:
         return links.targets() if alert.identity.target_id is not None else links.alert(alert.id)
@@ -54,7 +54,7 @@ def permalink(alert: Alert, links: Links) -> str:
 
 
 def texts_of(alert: Alert, links: Links) -> dict[str, str]:
-    """The alert's words, with where to look and what to do."""
+    """The texts of the alert, with the permalink and the link to the runbook."""
     where = permalink(alert, links)
     texts = dict(alert.reading.annotations)
     if "description" in texts:
@@ -63,7 +63,7 @@ def texts_of(alert: Alert, links: Links) -> dict[str, str]:
 
 
 def for_alertmanager(alert: Alert, links: Links, *, ends_at: datetime) -> Json:
-    """One entry of the array that Alertmanager takes. ``ends_at``: when it resolves unless sent again."""
+    """One entry of the array for Alertmanager. ``ends_at``: when it resolves unless it is sent again."""
     return {
         "labels": dict(alert.identity.labels),
         "annotations": texts_of(alert, links),
@@ -74,7 +74,7 @@ def for_alertmanager(alert: Alert, links: Links, *, ends_at: datetime) -> Json:
 
 
 def for_webhook(alert: Alert, links: Links, *, is_firing: bool, receiver: str) -> Json:
-    """The webhook's body: one alert a message."""
+    """The body for a webhook, with one alert."""
     texts, labels = texts_of(alert, links), dict(alert.identity.labels)
     status = "firing" if is_firing else "resolved"
     entry = {
@@ -101,7 +101,7 @@ def for_webhook(alert: Alert, links: Links, *, is_firing: bool, receiver: str) -
 
 
 def valid_until(now: datetime, resend_s: float) -> datetime:
-    """When a firing alert resolves at Alertmanager by itself: four times the pause between two sends, as Prometheus."""
+    """When Alertmanager resolves a firing alert: after four times the pause between two sends, as in Prometheus."""
     return now + timedelta(seconds=4 * resend_s)
 
 

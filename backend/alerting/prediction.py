@@ -1,27 +1,26 @@
-"""Will the running checkpoint be over its timeout? Predicted from past checkpoints of the same job, with a bound.
+"""Predicts the duration of the running checkpoint from past checkpoints of the same job, with a lower bound.
 
-How. Let the running one be ``t`` old with ``k`` of ``n`` acknowledgements, the last of them at ``t_k``. Each past
-checkpoint ``c``, of duration ``D_c``, tells how much slower the running one is than it was:
+Prediction. The running checkpoint has age ``t`` and ``k`` of ``n`` acknowledgements, the last one at ``t_k``. Each past
+checkpoint ``c`` with duration ``D_c`` gives up to three slowdown factors of the running checkpoint:
 
-* it had its ``k``-th acknowledgement at ``a_c(k)``: slower by ``(t_k + w) / (a_c(k) + w)``;
-* and the next one at ``a_c(k+1)``, which the running one still waits for: slower by ``(t + w) / (a_c(k+1) + w)`` at
-  least, where ``t`` is already beyond ``a_c(k+1)``;
-* a subtask that has not acknowledged but whose first barrier was seen at ``b`` had it then at ``b_c``: slower by
-  ``(b + w) / (b_c + w)``, the median over such subtasks.
+* ``(t_k + w) / (a_c(k) + w)``, because ``c`` had its ``k``-th acknowledgement at ``a_c(k)``;
+* ``(t + w) / (a_c(k+1) + w)`` if ``t`` is past ``a_c(k+1)``, the next acknowledgement of ``c``: a lower limit;
+* the median of ``(b + w) / (b_c + w)`` over the subtasks that have not acknowledged and whose first barrier arrived at
+  ``b``, and at ``b_c`` in ``c``.
 
-``w`` is a tenth of ``D_c``, so that a few milliseconds at the begin weigh little. The largest of the three times
-``D_c`` is what ``c`` foretells; the prediction is the median over all ``c``, and never less than ``t``.
+``w`` is a tenth of ``D_c``, so that a few milliseconds at the begin have little weight. The largest factor times
+``D_c`` is the prediction from ``c``. The prediction is the median over all ``c``, and at least ``t``.
 
-How sure. The same prediction is made for every past checkpoint from the others, as it stood at the same count of
-acknowledgements; the ratios of real to predicted duration are sorted, and the ``j``-th smallest of ``m``, times the
-prediction, is a lower bound that the real duration is under with a chance of ``j / (m + 1)`` at most, as long as the
-job goes on as it did (jackknife conformal prediction: Vovk, Gammerman & Shafer 2005). It will time out where that
-bound, at the confidence asked for, is at least the timeout.
+Bound. The same prediction is made for every past checkpoint from the others, at the same number of acknowledgements.
+The ``m`` ratios of real to predicted duration are sorted. The ``j``-th smallest ratio times the prediction is a lower
+bound: the real duration is below it with a probability of at most ``j / (m + 1)`` as long as the job behaves as before
+(jackknife conformal prediction: Vovk, Gammerman & Shafer 2005). The checkpoint is predicted to time out if the bound
+with the required confidence is at least the timeout.
 
-An expired checkpoint counts as of its timeout's duration, since it took that long at least: leaving out those that
-failed would foretell from survivors only. All it can do is make the bound lower.
+An expired checkpoint counts with the duration of its timeout, which is a lower limit. Without the expired ones the
+prediction would use only the fast checkpoints. They can only lower the bound.
 
-Silent, with the reason, where there are too few past checkpoints of the same size.
+With too few past checkpoints of the same size there is no prediction, but a reason.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from statistics import median
 from backend.domain.ids import VertexId
 
 _DAMPING_RATIO = 0.1
-# Two subtasks may be numbered alike at two vertices.
+# A subtask's number is unique only within its vertex.
 SubtaskKey = tuple[VertexId, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A past checkpoint: ascending times of its acknowledgements since the trigger, and when it was over.
+    """A past checkpoint: ascending times of its acknowledgements and of its end, both since the trigger.
 
-    Fewer acknowledgements than ``subtask_count``: it expired, and ``end_ms`` is the time to that.
+    With fewer acknowledgements than ``subtask_count`` it expired at ``end_ms``.
     """
 
     acks_ms: tuple[int, ...]
@@ -51,13 +50,13 @@ class Past:
     first_barriers_ms: Mapping[SubtaskKey, int] = field(default_factory=dict)
 
     def ack_ms(self, number: int) -> int:
-        """When the ``number``-th (from 1) acknowledgement was there; the end, for one that never came."""
+        """The time of the ``number``-th acknowledgement, from 1; ``end_ms`` if it never arrived."""
         return self.acks_ms[number - 1] if number <= len(self.acks_ms) else self.end_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The running checkpoint. ``first_barriers_ms``: of subtasks that have not acknowledged, where they are known."""
+    """The running checkpoint. ``first_barriers_ms``: known first barriers of subtasks that have not acknowledged."""
 
     elapsed_ms: int
     acknowledged_count: int
@@ -69,7 +68,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The prediction, a lower bound that holds with ``confidence_ratio``, and how many past ones it rests on."""
+    """The prediction, a lower bound that holds with ``confidence_ratio``, and the number of past checkpoints used."""
 
     duration_ms: float
     duration_least_ms: float
@@ -79,7 +78,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class NoForecast:
-    """Nothing is foretold, and why."""
+    """There is no prediction, for this reason."""
 
     reason: str
 
@@ -87,7 +86,7 @@ class NoForecast:
 def forecast(
     running: Running, past: Sequence[Past], *, confidence_min_ratio: float, past_min_count: int
 ) -> Forecast | NoForecast:
-    """How long the running checkpoint will take in all."""
+    """Predict the total duration of the running checkpoint."""
     usable = [p for p in past if p.subtask_count == running.subtask_count and p.end_ms > 0]
     if len(usable) < past_min_count:
         return NoForecast(
@@ -122,22 +121,22 @@ def _slowdown(running: Running, past: Past) -> float:
     ]
     if barriers:
         found.append(median(barriers))
-    # Before anything is known of it, it is taken to be like that one.
+    # Without any data, the running checkpoint is assumed to take as long as the past one.
     return max(found, default=1.0)
 
 
 def _ratios(running: Running, past: Sequence[Past]) -> list[float]:
-    """Real to predicted duration of each past one, predicted from the others as of the same acknowledgements."""
+    """Real to predicted duration of each past checkpoint, predicted from the others at the same acknowledgements."""
     return [
         real.end_ms / max(1.0, _predict(_as_of(running, real), [p for p in past if p is not real])) for real in past
     ]
 
 
 def _as_of(running: Running, past: Past) -> Running:
-    """A past checkpoint as it stood when it had come as far as the running one has now."""
+    """A past checkpoint when it had as many acknowledgements as the running one has now."""
     count = running.acknowledged_count
     last_ms = past.ack_ms(count) if count else None
-    # As long since its last acknowledgement as the running one, but not past its next.
+    # The wait since its last acknowledgement is that of the running one, but ends at its next acknowledgement.
     waited_ms = running.elapsed_ms - (running.last_ack_ms or 0)
     elapsed_ms = min((last_ms or 0) + waited_ms, past.ack_ms(count + 1))
     barriers = {k: past.first_barriers_ms[k] for k in running.first_barriers_ms if k in past.first_barriers_ms}

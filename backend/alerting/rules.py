@@ -1,7 +1,7 @@
-"""The rules: what each watches, its thresholds with unit and bounds, and how long before it fires and resolves.
+"""The alert rules: their thresholds with units and bounds, and the times before they fire and resolve.
 
-The rules are fixed; their thresholds, times and whether they are on are not. A change is checked here, once, for the
-API, the page and the command line alike. Why each default: ``docs/runbooks/``.
+The set of rules is fixed. Their thresholds and times can be changed, and each can be switched off. This module checks
+every change, for the API, the pages and the command line. ``docs/runbooks/`` gives the reasons for the defaults.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 
 
 class RuleName(StrEnum):
-    """The rules; a name is an alert's ``alertname`` and its runbook's file name."""
+    """The names of the rules. A name is also the label ``alertname`` and the file name of the runbook."""
 
     CHECKPOINT_EXPIRED = "CheckpointExpired"
     CONSECUTIVE_FAILURES = "ConsecutiveFailures"
@@ -28,7 +28,7 @@ class RuleName(StrEnum):
 
 
 class Severity(StrEnum):
-    """How urgent; ``none`` is the watchdog's, whose absence is what alarms."""
+    """The severity of an alert. The watchdog has ``none``, because its absence is the alarm."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -36,7 +36,7 @@ class Severity(StrEnum):
 
 
 class Subject(StrEnum):
-    """What a rule is evaluated for."""
+    """The kind of subject that a rule is evaluated for."""
 
     JOB = "job"
     TARGET = "target"
@@ -45,7 +45,7 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """One number that may be edited. ``name`` ends in its unit."""
+    """One editable number. ``name`` ends in its unit."""
 
     name: str
     default: float
@@ -57,7 +57,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule as the code ships it."""
+    """A rule with its defaults."""
 
     name: RuleName
     subject: Subject
@@ -69,13 +69,13 @@ class Rule:
 
     @property
     def runbook(self) -> str:
-        """Path of its runbook in the repository."""
+        """Path of the runbook in the repository."""
         return f"docs/runbooks/{self.name}.md"
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """A rule with the values in force. ``version`` counts its changes; 0: as shipped."""
+    """A rule with its current values. ``version`` counts the changes; 0 is the default."""
 
     rule: Rule
     is_enabled: bool
@@ -90,7 +90,7 @@ class RuleSettings:
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """What to change; None and absent thresholds stay."""
+    """A change of a rule. Fields that are None and absent thresholds stay unchanged."""
 
     is_enabled: bool | None = None
     for_s: float | None = None
@@ -105,64 +105,68 @@ RULES: Final[tuple[Rule, ...]] = (
         RuleName.CHECKPOINT_EXPIRED,
         Subject.JOB,
         Severity.WARNING,
-        "A checkpoint was not complete within its timeout.",
+        "A checkpoint did not complete within its timeout.",
         thresholds=(
-            Threshold("expired_min_count", 1, 1, 20, "fires from so many expired ones on", is_whole=True),
-            Threshold("window_count", 3, 1, 20, "among the newest so many that ended", is_whole=True),
+            Threshold("expired_min_count", 1, 1, 20, "expired checkpoints needed to fire", is_whole=True),
+            Threshold(
+                "window_count", 3, 1, 20, "number of newest ended checkpoints that are considered", is_whole=True
+            ),
         ),
     ),
     Rule(
         RuleName.CONSECUTIVE_FAILURES,
         Subject.JOB,
         Severity.CRITICAL,
-        "The newest checkpoints failed, one after the other.",
-        thresholds=(Threshold("failures_min_count", 3, 2, 15, "fires from so many in a row on", is_whole=True),),
+        "The newest checkpoints all failed.",
+        thresholds=(Threshold("failures_min_count", 3, 2, 15, "consecutive failures needed to fire", is_whole=True),),
     ),
     Rule(
         RuleName.NO_COMPLETED_CHECKPOINT,
         Subject.JOB,
         Severity.CRITICAL,
         "No checkpoint completed within the health window: "
-        "max(interval, timeout) x (min(tolerable failures, 3) + 2), both as observed.",
+        "max(interval, timeout) x (min(tolerable failures, 3) + 2), as observed.",
         for_s=10.0,
-        thresholds=(Threshold("window_ratio", 1.0, 0.5, 10.0, "the health window is multiplied by this"),),
+        thresholds=(Threshold("window_ratio", 1.0, 0.5, 10.0, "factor of the health window"),),
     ),
     Rule(
         RuleName.CHECKPOINT_WILL_TIME_OUT,
         Subject.JOB,
         Severity.WARNING,
-        "The running checkpoint is predicted, from this job's own past, to need longer than its timeout.",
+        "The running checkpoint is predicted to exceed its timeout, from past checkpoints of the job.",
         thresholds=(
-            Threshold("confidence_min_ratio", 0.8, 0.5, 0.9, "how sure the prediction must be"),
-            Threshold("past_min_count", 5, 5, 15, "silent with fewer past checkpoints than this", is_whole=True),
+            Threshold("confidence_min_ratio", 0.8, 0.5, 0.9, "required confidence of the prediction"),
+            Threshold("past_min_count", 5, 5, 15, "past checkpoints needed for a prediction", is_whole=True),
         ),
     ),
     Rule(
         RuleName.CHECKPOINT_STUCK,
         Subject.JOB,
         Severity.CRITICAL,
-        "The running checkpoint gets no acknowledgement for much longer than past ones ever paused.",
-        thresholds=(Threshold("silence_min_s", 10.0, 1.0, 3600.0, "never before so many seconds without one"),),
+        "The running checkpoint has had no acknowledgement for much longer than any pause of past ones.",
+        thresholds=(
+            Threshold("silence_min_s", 10.0, 1.0, 3600.0, "seconds without an acknowledgement before the rule fires"),
+        ),
     ),
     Rule(
         RuleName.TARGET_UNREACHABLE,
         Subject.TARGET,
         Severity.CRITICAL,
-        "A target does not answer, not as its kind answers, or has gone silent: its jobs are not watched.",
+        "A target does not answer, or not as its kind does, or has gone silent: its jobs are not watched.",
         for_s=30.0,
     ),
     Rule(
         RuleName.COLLECTOR_STALE,
         Subject.TARGET,
         Severity.CRITICAL,
-        "No collector has tried to read a target for a while: its jobs are not watched.",
+        "No collector has tried to read a target for some time: its jobs are not watched.",
         thresholds=(Threshold("stale_after_s", 60.0, 5.0, 86_400.0, "seconds since the last attempt"),),
     ),
     Rule(
         RuleName.WATCHDOG,
         Subject.SERVICE,
         Severity.NONE,
-        "Always firing: where it stops, alerts are no longer evaluated or no longer delivered.",
+        "Always firing: if it stops, alerts are no longer evaluated or delivered.",
     ),
 )
 
@@ -170,22 +174,22 @@ _BY_NAME: Final[Mapping[str, Rule]] = {rule.name.value: rule for rule in RULES}
 
 
 def rule_of(name: str) -> Rule | None:
-    """The rule of that name, if there is one."""
+    """The rule of that name, or None."""
     return _BY_NAME.get(name)
 
 
 def shipped(rule: Rule) -> RuleSettings:
-    """A rule with the values it ships with."""
+    """A rule with its default values."""
     return RuleSettings(
         rule, True, rule.for_s, rule.keep_firing_for_s, {t.name: float(t.default) for t in rule.thresholds}
     )
 
 
 def changed(settings: RuleSettings, change: RuleChange) -> RuleSettings:
-    """The settings after the change, one version on.
+    """The settings after the change, with the next version.
 
     Raises:
-        InvalidInputError: a value is out of bounds or a threshold is none of this rule; every problem is listed.
+        InvalidInputError: a value is out of bounds, or the rule has no such threshold; every problem is listed.
 
     """
     problems = [
@@ -225,5 +229,5 @@ def _threshold_problems(rule: Rule, values: Mapping[str, float]) -> list[FieldPr
             allowed = f"{threshold.least:g} to {threshold.most:g}"
             problems.append(FieldProblem(where, f"{value:g} is out of bounds", allowed))
         elif threshold.is_whole and value != int(value):
-            problems.append(FieldProblem(where, f"{value:g} is no whole number", "a whole number"))
+            problems.append(FieldProblem(where, f"{value:g} is not a whole number", "a whole number"))
     return problems

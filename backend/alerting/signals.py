@@ -1,7 +1,7 @@
-"""What is known of a job or a target when the rules look at it: values only, complete or not.
+"""The input of the rules: the current values of a job or a target. Values that were not reported are None.
 
-``now_engine`` is the instant of the last reading on the run's own clock, which its checkpoints' times are on. What was
-not reported is None. Nothing is computed here.
+``now_engine`` is the instant of the last reading on the clock of the run; the times of its checkpoints use this clock.
+This module computes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backend.domain.verdict import Phase
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the job the verdict points: all of it may be missing."""
+    """The place in the job that the verdict names. Every field may be missing."""
 
     vertex: str | None = None
     subtasks: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class EndedCheckpoint:
-    """A checkpoint that ended; ``is_failure`` leaves out aborts from outside. ``place``: who had not acknowledged."""
+    """A checkpoint that ended. ``is_failure``: it failed, for whatever reason."""
 
     run_id: RunId
     checkpoint_id: int
@@ -44,7 +44,7 @@ class EndedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class OpenSignal:
-    """The running checkpoint: how far it is, the past to compare it with, and whom it waits for."""
+    """The running checkpoint: its progress, past checkpoints to compare with, and the subtasks it waits for."""
 
     run_id: RunId
     checkpoint_id: int
@@ -58,7 +58,7 @@ class OpenSignal:
 
 @dataclass(frozen=True, slots=True)
 class RunSpan:
-    """From when to when a run that is over ran, by the engine's clock."""
+    """Begin and end of a run that is over, on the engine's clock."""
 
     started_at: datetime
     ended_at: datetime
@@ -66,7 +66,7 @@ class RunSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSignal:
-    """One job now. ``stale_reason`` is why its data is not current, None where it is."""
+    """One job now. ``stale_reason``: why its data is not current; None if it is."""
 
     job_id: JobId
     name: str
@@ -80,22 +80,22 @@ class JobSignal:
     stale_reason: str | None = None
     config: CheckpointConfig | None = None
     ended: tuple[EndedCheckpoint, ...] = ()
-    """Checkpoints of the current run that ended, savepoints aside, oldest first."""
+    """Ended checkpoints of the current run without savepoints, oldest first."""
     triggers: tuple[datetime, ...] = ()
-    """When the newest checkpoints of the run were triggered, oldest first."""
+    """Trigger times of the newest checkpoints in the run, oldest first."""
     last_completed_at: datetime | None = None
     last_completed: tuple[RunId, int] | None = None
     runs_before: tuple[RunSpan, ...] = ()
-    """Runs of the job before the current one that ended after a checkpoint last completed, newest first."""
+    """Earlier runs of the job that ended after its last completed checkpoint, newest first."""
     ended_ago_s: float | None = None
-    """How long ago the current run ended; None where it has not, or that is not known."""
+    """Time since the end of the current run; None if it has not ended or the time is not known."""
     opened: OpenSignal | None = None
     place: Place = Place()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSignal:
-    """One target now, by our clock."""
+    """One target now, on the clock of this service."""
 
     target_id: TargetId
     name: str
@@ -110,7 +110,7 @@ class TargetSignal:
     poll_interval_s: float | None = None
     job_names: tuple[str, ...] = ()
     is_pushed: bool = False
-    """Nobody reads it: its jobs tell of themselves, and ``silent`` is its state where one no longer does."""
+    """Its jobs push their data, and no collector reads it. Its state is ``silent`` if a job has stopped pushing."""
 
 
 @dataclass(frozen=True, slots=True)

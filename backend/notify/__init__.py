@@ -1,1 +1,1 @@
-"""Floor 3: carries bodies to receivers over HTTP, with a bound on everything. What is sent is decided elsewhere."""
+"""Floor 3: sends message bodies to receivers over HTTP, with limits on time and size."""

@@ -1,8 +1,8 @@
-"""What of a receiver's address may be seen: its scheme, host and port; of a reference, all.
+"""The addresses of receivers. Only scheme, host and port are shown; a reference is shown completely.
 
-Many webhooks carry their secret in the path or the query. Such an address is not stored: it is referred to
-(``env:NAME``, ``file:NAME``), like any credential. What looks secret is told by its form alone, so whatever path is
-stored all the same is never shown.
+Many webhooks have a secret in the path or the query. Such an address is not stored: a reference (``env:NAME``,
+``file:NAME``) names it, like a credential. Only the form of a path shows that it is secret, so a stored path is never
+shown.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _HIDDEN_MIN: Final = 6
 
 
 def is_reference(text: str) -> bool:
-    """Whether it says where an address is found, and is none itself."""
+    """Whether ``text`` is a reference to an address, and not an address."""
     return _REFERENCE.match(text) is not None
 
 
 def shown_url(url: str) -> str:
-    """The address as people may see it: a path is ``/…``; a reference is shown as it is."""
+    """The address without its secrets: the path is ``/…``. A reference is returned unchanged."""
     if is_reference(url):
         return url
     parts = urlsplit(url)
@@ -35,13 +35,13 @@ def shown_url(url: str) -> str:
 
 
 def holds_secret(url: str) -> bool:
-    """Whether a part of the path looks drawn rather than written: a token, a key, a UUID."""
+    """Whether a part of the path looks generated: a token, a key, a UUID."""
     path = unquote(urlsplit(url).path)
     return _UUID.search(path) is not None or any(_is_drawn(word) for word in _WORDS.split(path))
 
 
 def host_of_secret(url: str | None) -> str | None:
-    """The host of an address that may have a secret path and query; None where it is no http(s) address."""
+    """The host of an address, whose path and query may be secret; None if it is not an http(s) address."""
     try:
         parts = urlsplit(url or "")
         has_user = parts.username is not None or parts.password is not None
@@ -52,7 +52,7 @@ def host_of_secret(url: str | None) -> str | None:
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """What must be taken out of any text that could repeat the address, longest first."""
+    """The parts of the address to remove from any text that could repeat it, longest first."""
     parts = urlsplit(url)
     path = parts.path.lstrip("/")
     found = {path, parts.query, f"{path}?{parts.query}", *path.split("/"), *re.split("[&=]", parts.query)}

@@ -1,8 +1,8 @@
-"""One POST to a receiver: bounded in time and size, without redirects, without the environment's proxies.
+"""One POST to a receiver, with limits on time and size, without redirects and without the environment's proxies.
 
-A receiver's address is given by people and hostile until proven otherwise: a redirect could lead anywhere, so it is
-refused; of an answer a little is read, for the log, and control characters are taken out. The credential goes into
-the Authorization header and nowhere else.
+Users enter the addresses of receivers, so answers are not trusted. A redirect could lead to any address and is refused.
+Only the begin of an answer is read, for the log, and its control characters are removed. The credential is sent only in
+the Authorization header.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ANSWER_MAX_BYTES = 2_000
 _ANSWER_SHOWN = 200
 
 Secrets = Callable[[str], str | None]
-"""The credential at a reference (``env:NAME``, ``file:NAME``); None where there is none."""
+"""Returns the credential at a reference (``env:NAME``, ``file:NAME``), or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to send, or where that is found; and where the credential is found."""
+    """A URL, or a reference to one, and a reference to the credential."""
 
     url: str
     credential: str | None = None
@@ -36,7 +36,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How it went, in words for the log."""
+    """The outcome of a POST. ``result`` is for the log."""
 
     is_ok: bool
     result: str
@@ -44,7 +44,7 @@ class Sent:
 
 
 class Sender:
-    """Sends bodies; one for the life of a process, closed by its owner."""
+    """Sends message bodies. A process has one, and its owner closes it."""
 
     def __init__(
         self, secrets: Secrets, *, timeout_s: float = _TIMEOUT_S, transport: httpx.AsyncBaseTransport | None = None
@@ -57,21 +57,21 @@ class Sender:
             trust_env=False,
             transport=transport,
             headers={"User-Agent": "barrierscope"},
-            # An idle connection that a receiver has closed would fail the next send for nothing.
+            # No idle connections: the next send would fail if the receiver has closed one.
             limits=httpx.Limits(max_connections=50, max_keepalive_connections=0),
         )
 
     async def post(self, address: Address, body: Json | list[Json], *, key: str | None = None) -> Sent:
-        """Send ``body`` as JSON; never raises for what a receiver does. ``key`` is the same for every repetition."""
+        """Send ``body`` as JSON. Errors of the receiver are not raised. ``key`` is the same for every attempt."""
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key is not None else {})
         url = self.address_at(address.url) if is_reference(address.url) else address.url
         if url is None or host_of_secret(url) is None:
-            return Sent(False, f"there is no http(s) address at {address.url}", 0)
+            return Sent(False, f"no http(s) address at {address.url}", 0)
         hidden = secrets_of(url)
         if address.credential is not None:
             secret = self._secrets(address.credential)
             if secret is None:
-                return Sent(False, f"there is no credential at {address.credential}", 0)
+                return Sent(False, f"no credential at {address.credential}", 0)
             headers["Authorization"] = f"Bearer {secret}"
             hidden = (secret, *hidden)
         began_s = time.perf_counter()
@@ -81,7 +81,7 @@ class Sender:
         return Sent(is_ok, result, round((time.perf_counter() - began_s) * 1000))
 
     def address_at(self, reference: str) -> str | None:
-        """The address at a reference; None where nothing is there."""
+        """The address at a reference, or None."""
         return self._secrets(reference)
 
     async def _attempt(
@@ -92,14 +92,14 @@ class Sender:
                 if response.is_success:
                     return True, f"HTTP {response.status_code}"
                 if response.is_redirect:
-                    return False, f"HTTP {response.status_code}: a redirect, which is not followed"
+                    return False, f"HTTP {response.status_code}: redirects are not followed"
                 return False, _shown(response.status_code, await _begin_of(response), hidden)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            # The text of an exception may repeat what was sent.
+            # The exception's text is not used, because it may repeat the request.
             return False, _failure(error)
 
     async def aclose(self) -> None:
-        """Close what is open."""
+        """Close the HTTP client."""
         await self._http.aclose()
 
 
@@ -115,7 +115,7 @@ async def _begin_of(response: httpx.Response) -> bytes:
 def _shown(status: int, body: bytes, hidden: Sequence[str]) -> str:
     text = body.decode("utf-8", "replace")
     for secret in hidden:
-        # Some repeat what they were sent.
+        # Some receivers repeat the request in their answer.
         text = text.replace(secret, "…")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return f"HTTP {status}: {text[:_ANSWER_SHOWN]}" if text else f"HTTP {status}"
@@ -128,5 +128,5 @@ def _failure(error: Exception) -> str:
         case httpx.TimeoutException():
             return "no answer in time"
         case httpx.RemoteProtocolError() | httpx.ReadError():
-            return "the connection broke before an answer"
+            return "the connection closed before an answer"
     return f"not sent ({type(error).__name__})"

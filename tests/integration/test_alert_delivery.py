@@ -418,9 +418,7 @@ async def test_a_redirect_is_not_followed_and_a_credential_goes_into_the_header_
     (post,) = webhook.posts
     assert (post.path, post.headers["Authorization"]) == ("/hook", "Bearer hunter2")
     ((stored,),) = await rows(engine, "SELECT string_agg(result, ' | ' ORDER BY number) FROM delivery_attempts")
-    assert stored == (
-        "there is no credential at env:BARRIERSCOPE_SECRET_X | HTTP 302: a redirect, which is not followed"
-    )
+    assert stored == ("no credential at env:BARRIERSCOPE_SECRET_X | HTTP 302: redirects are not followed")
     assert "hunter2" not in caplog.text
 
 

@@ -279,7 +279,7 @@ def test_a_targets_alert_names_the_jobs_that_are_not_watched():
     text = read(_rule("TargetUnreachable"), signal).annotations["description"]
 
     assert "production does not answer for 60 min" in text
-    assert "cannot connect. Not watched meanwhile: a, b, c, d, e and 2 more." in text
+    assert "cannot connect. These jobs are not watched: a, b, c, d, e and 2 more." in text
 
 
 def test_the_watchdog_always_fires():

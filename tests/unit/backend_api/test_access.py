@@ -259,7 +259,7 @@ async def test_a_wrong_token_opens_nothing(body):
         answer = await client.post("/login", data=body)
 
         assert answer.status_code == 401
-        assert "That is not the token" in answer.text
+        assert "The token is wrong" in answer.text
         assert "set-cookie" not in answer.headers
         assert (await client.get("/api/v1/jobs")).status_code == 401
 
@@ -342,7 +342,7 @@ async def test_with_a_public_address_pages_under_another_name_are_refused_and_sc
         script = await client.get("/api/v1/jobs", headers={"Host": "api:8050", "Authorization": f"Bearer {TOKEN}"})
 
     assert page.status_code == 403
-    assert "ask it as barrierscope.example" in page.json()["detail"]
+    assert "use barrierscope.example" in page.json()["detail"]
     assert script.text == "inside"
 
 

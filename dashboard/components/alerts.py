@@ -47,7 +47,7 @@ def since(alert: AlertOut) -> Component:
     """When the alert began to fire, or when it ended."""
     if alert.ended_at is not None:
         return cards.age("ended", alert.ended_at, is_alarming=False)
-    word = "firing since" if alert.fired_at is not None else "pending since"
+    word = "fired" if alert.fired_at is not None else "became pending"
     return cards.age(word, alert.fired_at or alert.began_at, is_alarming=False)
 
 

@@ -90,13 +90,12 @@ def _footer() -> html.Footer:
             html.Div(id="service-state"),
             html.Div(
                 [
-                    html.Span("Every number is "),
                     html.Span("measured", className="basis basis-measured"),
-                    html.Span(" reported by the engine, "),
+                    html.Span(": reported by the engine · "),
                     html.Span("reconstructed", className="basis basis-reconstructed"),
-                    html.Span(" computed from that, or "),
+                    html.Span(": computed from reported values · "),
                     html.Span("predicted", className="basis basis-predicted"),
-                    html.Span("; – is not reported, never zero."),
+                    html.Span(": an estimate · –: not reported, never zero"),
                 ],
                 className="legend-line",
             ),

@@ -35,7 +35,7 @@ _NEEDED = {"url": "Enter an address, such as https://pager.example/hook", "name"
 def section() -> Component:
     """The card before its first answer."""
     return cards.card(
-        "Where alerts are sent",
+        "Receivers",
         [
             html.Div(id="alerts-receivers"),
             html.Div(id="receiver-answer", **attrs({"aria-live": "polite"})),

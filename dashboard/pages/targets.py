@@ -41,7 +41,7 @@ def layout() -> Component:
             html.Div(id="targets-message"),
             dcc.Store(id="targets-title", data="Targets"),
             cards.card("Add a target", _form()),
-            cards.card("Watched", html.Div(id="targets-list")),
+            cards.card("All targets", html.Div(id="targets-list")),
             html.Div(id="targets-source"),
             dcc.Store(id="targets-digest"),
             dcc.Store(id="targets-changed"),

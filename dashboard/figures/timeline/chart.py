@@ -15,7 +15,7 @@ from datetime import datetime, tzinfo
 from backend.contracts.api import CheckpointOut, JobEventOut
 from backend.contracts.changes import ChangePointOut
 from dashboard import text
-from dashboard.figures.base import Chart, axis, empty, layout, modebar, ticks_ms
+from dashboard.figures.base import Chart, Trace, axis, empty, layout, modebar, ticks_ms
 from dashboard.figures.timeline.lines import chosen_band, event_rules, limit_lines, median_steps
 from dashboard.figures.timeline.marks import checkpoint_marks, mode_of, shape_of, shown_duration_ms
 from dashboard.figures.timeline.words import summary, table
@@ -48,30 +48,19 @@ def timeline(
     """
     if not checkpoints:
         return empty(theme, "No checkpoint has been seen yet.", height_px=HEIGHT_PX)
-    groups: dict[tuple[str, str], list[CheckpointOut]] = {}
-    for checkpoint in checkpoints:
-        groups.setdefault((shape_of(checkpoint), mode_of(checkpoint)), []).append(checkpoint)
-    traces = [
-        checkpoint_marks(members, shape, mode, theme, where, now, span)
-        for (shape, mode), members in sorted(groups.items())
-    ]
     lines = limit_lines(timeout_ms, interval_ms, theme)
     since = min(c.triggered_at for c in checkpoints)
     rules, labels = event_rules([e for e in events if e.at >= since], theme, where)
     brackets = median_steps([c for c in changes if c.at >= since], since, theme, where)
-    longest_ms = max(shown_duration_ms(c, now) for c in checkpoints)
-    # Include the timeout in the axis only if it is near. A distant one would flatten all marks.
-    if timeout_ms is not None and timeout_ms <= 2.5 * longest_ms:
-        longest_ms = max(longest_ms, float(timeout_ms))
     figure = {
-        "data": traces,
+        "data": _traces(checkpoints, theme, where, now, span),
         "layout": layout(
             theme,
             height_px=HEIGHT_PX,
             revision=f"{revision}{is_log}",
             margin={"l": 64, "r": 16, "t": 18, "b": 44},
             xaxis=axis(theme, f"triggered at ({where})", type="date"),
-            yaxis=_duration_axis(theme, longest_ms, is_log=is_log),
+            yaxis=_duration_axis(theme, _longest_ms(checkpoints, timeout_ms, now), is_log=is_log),
             shapes=[*chosen_band(checkpoints, span, theme, where), *lines[0], *rules, *brackets[0]],
             annotations=[*(lines[1] if not is_log else []), *labels, *brackets[1]],
             hovermode="closest",
@@ -86,6 +75,26 @@ def timeline(
         ),
     }
     return Chart(figure, table(checkpoints), summary(checkpoints, timeout_ms, changes), HEIGHT_PX)
+
+
+def _traces(
+    checkpoints: Sequence[CheckpointOut], theme: Theme, where: tzinfo, now: datetime, span: Span
+) -> list[Trace]:
+    """One trace for each shape and mode."""
+    groups: dict[tuple[str, str], list[CheckpointOut]] = {}
+    for checkpoint in checkpoints:
+        groups.setdefault((shape_of(checkpoint), mode_of(checkpoint)), []).append(checkpoint)
+    return [
+        checkpoint_marks(members, shape, mode, theme, where, now, span)
+        for (shape, mode), members in sorted(groups.items())
+    ]
+
+
+def _longest_ms(checkpoints: Sequence[CheckpointOut], timeout_ms: int | None, now: datetime) -> float:
+    """The longest duration, or the timeout if that is longer and near. A distant timeout would flatten all marks."""
+    longest_ms = max(shown_duration_ms(c, now) for c in checkpoints)
+    is_near = timeout_ms is not None and timeout_ms <= 2.5 * longest_ms
+    return max(longest_ms, float(timeout_ms)) if is_near and timeout_ms is not None else longest_ms
 
 
 def _duration_axis(theme: Theme, longest_ms: float, *, is_log: bool) -> dict[str, object]:

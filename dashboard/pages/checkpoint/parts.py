@@ -19,50 +19,37 @@ from dashboard.pages.checkpoint.selection import is_pending
 
 
 def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
+    """Crumbs, title with status, and links to other pages."""
+    crumbs: list[Component | str] = [
+        dcc.Link("Fleet", href=routes.fleet()),
+        " / ",
+        dcc.Link(found.job, href=routes.job(found.job_id)),
+    ]
+    at, at_utc = text.instant(found.triggered_at, view.where), text.instant_utc(found.triggered_at)
+    title = [
+        html.H1(f"{_kind(found)} {found.checkpoint_id}"),
+        status.checkpoint(found),
+        status.failure(found),
+        *(() if found.batch is not None else (status.mode(found.mode),)),
+        html.Span(at, className="hint", title=at_utc),
+    ]
+    return [
+        html.Div([html.Div(crumbs, className="crumbs"), html.Div(title, className="title-row")]),
+        html.Div(_head_links(found), className="head-tools"),
+    ]
+
+
+def _head_links(found: CheckpointDetailOut) -> list[Component]:
     def link(number: int | None) -> str | None:
         return None if number is None else routes.checkpoint(found.job_id, found.run_id, number)
 
+    healthy = routes.from_api_link(found.last_healthy_link)
+    hint = "the last healthy checkpoint" if found.last_healthy_link else "no healthy checkpoint is known"
     return [
-        html.Div(
-            [
-                html.Div(
-                    [
-                        dcc.Link("Fleet", href=routes.fleet()),
-                        " / ",
-                        dcc.Link(found.job, href=routes.job(found.job_id)),
-                    ],
-                    className="crumbs",
-                ),
-                html.Div(
-                    [
-                        html.H1(f"{_kind(found)} {found.checkpoint_id}"),
-                        status.checkpoint(found),
-                        status.failure(found),
-                        *(() if found.batch is not None else (status.mode(found.mode),)),
-                        html.Span(
-                            text.instant(found.triggered_at, view.where),
-                            className="hint",
-                            title=text.instant_utc(found.triggered_at),
-                        ),
-                    ],
-                    className="title-row",
-                ),
-            ]
-        ),
-        html.Div(
-            [
-                cards.link_button("Advice", routes.advice(found.job_id), "bolt", hint="recommendations for the job"),
-                cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint"),
-                cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
-                cards.link_button(
-                    "Last healthy",
-                    routes.from_api_link(found.last_healthy_link),
-                    "heart",
-                    hint="the last healthy checkpoint" if found.last_healthy_link else "no healthy checkpoint is known",
-                ),
-            ],
-            className="head-tools",
-        ),
+        cards.link_button("Advice", routes.advice(found.job_id), "bolt", hint="recommendations for the job"),
+        cards.link_button("Previous", link(found.previous_id), "left", hint="previous checkpoint"),
+        cards.link_button("Next", link(found.next_id), "right", hint="next checkpoint", is_icon_last=True),
+        cards.link_button("Last healthy", healthy, "heart", hint=hint),
     ]
 
 

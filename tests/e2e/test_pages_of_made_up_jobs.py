@@ -163,7 +163,7 @@ def test_a_target_is_tested_added_and_removed(browser, site, fake):
         expect(page.locator("#target-answer")).to_contain_text("does not resolve")
         page.fill("#target-url", "http://my-flink:8081")
         page.click("#target-test")
-        expect(page.locator("#target-answer")).to_contain_text("It answers: flink 1.20.5")
+        expect(page.locator("#target-answer")).to_contain_text("Connected: flink 1.20.5")
         page.fill("#target-name", "mine")
         page.click("#target-add")
         expect(page.locator("#targets-list")).to_contain_text("mine")

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
+from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
-from backend.domain.observation import Engine, Observation
+from backend.domain.observation import Observation
 
 
 class Collector(Protocol):
@@ -122,7 +123,7 @@ KnownRuns: TypeAlias = Mapping[tuple[EngineRunId, datetime], str]
 class Probed:
     """The answer of a target that was asked once: its engine and version, and the names of the jobs that run there."""
 
-    engine: Engine
+    engine: EngineCapabilities
     version: str | None
     running_jobs: tuple[str, ...]
 
@@ -170,11 +171,12 @@ class ChangeTargetSettings(Protocol):
 class CollectorKind:
     """How targets of one kind are read; ``kind`` is the value of ``targets.kind`` and the name of the entry point.
 
-    ``open`` is None if the jobs of such a target push. ``probe`` and ``change_settings`` are None if the kind does not
-    support them.
+    ``engines`` are the engines that may run at such a target, in their newest versions. ``open`` is None if the jobs of
+    such a target push. ``probe`` and ``change_settings`` are None if the kind does not support them.
     """
 
     kind: str
+    engines: tuple[EngineCapabilities, ...]
     open: OpenTarget | None = None
     probe: ProbeTarget | None = None
     change_settings: ChangeTargetSettings | None = None

@@ -23,9 +23,10 @@ from backend.analysis.verdict import considered_count, diagnose
 from backend.contracts import flink
 from backend.domain.checkpoint import Checkpoint, LateBarrier
 from backend.domain.clock import Clock
+from backend.domain.engines import FLINK
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
 from backend.domain.ids import VertexId, target_id
-from backend.domain.observation import Engine, JobObservation, JobState, Observation
+from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from collectors.base import FlinkTransport
@@ -216,7 +217,7 @@ class Readings:
     def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, tell: Tell) -> None:
         self.jobs: dict[tuple[str, datetime], Gathered] = {}
         self.engine = ""
-        self.kind = Engine.FLINK
+        self.kind = FLINK
         self.version: str | None = None
         self.problems: list[str] = []
         # The list of jobs was asked for before.
@@ -248,7 +249,7 @@ class Readings:
 
     def _add(self, observation: Observation) -> None:
         self.kind, self.version = observation.engine, observation.engine_version
-        self.engine = " ".join(w for w in (observation.engine.value.capitalize(), observation.engine_version) if w)
+        self.engine = " ".join(w for w in (observation.engine.name, observation.engine_version) if w)
         self.request_count += observation.cost.request_count
         self.as_of = observation.observed_at
         for job in observation.jobs:

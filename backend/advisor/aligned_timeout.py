@@ -9,10 +9,8 @@ reference runtime.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from backend.advisor.advice import EvidenceRow
-from backend.advisor.engine_settings import can_time_out
 from backend.advisor.replay import Outcome, Recordings, Replay
 from backend.advisor.situation import Situation
 from backend.advisor.thresholds import (
@@ -24,10 +22,7 @@ from backend.advisor.thresholds import (
 )
 from backend.analysis import sentences as say
 from backend.analysis.statistics import quantile
-from backend.domain.observation import Engine
 from backend.domain.verdict import Basis
-
-ENGINES: Final = (Engine.FLINK, Engine.RUNTIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ def choose(known: Situation, recordings: Recordings) -> Choice | None:
         return None
     limit = bounds(known, at_once.duration_ms.value)
     is_constant = all(not o.is_natural or o.duration_ms.value > limit.low_ms for o in _aligned(recordings))
-    if limit.is_crossed or not can_time_out(known.engine, known.version):
+    if limit.is_crossed or not known.engine.has_aligned_timeout:
         return _at_once(known, at_once, limit) if is_constant else None
     found = [r for t in _grid(limit) if (r := recordings.replay(t)) is not None]
     if not found:
@@ -129,7 +124,7 @@ def _at_once(known: Situation, at_once: Replay, limit: Bounds) -> Choice:
         )
         row = EvidenceRow(text, "alignedCheckpointTimeout", Basis.PREDICTED, 0.0, "ms", checkpoint_ids=known.ids)
         return Choice(0, ("R-AT-4", "R-AT-6"), at_once, (at_once,), (row, _always_row()))
-    row = EvidenceRow(f"Flink {known.version} has no timeout that counts from the trigger", "alignedCheckpointTimeout")
+    row = EvidenceRow(f"{known.engine_words} has no timeout that counts from the trigger", "alignedCheckpointTimeout")
     return Choice(0, ("R-AT-6",), at_once, (at_once,), (row, _always_row()))
 
 

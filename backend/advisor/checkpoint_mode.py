@@ -3,12 +3,10 @@
 Unaligned checkpoints help if barriers wait behind queued data and writing that data is faster than waiting (R-UC-1,
 CM-6). They do not help if the store is the bottleneck (R-UC-2), the sync part (R-UC-4), a late source (R-UC-5), a
 subtask that fails, or an exchange at which barriers cannot overtake (R-UC-7). Healthy checkpoints need no change
-(R-UC-12). Engines: Flink, the reference runtime.
+(R-UC-12). The rule applies to engines that have unaligned checkpoints.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from backend.advisor import aligned_timeout
 from backend.advisor.advice import UNITS, Candidate, EvidenceRow, Expected, Interval, NoAdvice, Recommendation, Setting
@@ -26,10 +24,8 @@ from backend.analysis.thresholds import BACKPRESSURED_HIGH_RATIO, BACKPRESSURED_
 from backend.analysis.travel import hops
 from backend.domain.advice import Metric, Mode, Topic
 from backend.domain.ids import VertexId
-from backend.domain.observation import Engine
 from backend.domain.verdict import Confidence, Health, Verdict, VerdictKind
 
-ENGINES: Final = (Engine.FLINK, Engine.RUNTIME)
 _SURE_READINGS = 4
 
 
@@ -163,7 +159,7 @@ def _recommend(
 ) -> Recommendation:
     proposed = Setting(mode=choice.chosen.mode, aligned_timeout_ms=choice.timeout_ms)
     current = Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms)
-    changes = changes_of(known.engine, known.version, current, proposed)
+    changes = changes_of(known.engine, current, proposed)
     expected = _expected(known, choice.chosen)
     restore = next((e.predicted for e in expected if e.metric is Metric.RESTORE), None)
     took = say.duration(known.duration_ms or 0.0)
@@ -190,7 +186,7 @@ def _recommend(
         risks=unaligned_risks(known, choice.chosen.persisted_bytes, restore),
         will_not_cure=will_not_cure(known),
         withdrawn_if=withdrawn_if_(known, proposed),
-        how_to=how_to(known.engine, known.version, changes),
+        how_to=how_to(known.engine, changes),
         checkpoint_ids=known.ids,
     )
 
@@ -198,7 +194,7 @@ def _recommend(
 def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) -> Recommendation:
     proposed = Setting(mode=Mode.ALIGNED_WITH_TIMEOUT, aligned_timeout_ms=needed_ms)
     current = Setting(mode=known.mode, aligned_timeout_ms=known.aligned_timeout_ms)
-    changes = changes_of(known.engine, known.version, current, proposed)
+    changes = changes_of(known.engine, current, proposed)
     duration, persisted = known.duration_ms or 0.0, median(r.persisted_bytes for r in known.recorded) or 0.0
     travel = highest(r.travel_ms for r in known.healthy) or 0.0
     row = EvidenceRow(
@@ -246,7 +242,7 @@ def _raise_timeout(known: Situation, needed_ms: int, switched: tuple[int, ...]) 
         risks=("under back-pressure checkpoints become unaligned later, and take longer by the same time",),
         will_not_cure=will_not_cure(known),
         withdrawn_if=("a vertex becomes back-pressured",),
-        how_to=how_to(known.engine, known.version, changes),
+        how_to=how_to(known.engine, changes),
         checkpoint_ids=known.ids,
     )
 

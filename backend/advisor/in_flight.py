@@ -1,17 +1,16 @@
 """R-CAP: a limit on the in-flight data of an unaligned checkpoint, from the time to write and restore it.
 
-The reference runtime has a cap in bytes for each subtask. Flink has none: there the rule proposes a target for buffer
-debloating, which limits queues by the time they take to drain. Engines: the reference runtime; Flink from 1.14.
+If the engine has a cap in bytes for each subtask (the reference runtime), the rule proposes a cap. Else it proposes a
+target for buffer debloating (Flink from 1.14), which limits queues by the time they take to drain.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from backend.advisor.advice import EvidenceRow, Expected, Interval, NoAdvice, Precondition, Recommendation, Setting
 from backend.advisor.checkpoint_mode import restore_ms
-from backend.advisor.engine_settings import can_debloat, changes_of, how_to
+from backend.advisor.engine_settings import changes_of, how_to
 from backend.advisor.replay import write_ms
 from backend.advisor.sentences import will_not_cure
 from backend.advisor.situation import Situation
@@ -19,10 +18,7 @@ from backend.advisor.thresholds import CAP_WRITE_RATIO, DEBLOAT_MIN_MS, GATE_MIN
 from backend.analysis import sentences as say
 from backend.analysis.statistics import median, quantile
 from backend.domain.advice import Metric, Mode, Topic
-from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Confidence
-
-ENGINES: Final = (Engine.RUNTIME, Engine.FLINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ def advise_in_flight(known: Situation) -> Recommendation | NoAdvice:
     carried = f"{say.size(load.total_bytes)} of in-flight data a checkpoint"
     if load.share >= 1.0:
         return _silence(f"{carried} is within the limits for writing and restoring")
-    return _cap(known, load, carried) if known.engine is Engine.RUNTIME else _debloat(known, load, carried)
+    return _cap(known, load, carried) if known.engine.has_in_flight_cap else _debloat(known, load, carried)
 
 
 def _silence(reason: str) -> NoAdvice:
@@ -151,8 +147,8 @@ def _cap(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvi
 
 
 def _debloat(known: Situation, load: _Load, carried: str) -> Recommendation | NoAdvice:
-    if not can_debloat(known.engine, known.version):
-        return _silence(f"{carried} is too much, but Flink {known.version} has no buffer debloating")
+    if not known.engine.has_buffer_debloating:
+        return _silence(f"{carried} is too much, but {known.engine_words} has no buffer debloating")
     queue_ms = _queue_ms(known)
     if queue_ms is None:
         return _silence(f"{carried} is too much, but the rate at which queues drain is not known")
@@ -204,7 +200,7 @@ def _recommendation(
     preconditions: tuple[Precondition, ...],
     risks: tuple[str, ...],
 ) -> Recommendation:
-    changes = changes_of(known.engine, known.version, current, proposed)
+    changes = changes_of(known.engine, current, proposed)
     why = []
     if load.write_ms is not None and load.write_budget_ms is not None and load.write_ms > load.write_budget_ms:
         why.append(f"writing it takes {say.duration(load.write_ms)}")
@@ -233,7 +229,7 @@ def _recommendation(
             "persisted bytes fall below the limits for writing and restoring",
             "the vertex behind the queues gets more capacity",
         ),
-        how_to=how_to(known.engine, known.version, changes),
+        how_to=how_to(known.engine, changes),
         checkpoint_ids=known.ids,
     )
 

@@ -1,4 +1,4 @@
-"""Applies each rule to the engines it supports, and collects recommendations and reasons for giving none."""
+"""Applies the rules to a job if its engine has the settings, and collects recommendations and reasons for none."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from backend.advisor.thresholds import CHECKPOINTS_MIN_COUNT
 from backend.analysis import sentences as say
 from backend.analysis.evidence import JobEvidence
 from backend.domain.advice import Topic
-from backend.domain.observation import Engine
+from backend.domain.engines import EngineCapabilities
 
 _Rule = Callable[[Situation], Recommendation | NoAdvice]
-_RULES: tuple[tuple[Topic, tuple[Engine, ...], _Rule], ...] = (
-    (Topic.MODE, checkpoint_mode.ENGINES, checkpoint_mode.advise_mode),
-    (Topic.IN_FLIGHT, in_flight.ENGINES, in_flight.advise_in_flight),
+# Both need unaligned checkpoints: only these persist in-flight data.
+_RULES: tuple[tuple[Topic, _Rule], ...] = (
+    (Topic.MODE, checkpoint_mode.advise_mode),
+    (Topic.IN_FLIGHT, in_flight.advise_in_flight),
 )
 
 
 def advise(
-    evidence: JobEvidence, *, engine: Engine, version: str | None, settings_since: datetime | None = None
+    evidence: JobEvidence, *, engine: EngineCapabilities, version: str | None, settings_since: datetime | None = None
 ) -> Advice:
     """Recommendations for a job, from the evidence that its verdict is based on.
 
     ``version`` is as the engine reports it. ``settings_since`` is when the current settings took effect, if known:
     earlier checkpoints are left out, because other settings predict nothing.
     """
-    if not any(engine in engines for _, engines, _ in _RULES):
-        text = f"{engine.value} has no such setting"
-        return Advice((), tuple(NoAdvice(topic, "-", text) for topic, _, _ in _RULES), 0)
+    if not engine.has_unaligned_checkpoints:
+        text = f"{engine.name} has no such setting"
+        return Advice((), tuple(NoAdvice(topic, "-", text) for topic, _ in _RULES), 0)
     known = situation(evidence, engine=engine, version=version, settings_since=settings_since)
-    answers = [_asked(known, topic, engines, rule) for topic, engines, rule in _RULES]
+    answers = [_asked(known, topic, rule) for topic, rule in _RULES]
     return Advice(
         recommendations=tuple(a for a in answers if isinstance(a, Recommendation)),
         silences=tuple(a for a in answers if isinstance(a, NoAdvice)),
@@ -41,9 +42,7 @@ def advise(
     )
 
 
-def _asked(known: Situation, topic: Topic, engines: tuple[Engine, ...], rule: _Rule) -> Recommendation | NoAdvice:
-    if known.engine not in engines:
-        return NoAdvice(topic, "-", f"{known.engine.value} has no such setting")
+def _asked(known: Situation, topic: Topic, rule: _Rule) -> Recommendation | NoAdvice:
     if len(known.recorded) < CHECKPOINTS_MIN_COUNT:
         count = len(known.recorded)
         many = f"{say.checkpoints(count)} completed or failed under these settings"

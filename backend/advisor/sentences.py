@@ -5,7 +5,6 @@ from __future__ import annotations
 from backend.advisor.advice import Interval, Precondition, Setting
 from backend.advisor.situation import Situation
 from backend.analysis import sentences as say
-from backend.domain.observation import Engine
 from backend.domain.verdict import VerdictKind
 
 
@@ -81,6 +80,6 @@ def withdrawn_if(known: Situation, proposed: Setting) -> tuple[str, ...]:
     ]
     if proposed.aligned_timeout_ms:
         found.append(f"barriers of healthy checkpoints take nearly {say.duration(proposed.aligned_timeout_ms)}")
-    if known.engine is Engine.FLINK:
+    if not known.engine.overtakes_everywhere:
         found.append("the queue is at a broadcast or pointwise exchange: unaligned barriers do not overtake there")
     return tuple(found)

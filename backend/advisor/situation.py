@@ -23,9 +23,9 @@ from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
 from backend.analysis.verdict import diagnose
 from backend.domain.advice import Mode
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.engines import EngineCapabilities
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
-from backend.domain.observation import Engine
 from backend.domain.pressure import VertexPressure
 from backend.domain.verdict import Diagnosis
 
@@ -88,7 +88,7 @@ class Situation:
     """
 
     evidence: JobEvidence
-    engine: Engine
+    engine: EngineCapabilities
     version: str | None
     case: Case
     diagnosis: Diagnosis
@@ -101,6 +101,11 @@ class Situation:
     store_bytes_per_ms: float | None
     since: datetime | None
     until: datetime | None
+
+    @property
+    def engine_words(self) -> str:
+        """The engine's name and version."""
+        return f"{self.engine.name} {self.version or ''}".rstrip()
 
     @property
     def mode(self) -> Mode | None:
@@ -177,7 +182,7 @@ class Situation:
 
 
 def situation(
-    evidence: JobEvidence, *, engine: Engine, version: str | None, settings_since: datetime | None = None
+    evidence: JobEvidence, *, engine: EngineCapabilities, version: str | None, settings_since: datetime | None = None
 ) -> Situation:
     """Compute the facts of a job; checkpoints before ``settings_since``, under other settings, are left out."""
     if settings_since is not None:

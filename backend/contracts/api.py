@@ -39,11 +39,12 @@ from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backend.contracts.engines import CapabilitiesOut, Engine
 from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import BatchPhase, PressureSign
-from backend.domain.observation import Engine, JobState
+from backend.domain.observation import JobState
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 
 T = TypeVar("T")
@@ -196,7 +197,7 @@ class TargetOut(Model):
     url: str
     kind: str = "flink"
     """Which collector reads it."""
-    engine: Engine | None
+    engine: Engine | str | None
     engine_version: str | None = None
     labels: dict[str, str]
     origin: Literal["api", "configuration", "built-in", "push"]
@@ -211,7 +212,7 @@ class TargetTestOut(Model):
     """The answer of a test connection: nothing is stored."""
 
     is_ok: bool
-    engine: Engine | None = None
+    engine: Engine | str | None = None
     engine_version: str | None = None
     running_jobs: list[str] = []
     problem: str | None = None
@@ -277,7 +278,8 @@ class JobOut(Model):
     target_name: str
     target_state: str
     """State of the target's health: data of an unreachable target is old and says so."""
-    engine: Engine
+    engine: Engine | str
+    capabilities: CapabilitiesOut
     state: JobState
     run_id: str
     mode: Literal["aligned", "unaligned", "aligned-with-timeout", "at-least-once"] | None
@@ -586,7 +588,8 @@ class CheckpointDetailOut(CheckpointOut):
     verdict: VerdictOut
     has_barriers: bool
     """Whether per-channel barrier events exist (reference runtime only)."""
-    engine: Engine
+    engine: Engine | str
+    capabilities: CapabilitiesOut
     """On Spark a checkpoint is a micro-batch: ``batch`` is there, and there are no vertices, barriers or alignment."""
     batch: MicroBatchOut | None = None
     restoring: RestoringOut | None = None

@@ -8,17 +8,10 @@ from enum import StrEnum
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig, CheckpointCounts, Progress
+from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Placement, Topology
-
-
-class Engine(StrEnum):
-    """What kind of engine a target is."""
-
-    FLINK = "flink"
-    RUNTIME = "runtime"
-    SPARK = "spark"
 
 
 class JobState(StrEnum):
@@ -52,7 +45,7 @@ class JobObservation:
     progress: tuple[Progress, ...] = ()
     pressure: tuple[VertexPressure, ...] = ()
     barriers: tuple[tuple[int, tuple[BarrierEvent, ...]], ...] = ()
-    """(checkpoint id, its events); only the reference runtime reports them."""
+    """(checkpoint id, its events), if the engine has channel events."""
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
     problems: tuple[str, ...] = ()
@@ -76,7 +69,7 @@ class Observation:
 
     target_id: TargetId
     observed_at: datetime
-    engine: Engine
+    engine: EngineCapabilities
     engine_version: str | None
     jobs: tuple[JobObservation, ...]
     cost: PollCost

@@ -249,7 +249,7 @@ async def _write_health(cursor: Cursor, observation: Observation, rejected_count
         {
             "target_id": observation.target_id,
             "at": at,
-            "engine": observation.engine.value,
+            "engine": clean(observation.engine.kind),
             "engine_version": clean(observation.engine_version) if observation.engine_version else None,
             "requests_per_poll": float(cost.request_count),
             "bytes_per_poll": float(cost.response_bytes),

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from backend.contracts import flink
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import EngineRunId, TargetId
-from backend.domain.observation import Engine, JobObservation, JobState, Observation
+from backend.domain.observation import JobObservation, JobState, Observation
 from collectors.base import FlinkTransport
 from collectors.flink import parse, parse_metrics
 from collectors.flink.job import JobReader
@@ -95,14 +95,14 @@ class FlinkCollector:
         engine = self._engine or await _discover(requests)
         entries = parse.jobs_overview(await requests.get(flink.JOBS_OVERVIEW))
         at = requests.at()
-        # The runtime's clocks lag where its machine cannot keep up, and none of its answers is cached.
-        kept_count = 1 if engine.kind is Engine.RUNTIME else _OFFSETS_MAX
+        # The runtime's clocks lag if its machine cannot keep up.
+        kept_count = 1 if engine.has_job_clocks else _OFFSETS_MAX
         offset = self._clock_offset(entries, at, kept_count=kept_count)
         poll = _Poll(requests, replace(engine, offset=offset), self._options, listed_at=at)
         jobs, runs = await poll.read(self._in_turn(entries), self._runs)
         self._engine, self._runs = engine, runs
         offset_ms = round(offset / timedelta(milliseconds=1)) if self._offsets else None
-        return Observation(self._target_id, now, engine.kind, engine.version, jobs, requests.cost(), offset_ms)
+        return Observation(self._target_id, now, engine.capabilities, engine.version, jobs, requests.cost(), offset_ms)
 
     def _clock_offset(self, entries: tuple[JobEntry, ...], at: datetime, *, kept_count: int) -> timedelta:
         """The engine's clock minus ours.
@@ -127,8 +127,8 @@ class FlinkCollector:
 
 async def _discover(requests: Requests) -> EngineFacts:
     info = parse.engine_info(await requests.get(flink.CONFIG))
-    if info.engine is Engine.RUNTIME:
-        return EngineFacts(info.engine, info.version, fetch_interval=timedelta(0))
+    if info.has_job_clocks:
+        return EngineFacts(info.engine, info.version, fetch_interval=timedelta(0), has_job_clocks=True)
     try:
         interval_ms = parse_metrics.fetch_interval_ms(await requests.get(flink.CLUSTER_CONFIG))
     except TargetProtocolError:
@@ -195,7 +195,7 @@ class _Poll:
 
     def _own_offset(self, entry: JobEntry) -> timedelta | None:
         """Each job of the runtime has a clock of its own; those of a Flink share their JobManager's."""
-        return _offset_of(entry, self._listed_at) if self._engine.kind is Engine.RUNTIME else None
+        return _offset_of(entry, self._listed_at) if self._engine.has_job_clocks else None
 
     def _is_old(self, entry: JobEntry) -> bool:
         if entry.state is not JobState.ENDED or entry.ended_at is None:

@@ -13,7 +13,6 @@ from backend.contracts import flink
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, VertexDetail
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId
-from backend.domain.observation import Engine
 from collectors.flink import parse, parse_metrics
 from collectors.flink.found import Found
 from collectors.flink.gauges import candidate, newest
@@ -94,7 +93,7 @@ class HistoryReader:
             if not answer.status.is_terminal:
                 return None
             vertices.append(answer.detail)
-        if self._engine.kind is not Engine.RUNTIME:
+        if not self._engine.capabilities.has_channel_events:
             return Detail(tuple(vertices))
         document = await self._requests.find(flink.barriers(self._job_id, header.checkpoint_id))
         return Detail(tuple(vertices), () if document is None else parse_metrics.barriers(document))

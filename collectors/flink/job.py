@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from backend.contracts import flink
 from backend.domain.errors import TargetProtocolError
-from backend.domain.observation import Engine, JobObservation, JobState
+from backend.domain.observation import JobObservation, JobState
 from collectors.flink import parse, parse_metrics
 from collectors.flink.document import Document
 from collectors.flink.found import Found
@@ -23,9 +23,10 @@ from collectors.flink.requests import Requests
 
 _EXCEPTIONS_MAX = 20
 _LOOK_PAUSE = timedelta(seconds=5)
-# The runtime's settings change while a job runs, and whoever changed them waits for it to be seen; Flink's only with a
-# restart, which is noticed.
-_CONFIG_EVERY = {Engine.RUNTIME: timedelta(seconds=4), Engine.FLINK: timedelta(seconds=60)}
+# A person who changed settings of a running job waits for the change to show. Other settings change only with a
+# restart, and then they are read in any case.
+_CONFIG_EVERY_IF_LIVE = timedelta(seconds=4)
+_CONFIG_EVERY = timedelta(seconds=60)
 # Flink answers from a cache for some seconds after a job's end (web.refresh-interval, 3 s by default).
 _SETTLED_AFTER = timedelta(seconds=10)
 _GIVEN_UP_AFTER = timedelta(seconds=60)
@@ -168,7 +169,8 @@ class JobReader:
 
     async def _config(self) -> None:
         memory, now = self._memory, self._requests.at()
-        if memory.config_at is not None and now - memory.config_at < _CONFIG_EVERY[self._engine.kind]:
+        every = _CONFIG_EVERY_IF_LIVE if self._engine.capabilities.can_apply_settings_live else _CONFIG_EVERY
+        if memory.config_at is not None and now - memory.config_at < every:
             return
         document = await self._requests.get(flink.checkpoint_config(self._job_id))
         memory.config, memory.config_at = parse.checkpoint_config(document), now

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from backend.domain import engines
 from collectors.base import Collector, CollectorKind, KnownRuns, TargetRow
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
@@ -27,4 +28,10 @@ async def open_target(target: TargetRow, known: KnownRuns) -> AsyncIterator[Coll
         yield FlinkCollector(transport, target_id=target.id, known=known)
 
 
-FLINK: Final = CollectorKind(kind="flink", open=open_target, probe=probe, change_settings=change_settings)
+FLINK: Final = CollectorKind(
+    kind="flink",
+    engines=(engines.FLINK, engines.RUNTIME),
+    open=open_target,
+    probe=probe,
+    change_settings=change_settings,
+)

@@ -22,7 +22,6 @@ from backend.domain.checkpoint import (
     VertexDetail,
 )
 from backend.domain.ids import EngineRunId, VertexId
-from backend.domain.observation import Engine
 from backend.domain.topology import Vertex
 from collectors.flink import parse, parse_metrics
 from collectors.flink.found import Found
@@ -90,7 +89,7 @@ class LiveReader:
         cid = header.checkpoint_id
         self._memory.candidates[cid] = candidate(cid, header.triggered_at, details=details, pending=pending)
         self._open.append((Checkpoint(header, tuple(details)), _progress(header, acks, pending, self._requests.at())))
-        if self._engine.kind is Engine.RUNTIME:
+        if self._engine.capabilities.has_channel_events:
             events = await self._requests.find(flink.barriers(self._job_id, cid))
             if events is not None:
                 self._found.barriers.append((cid, parse_metrics.barriers(events)))

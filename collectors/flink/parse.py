@@ -24,9 +24,11 @@ from backend.domain.checkpoint import (
     VertexDetail,
 )
 from backend.domain.clock import to_epoch_ms
+from backend.domain.engines import RUNTIME, EngineCapabilities
+from backend.domain.engines import flink as flink_in
 from backend.domain.failure import reason_of_message
 from backend.domain.ids import EngineRunId, VertexId
-from backend.domain.observation import Engine, JobState
+from backend.domain.observation import JobState
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 from collectors.flink.document import Document, clean, clean_lines
 
@@ -54,18 +56,20 @@ _UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What answers: ``version`` is the engine's own word."""
+    """The engine at a target. ``version`` is its own word; ``has_job_clocks``: each job has a clock of its own."""
 
-    engine: Engine
+    engine: EngineCapabilities
     version: str
+    has_job_clocks: bool = False
 
 
 def engine_info(document: Document) -> EngineInfo:
     """``/config``: Flink, or our live runtime, which says so."""
     runtime = document.find(flink.RUNTIME_FIELD)
     if runtime is not None:
-        return EngineInfo(Engine.RUNTIME, runtime.text(length_max=NAME_MAX))
-    return EngineInfo(Engine.FLINK, document.get("flink-version").text(length_max=NAME_MAX))
+        return EngineInfo(RUNTIME, runtime.text(length_max=NAME_MAX), has_job_clocks=True)
+    version = document.get("flink-version").text(length_max=NAME_MAX)
+    return EngineInfo(flink_in(version), version)
 
 
 @dataclass(frozen=True, slots=True)

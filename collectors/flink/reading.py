@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from backend.domain.barriers import BarrierEvent
 from backend.domain.checkpoint import CheckpointConfig, CheckpointHeader, Values, VertexDetail
+from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import VertexId
-from backend.domain.observation import Engine
 from backend.domain.topology import Topology
 from collectors.flink.gauges import Candidate, GaugeMemory
 from collectors.flink.pressure import MetricNames
@@ -32,11 +32,15 @@ def key_of(header: CheckpointHeader) -> CheckpointKey:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What answers at the target. ``offset`` is its clock minus ours; ``fetch_interval`` is how old metrics may be."""
+    """The engine at the target. ``offset`` is its clock minus ours; ``fetch_interval`` is how old metrics may be.
 
-    kind: Engine
+    ``has_job_clocks``: each job has a clock of its own, and no answer is cached.
+    """
+
+    capabilities: EngineCapabilities
     version: str
     fetch_interval: timedelta
+    has_job_clocks: bool = False
     offset: timedelta = timedelta(0)
 
 

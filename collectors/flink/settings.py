@@ -13,7 +13,6 @@ import orjson
 
 from backend.contracts import flink
 from backend.domain.errors import ConflictError, FieldProblem, InvalidInputError, TargetProtocolError
-from backend.domain.observation import Engine
 from collectors.flink import document, parse
 from collectors.flink.client import open_transport
 
@@ -41,8 +40,8 @@ async def change_settings(
         )
     async with open_transport(url, timeout_s=timeout_s) as transport:
         info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))
-        if info.engine is not Engine.RUNTIME:
-            text = f"{info.engine.value} takes these settings when the job starts: change them and restart it"
+        if not info.engine.can_apply_settings_live:
+            text = f"{info.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
         try:
             await transport.patch(f"/jobs/{engine_run_id}/settings", orjson.dumps(dict(settings)), token=token)

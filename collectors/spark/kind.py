@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from backend.domain import engines
 from collectors.base import CollectorKind
 
-SPARK: Final = CollectorKind(kind="spark")
+SPARK: Final = CollectorKind(kind="spark", engines=(engines.SPARK,))

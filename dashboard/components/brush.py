@@ -59,12 +59,12 @@ def panel(since_ms: int | None, until_ms: int | None) -> Component:
 
 
 def words(
-    shown: Sequence[CheckpointOut], chosen: Sequence[CheckpointOut], span: Span, where: tzinfo, *, is_of_spark: bool
+    shown: Sequence[CheckpointOut], chosen: Sequence[CheckpointOut], span: Span, where: tzinfo, *, is_of_batches: bool
 ) -> str:
     """The sentence that says which checkpoints are shown below."""
     if span.is_whole:
         return _WHOLE
-    noun = "micro-batches" if is_of_spark else "checkpoints"
+    noun = "micro-batches" if is_of_batches else "checkpoints"
     if not chosen:
         return f"Below: none of the {len(shown)} {noun} in the chart are in the chosen range."
     first, last = min(c.triggered_at for c in chosen), max(c.triggered_at for c in chosen)

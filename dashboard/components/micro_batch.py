@@ -9,7 +9,6 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import BatchSourceOut, CheckpointDetailOut, JobDetailOut, MicroBatchOut, PressureSignOut
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.observation import Engine
 from backend.domain.verdict import Basis
 from dashboard import text
 from dashboard.components import cards, status
@@ -120,15 +119,15 @@ def job_outputs() -> dict[str, Any]:
 
 
 def job_values(job: JobDetailOut, *, theme: Theme) -> dict[str, object]:
-    """The values of ``job_outputs``: a job of Spark shows its batches, any other job its pressure and progress."""
-    is_spark = job.engine is Engine.SPARK
-    of_barriers = HIDDEN if is_spark else SHOWN
+    """The values of ``job_outputs``: micro-batches if the engine has them, pressure and progress if it has barriers."""
+    can = job.capabilities
+    of_barriers = SHOWN if can.has_barriers else HIDDEN
     return {
-        "style": SHOWN if is_spark else HIDDEN,
+        "style": SHOWN if can.is_micro_batched else HIDDEN,
         "pressure_style": of_barriers,
         "progress_style": of_barriers,
-        # Spark reports a batch when it has ended. There is no progress to show, so the timeline takes the whole row.
-        "row_style": {"gridTemplateColumns": "minmax(0, 1fr)"} if is_spark else SHOWN,
+        # Without progress to show the timeline takes the whole row.
+        "row_style": SHOWN if can.has_barriers else {"gridTemplateColumns": "minmax(0, 1fr)"},
         "chart": cards.chart_values("job-batches", micro_batch.phases(job.batches, theme=theme)),
     }
 

@@ -7,8 +7,8 @@ from typing import Any
 from dash import html
 
 from backend.contracts.api import CheckpointOut, VerdictOut
+from backend.contracts.engines import CapabilitiesOut
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 from dashboard.components.attributes import attrs
 from dashboard.palette import HEALTH_ICONS, HEALTH_WORDS, PHASE_WORDS, STATUS_ICONS, STATUS_WORDS, Tone
@@ -97,13 +97,13 @@ def verdict_tone(verdict: VerdictOut, health_value: Health | None = None) -> Ton
     return Tone.BAD if health_value is Health.FAILING else Tone.WARN
 
 
-def kind_word(value: VerdictKind, engine: Engine | None = None) -> str:
-    """What limits the job, in the terms of its engine. A Spark query has no vertices."""
-    is_query = engine is Engine.SPARK and value is VerdictKind.CAPACITY
+def kind_word(value: VerdictKind, engine: CapabilitiesOut | None = None) -> str:
+    """What limits the job, in the terms of its engine. A query in micro-batches has no vertices."""
+    is_query = engine is not None and engine.is_micro_batched and value is VerdictKind.CAPACITY
     return "query at capacity" if is_query else KIND_WORDS[value]
 
 
-def kind(verdict: VerdictOut, tone: Tone, engine: Engine | None = None) -> html.Span:
+def kind(verdict: VerdictOut, tone: Tone, engine: CapabilitiesOut | None = None) -> html.Span:
     """The kind of a verdict."""
     return badge(kind_word(verdict.kind, engine), KIND_ICONS[verdict.kind], tone, hint="what limits the job")
 

@@ -8,7 +8,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from backend.contracts.api import CriticalPathOut, EvidenceOut, VerdictOut
-from backend.domain.observation import Engine
+from backend.contracts.engines import CapabilitiesOut
 from backend.domain.verdict import Health
 from dashboard import text
 from dashboard.components import status
@@ -18,7 +18,7 @@ from dashboard.components.attributes import attrs
 def verdict_card(
     verdict: VerdictOut,
     *,
-    engine: Engine | None = None,
+    engine: CapabilitiesOut | None = None,
     tone_of: Health | None = None,
     beside: Sequence[Component] = (),
     has_evidence: bool = False,

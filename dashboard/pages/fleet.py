@@ -10,7 +10,6 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import JobOut, SparkPointOut
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.observation import Engine
 from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
@@ -169,9 +168,9 @@ def row(job: JobOut) -> dict[str, object]:
             status.HEALTH_TONES[job.health],
             "health of the checkpoints",
         ),
-        "verdict": status.kind_word(job.verdict.kind, job.engine),
+        "verdict": status.kind_word(job.verdict.kind, job.capabilities),
         "verdict_badge": _badge(
-            status.kind_word(job.verdict.kind, job.engine),
+            status.kind_word(job.verdict.kind, job.capabilities),
             status.KIND_ICONS[job.verdict.kind],
             tone,
             job.verdict.sentence,
@@ -208,11 +207,8 @@ def row(job: JobOut) -> dict[str, object]:
 
 
 def _source(jobs: list[JobOut]) -> str:
-    of_spark = sum(j.engine is Engine.SPARK for j in jobs)
-    whence = [] if jobs and of_spark == len(jobs) else ["the REST API of each target"]
-    if of_spark:
-        whence.append("the listeners in the drivers of Spark queries")
-    return f"Source: {' and '.join(whence)}, through this service's API"
+    sources = dict.fromkeys(j.capabilities.source for j in jobs)
+    return f"Source: {', '.join([*sources, 'through the API of this service'])}"
 
 
 _URGENCY = {Health.FAILING: 3, Health.SLOW: 2, Health.TOO_FEW: 1, Health.HEALTHY: 0}

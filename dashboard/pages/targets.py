@@ -239,7 +239,7 @@ async def remove(client: ApiClient, *, confirmed: int | None, target: str | None
 def _tested(result: TargetTestOut) -> Component:
     if not result.is_ok:
         return cards.answer(False, f"{result.problem or 'No answer.'} (after {text.duration(result.duration_ms)})")
-    engine = " ".join(p for p in (result.engine.value if result.engine else "engine", result.engine_version) if p)
+    engine = " ".join(p for p in (result.engine or "engine", result.engine_version) if p)
     names = ", ".join(text.short(j, 40) for j in result.running_jobs[:6])
     more = f" and {len(result.running_jobs) - 6} more" if len(result.running_jobs) > 6 else ""
     jobs = f"running: {names}{more}" if result.running_jobs else "no running job"
@@ -259,7 +259,7 @@ def _row(target: TargetOut) -> html.Tr:
     health: list[Component] = [status.badge(state, status.TARGET_ICONS[state], status.TARGET_TONES[state])]
     if target.health.reason:
         health.append(html.Div(text.short(target.health.reason, 160), className="hint", title=target.health.reason))
-    engine = " ".join(p for p in (target.engine.value if target.engine else None, target.engine_version) if p)
+    engine = " ".join(p for p in (target.engine, target.engine_version) if p)
     return html.Tr(
         [
             html.Td([html.B(target.name), html.Div(target.url, className="url")]),

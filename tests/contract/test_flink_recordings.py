@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.domain.checkpoint import DETAIL_ARRAYS, Checkpoint, CheckpointCounts
+from backend.domain.engines import FLINK
 from backend.domain.ids import TargetId
-from backend.domain.observation import Engine, JobObservation, JobState, Observation
+from backend.domain.observation import JobObservation, JobState, Observation
 from collectors.flink.collector import FlinkCollector
 from tests.support.recorded_flink import NAMES, RECORDINGS, RecordedFlink, Recording
 from tests.support.recorded_values import (
@@ -165,7 +166,7 @@ async def test_details_are_asked_once_and_an_ended_job_no_more(replay: Replay) -
 @pytest.mark.anyio
 async def test_the_job_is_described_as_recorded(replay: Replay) -> None:
     observation = replay.observations[0]
-    assert (observation.engine, observation.engine_version) == (Engine.FLINK, "1.20.5")
+    assert (observation.engine, observation.engine_version) == (FLINK, "1.20.5")
     job = replay.jobs[0]
     assert job.state is JobState.RUNNING
     assert job.topology is not None

@@ -11,8 +11,8 @@ import pytest
 from backend.contracts import advice
 from backend.contracts.api import JobOut, Page, Problem
 from backend.domain.advice import AdviceState, Metric
+from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.errors import InvalidInputError
-from backend.domain.observation import Engine
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.targets.targets import TargetRules
 from backend.store.targets.targets import NewTarget, TargetRepository
@@ -31,7 +31,7 @@ class Target:
 
     def __init__(self, writer, target_id, clock):
         self.writer, self.id, self.clock = writer, target_id, clock
-        self.engine = Engine.RUNTIME
+        self.engine = RUNTIME
         self.sent = []
 
     async def change(self, url, run, settings, timeout_s, token, *, kind):
@@ -195,7 +195,7 @@ async def test_a_dismissal_without_a_good_reason_says_which_field(client, target
 
 
 async def test_on_flink_the_restart_is_the_operators(client, target):
-    target.engine = Engine.FLINK
+    target.engine = FLINK
     await target.report_slow()
     root = await root_of(client)
     (card,) = (await get(client, f"{root}/advice")).cards

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from backend.domain.observation import Engine, JobState
+from backend.domain.engines import RUNTIME
+from backend.domain.observation import JobState
 from tests.support.alerting import Alerting, rows, switch_off_rules_but
 from tests.support.observations import CONFIG, completed, failed, in_progress, job, observation, progress
 
@@ -40,7 +41,7 @@ async def test_a_job_whose_clock_falls_behind_is_judged_by_that_clock(engine, cl
         # Another job of this target keeps up.
         other = replace(job(name="other", run="b" * 32), config=None, clock_offset_ms=0)
         wanted = observation(target, seen, other, at=clock.at)
-        await writer.write(replace(wanted, engine=Engine.RUNTIME, clock_offset_ms=0))
+        await writer.write(replace(wanted, engine=RUNTIME, clock_offset_ms=0))
         await alerting.round()
 
     assert lag_s > 2 * 40

@@ -19,8 +19,8 @@ from backend.api import server
 from backend.cli.built_in import watch_built_in
 from backend.contracts.advice import RecommendationOut
 from backend.domain.advice import AdviceState, Topic
+from backend.domain.engines import RUNTIME
 from backend.domain.errors import TargetProtocolError
-from backend.domain.observation import Engine
 from backend.live.access import TokenToChange
 from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
@@ -107,7 +107,7 @@ def api_root(database):
 
 async def _advise(engine, record):
     """A card for the job, as the rules would give it."""
-    card = mode_of(advised(slow_run(), engine=Engine.RUNTIME, version="0.1.0"))
+    card = mode_of(advised(slow_run(), engine=RUNTIME, version="0.1.0"))
     now = WallClock().now()
     document = RecommendationOut.model_validate(card).model_dump(mode="json")
     async with writing(engine) as connection:

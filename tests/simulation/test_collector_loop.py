@@ -14,9 +14,10 @@ from datetime import datetime
 
 import pytest
 
+from backend.domain.engines import FLINK
 from backend.domain.errors import StoreUnavailableError, TargetProtocolError, TargetUnavailableError, UnknownEntityError
 from backend.domain.ids import TargetId
-from backend.domain.observation import Engine, Observation, PollCost
+from backend.domain.observation import Observation, PollCost
 from collectors.loop import LoopOptions, TargetLoop
 from tests.support.virtual_time import VirtualTime
 
@@ -44,7 +45,7 @@ class ScriptedCollector:
         if isinstance(answer, Exception):
             raise answer
         self._time.pass_s(answer)
-        return Observation(TARGET, now, Engine.FLINK, "1.20.5", (), PollCost(n, 0, 0))
+        return Observation(TARGET, now, FLINK, "1.20.5", (), PollCost(n, 0, 0))
 
     def forget(self) -> None:
         self.forgotten_count += 1

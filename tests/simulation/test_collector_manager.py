@@ -14,6 +14,7 @@ from datetime import datetime
 
 import pytest
 
+from backend.domain.engines import FLINK
 from backend.domain.errors import (
     FieldProblem,
     InvalidInputError,
@@ -22,7 +23,7 @@ from backend.domain.errors import (
     TargetUnavailableError,
 )
 from backend.domain.ids import TargetId
-from backend.domain.observation import Engine, Observation, PollCost
+from backend.domain.observation import Observation, PollCost
 from collectors.base import Collector, TargetRow
 from collectors.loop import LoopOptions
 from collectors.manager import CollectorManager, ManagerOptions
@@ -133,7 +134,7 @@ class Reader:
                 await asyncio.Event().wait()
             if self._id in world.faults:
                 raise world.faults[self._id]
-            return Observation(self._id, now, Engine.FLINK, None, (), PollCost(1, 0, 0))
+            return Observation(self._id, now, FLINK, None, (), PollCost(1, 0, 0))
         finally:
             world.reading[self._id] = 0
 

@@ -9,7 +9,7 @@ from typing import Any
 from backend.advisor import advise
 from backend.advisor.advice import Advice, Expected, Recommendation
 from backend.domain.advice import Metric, Topic
-from backend.domain.observation import Engine
+from backend.domain.engines import RUNTIME
 from backend.runtime.engine.jobfile import JobSpec
 from backend.runtime.engine.simulate import simulate
 from backend.runtime.job import config as settings
@@ -44,7 +44,7 @@ async def advice_of(spec: JobSpec, run_s: float) -> Advice:
     async with SimulatedTarget([spec]) as target:
         await target.sleep(run_s)
         (evidence,) = await target.evidence()
-    return advise(evidence, engine=Engine.RUNTIME, version="0.0.0")
+    return advise(evidence, engine=RUNTIME, version="0.0.0")
 
 
 async def compared(spec: JobSpec, *, run_s: float, topic: Topic = Topic.MODE) -> list[Compared]:

@@ -10,7 +10,7 @@ from backend.advisor import advise
 from backend.advisor.advice import Advice, Expected, NoAdvice, Recommendation
 from backend.domain.advice import Metric, Topic
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
-from backend.domain.observation import Engine
+from backend.domain.engines import EngineCapabilities, flink
 from backend.domain.pressure import VertexPressure
 from tests.support.handwritten_jobs import ALIGNED, LAST, MIDDLE, SOURCE, detail, failed, held_back, job, reading
 
@@ -80,14 +80,14 @@ def advised(
     pressure: Sequence[VertexPressure] | None = None,
     *,
     config: CheckpointConfig | None = EXACTLY_ONCE,
-    engine: Engine = Engine.FLINK,
+    engine: EngineCapabilities | None = None,
     version: str | None = "1.20.5",
     **more: object,
 ) -> Advice:
-    """What is advised on it."""
+    """What is advised on it; the engine is Flink in ``version`` unless another is given."""
     known = readings() if pressure is None else pressure
     evidence = job(checkpoints, known, config=config, **more)  # type: ignore[arg-type]
-    return advise(evidence, engine=engine, version=version)
+    return advise(evidence, engine=engine or flink(version), version=version)
 
 
 def on(topic: Topic, advice: Advice) -> Recommendation | NoAdvice:

@@ -19,7 +19,6 @@ from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.changes import ChangePointOut
 from backend.contracts.rollups import RollupHourOut
 from backend.domain.errors import InvalidInputError
-from backend.domain.observation import Engine
 from tests.support.made_up_alerts import MadeUpAlerts
 from tests.support.made_up_checkpoints import HOSTILE, barriers, header_of, hours_of, row_of_job
 from tests.support.made_up_jobs import MadeUpJobs
@@ -103,12 +102,12 @@ class FakeApi(MadeUpJobs):
 
     def _first_targets(self) -> list[api.TargetOut]:
         return [
-            self._target("tdemo", "demo", "http://127.0.0.1:18050/runtime/v1", "ok", Engine.RUNTIME, "built-in"),
-            self._target("tflink", "production-eu", "http://flink.example:8081", "ok", Engine.FLINK, "api"),
-            self._target("told", "staging", "http://10.9.8.7:8081", "unreachable", Engine.FLINK, "configuration"),
+            self._target("tdemo", "demo", "http://127.0.0.1:18050/runtime/v1", "ok", "runtime", "built-in"),
+            self._target("tflink", "production-eu", "http://flink.example:8081", "ok", "flink", "api"),
+            self._target("told", "staging", "http://10.9.8.7:8081", "unreachable", "flink", "configuration"),
         ]
 
-    def _target(self, id_: str, name: str, url: str, state: Any, engine: Engine | None, origin: Any) -> api.TargetOut:
+    def _target(self, id_: str, name: str, url: str, state: Any, engine: str | None, origin: Any) -> api.TargetOut:
         now = self._began
         reason = "connection refused (10.9.8.7:8081); 14 attempts in a row" if state == "unreachable" else None
         return api.TargetOut(
@@ -116,7 +115,7 @@ class FakeApi(MadeUpJobs):
             name=name,
             url=url,
             engine=engine,
-            engine_version="1.20.5" if engine is Engine.FLINK else None,
+            engine_version="1.20.5" if engine == "flink" else None,
             labels={},
             origin=origin,
             is_enabled=state != "paused",
@@ -139,7 +138,7 @@ class FakeApi(MadeUpJobs):
         if "nowhere" in target.url:
             return api.TargetTestOut(is_ok=False, problem="the name nowhere.invalid does not resolve", duration_ms=12)
         return api.TargetTestOut(
-            is_ok=True, engine=Engine.FLINK, engine_version="1.20.5", running_jobs=["orders", HOSTILE], duration_ms=31
+            is_ok=True, engine="flink", engine_version="1.20.5", running_jobs=["orders", HOSTILE], duration_ms=31
         )
 
     def _add(self, target: api.TargetIn) -> httpx.Response:

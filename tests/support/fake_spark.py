@@ -10,10 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from backend.contracts import api
+from backend.contracts.engines import CapabilitiesOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.engines import SPARK
 from backend.domain.failure import FailureReason
 from backend.domain.micro_batch import BatchPhase, PressureSign
-from backend.domain.observation import Engine, JobState
+from backend.domain.observation import JobState
 from backend.domain.verdict import Basis, Confidence, Health, VerdictKind
 from tests.support.fake_api import FakeApi
 
@@ -51,7 +53,7 @@ def _target(now: datetime) -> api.TargetOut:
         id=TARGET,
         name="lab",
         url="push:spark/lab",
-        engine=Engine.SPARK,
+        engine=SPARK.kind,
         engine_version="4.3.0",
         labels={"deployment": "lab"},
         origin="push",
@@ -78,7 +80,8 @@ def _document(job: str, name: str, number: int, at: datetime, **changes: Any) ->
     )
     verdict = _verdict(VerdictKind.NONE, f"Batch {number} took 5.9 s: it keeps up.")
     values |= {
-        "engine": Engine.SPARK,
+        "engine": SPARK.kind,
+        "capabilities": CapabilitiesOut.model_validate(SPARK),
         "job_id": job,
         "run_id": run,
         "checkpoint_id": number,
@@ -199,7 +202,8 @@ def _detail(id_: str, name: str, checkpoints: list[api.CheckpointDetailOut], now
         basis=Basis.MEASURED,
     )
     return api.JobDetailOut(
-        id=id_, name=name, target_id=TARGET, target_name="lab", target_state=target_state, engine=Engine.SPARK,
+        id=id_, name=name, target_id=TARGET, target_name="lab", target_state=target_state, engine=SPARK.kind,
+        capabilities=CapabilitiesOut.model_validate(SPARK),
         state=state, run_id=f"r{id_[1:]}", mode=None, health=health, verdict=verdict, interval_ms=_INTERVAL_MS,
         timeout_ms=None, last_completed_at=now, last_completed_age_intervals=1.2, completed_24h_count=len(done),
         failed_24h_count=len(checkpoints) - len(done), success_24h_ratio=len(done) / len(checkpoints),

@@ -15,12 +15,13 @@ from typing import Any
 
 from backend.contracts import api
 from backend.contracts.barriers import BarrierChannelOut, BarrierEventOut, BarriersOut
+from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.progress import AckPointOut, PendingOut
 from backend.contracts.rollups import MeasureRollupOut, RollupHourOut
 from backend.domain.barriers import BarrierEventKind as Kind
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
+from backend.domain.engines import FLINK
 from backend.domain.failure import FailureReason
-from backend.domain.observation import Engine
 from backend.domain.rollup import hour_of
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 
@@ -204,7 +205,8 @@ def document(
 
     run = f"r{job[1:]}"
     return api.CheckpointDetailOut(
-        engine=Engine.FLINK,
+        engine=FLINK.kind,
+        capabilities=CapabilitiesOut.model_validate(FLINK),
         job_id=job,
         run_id=run,
         checkpoint_id=number,

@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 from backend.contracts import api
 from backend.contracts.backpressure import VertexPressureOut
 from backend.contracts.changes import ChangePointOut
+from backend.contracts.engines import CapabilitiesOut
 from backend.contracts.progress import AckPointOut, ProgressOut
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.failure import FailureReason
-from backend.domain.observation import Engine, JobState
+from backend.domain.observation import JobState
 from backend.domain.verdict import Health, Phase
 from tests.support.made_up_checkpoints import (
     HOSTILE,
@@ -135,7 +137,8 @@ class MadeUpJobs:
         ]
         job = self._detail("jruntime", "demo-backpressured", "tdemo", "demo", Health.SLOW, details, vertices, edges)
         update = {
-            "engine": Engine.RUNTIME,
+            "engine": RUNTIME.kind,
+            "capabilities": CapabilitiesOut.model_validate(RUNTIME),
             "timeout_ms": 8_000,
             "in_progress_checkpoint_id": 24,
             "verdict": details[-1].verdict,
@@ -286,7 +289,8 @@ class MadeUpJobs:
             target_id=target,
             target_name=target_name,
             target_state="ok",
-            engine=Engine.FLINK if target != "tdemo" else Engine.RUNTIME,
+            engine=(engine := FLINK if target != "tdemo" else RUNTIME).kind,
+            capabilities=CapabilitiesOut.model_validate(engine),
             state=JobState.RUNNING,
             run_id=f"r{id_[1:]}",
             mode="aligned",

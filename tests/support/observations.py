@@ -18,9 +18,10 @@ from backend.domain.checkpoint import (
     Progress,
     VertexDetail,
 )
+from backend.domain.engines import FLINK
 from backend.domain.failure import FailureReason
 from backend.domain.ids import EngineRunId, TargetId, VertexId
-from backend.domain.observation import Engine, JobObservation, JobState, Observation, PollCost
+from backend.domain.observation import JobObservation, JobState, Observation, PollCost
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 
@@ -210,7 +211,7 @@ def observation(target_id: TargetId, *jobs: JobObservation, at: datetime = NOW, 
     return Observation(
         target_id=target_id,
         observed_at=at,
-        engine=Engine.FLINK,
+        engine=FLINK,
         engine_version="1.20.0",
         jobs=jobs,
         cost=PollCost(request_count=request_count, response_bytes=request_count * 1000, duration_ms=20),

@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.api.app import AppDeps, create_app
 from backend.api.server import AlertingOptions, build_services
 from backend.domain.clock import Clock
+from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import TargetUnavailableError
-from backend.domain.observation import Engine
 from backend.services.advice.cards import ChangeSettings
 from backend.services.targets.targets import ProbeAnswer, TargetRules
 
@@ -23,7 +23,7 @@ from backend.services.targets.targets import ProbeAnswer, TargetRules
 class Probed:
     """What the probe of these tests answers."""
 
-    engine: Engine = Engine.FLINK
+    engine: EngineCapabilities = FLINK
     version: str | None = "1.20.1"
     running_jobs: tuple[str, ...] = ("orders",)
 

@@ -28,7 +28,7 @@ from backend.contracts.api import Page
 from backend.domain.advice import AdviceState, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError
-from backend.domain.observation import Engine, JobState
+from backend.domain.observation import JobState
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.paging import decode_cursor, page_of
 from backend.services.targets.targets import TargetRules
@@ -170,7 +170,7 @@ class AdviceService:
         _must_be_open(card)
         advice = RecommendationOut.model_validate(card.document)
         if not _can_apply(card, record, advice):
-            text = f"{record.run.engine.value} takes these settings when the job starts: change them and restart it"
+            text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
         target = await TargetRepository(self._engine).get(record.run.target_id)
         if target.origin == "api":
@@ -345,8 +345,9 @@ def _measured_document(step: Step) -> Mapping[str, object] | None:
 
 
 def _can_apply(card: CardRecord, record: JobRecord, advice: RecommendationOut) -> bool:
-    is_running = record.run.state is not JobState.ENDED
-    return card.state.is_open and is_running and record.run.engine is Engine.RUNTIME and bool(advice.how_to.patch)
+    run = record.run
+    is_able = run.state is not JobState.ENDED and run.engine.can_apply_settings_live
+    return card.state.is_open and is_able and bool(advice.how_to.patch)
 
 
 def _card_out(card: CardRecord, events: Sequence[CardEvent], record: JobRecord) -> CardOut:

@@ -22,13 +22,13 @@ from backend.domain.checkpoint import (
     SavepointFormat,
     VertexDetail,
 )
-from backend.domain.observation import Engine
+from backend.domain.engines import EngineCapabilities, RestoreRules
 from backend.domain.topology import Topology
 from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind, Support, Use
 
-_SOURCES: Final = {
-    Engine.FLINK: "Flink's documentation: Checkpoints vs. Savepoints",
-    Engine.RUNTIME: "the reference runtime, rules GR-1, GR-2 and RS-11",
+_RULES: Final = {
+    RestoreRules.FLINK: (CAPABILITIES, "Flink's documentation: Checkpoints vs. Savepoints"),
+    RestoreRules.RUNTIME: (OF_THIS_RUNTIME, "the reference runtime, rules GR-1, GR-2 and RS-11"),
 }
 _SAVEPOINTS: Final = {
     SavepointFormat.CANONICAL: SnapshotKind.CANONICAL_SAVEPOINT,
@@ -43,16 +43,16 @@ _NOTES: Final[Mapping[tuple[Use, SnapshotKind], str]] = {
 _STATE_THAT_IS_GONE: Final = "state of operators that the job no longer has needs leave to be dropped"
 
 
-def restoring_out(checkpoint: Checkpoint, engine: Engine, topology: Topology | None) -> RestoringOut | None:
+def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: Topology | None) -> RestoringOut | None:
     """The answer for one checkpoint; None where the engine restores no checkpoint of one's choice (Spark)."""
-    if engine not in _SOURCES:
+    if engine.restore_rules is None:
         return None
+    matrix, source = _RULES[engine.restore_rules]
     header = checkpoint.header
     refusal = _refusal(header)
     if refusal is not None:
-        return RestoringOut(is_restorable=False, sentence=refusal, kinds=[], source=_SOURCES[engine])
+        return RestoringOut(is_restorable=False, sentence=refusal, kinds=[], source=source)
     kinds = kinds_of(header)
-    matrix = OF_THIS_RUNTIME if engine is Engine.RUNTIME else CAPABILITIES
     uses = [_use(use, row, kinds) for use, row in matrix.items()]
     in_flight = _in_flight(checkpoint.details, topology)
     return RestoringOut(
@@ -62,7 +62,7 @@ def restoring_out(checkpoint: Checkpoint, engine: Engine, topology: Topology | N
         location=header.external_path,
         uses=uses,
         in_flight=in_flight,
-        source=_SOURCES[engine],
+        source=source,
     )
 
 

@@ -23,7 +23,6 @@ from backend.analysis.verdict import diagnose
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.domain.clock import Clock
 from backend.domain.ids import JobId
-from backend.domain.observation import Engine
 from backend.domain.verdict import Diagnosis, Phase
 from backend.services.jobs.silent_jobs import as_heard
 from backend.store.checkpoints.micro_batches import batches_of
@@ -162,7 +161,7 @@ class EvidenceReader:
             readings = (await _newest_readings(connection, read_at)).get(run.id, ())
         shape = await shape_at(connection, run.id, header.triggered_at)
         details = await details_of(connection, [r.place for r in around])
-        batches = await batches_of(connection, [r.place for r in around] if run.engine is Engine.SPARK else [])
+        batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
         return JobEvidence(
             job_name=job.name,
@@ -180,7 +179,7 @@ class EvidenceReader:
             late_barriers=late.get(run.id, {}),
             exceptions=exceptions.get(run.id, ()),
             restart_count=run.restart_count,
-            is_micro_batched=run.engine is Engine.SPARK,
+            is_micro_batched=run.engine.is_micro_batched,
         )
 
     def forget_others(self, job_ids: Iterable[JobId]) -> None:
@@ -220,8 +219,8 @@ async def _evidence(
     usable = {r.run.id: [h for h in headers[r.run.id] if not is_lost(h, r.run)] for r in records}
     places = [h.place for rows in usable.values() for h in rows]
     details = await details_of(connection, places)
-    of_spark = {r.run.id for r in records if r.run.engine is Engine.SPARK}
-    batches = await batches_of(connection, [p for p in places if p.run_id in of_spark])
+    batched = {r.run.id for r in records if r.run.engine.is_micro_batched}
+    batches = await batches_of(connection, [p for p in places if p.run_id in batched])
     oldest = min((h.header.triggered_at for rows in usable.values() for h in rows), default=now)
     late = await late_barriers_of(connection, run_ids, oldest)
     readings = await _newest_readings(connection, {r: at for r, at in read_at.items() if r in usable})
@@ -241,7 +240,7 @@ async def _evidence(
             late_barriers=late.get(r.run.id, {}),
             exceptions=exceptions.get(r.run.id, ()),
             restart_count=r.run.restart_count,
-            is_micro_batched=r.run.engine is Engine.SPARK,
+            is_micro_batched=r.run.engine.is_micro_batched,
         )
         for r in records
     }

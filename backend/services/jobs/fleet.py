@@ -151,6 +151,8 @@ def _row(case: JobCase, statistics: _Statistics, now: datetime, open_advice_coun
         case.finding,
         day,
         run_id=run.id,
+        engine=run.engine.kind,
+        capabilities=run.engine,
         mode=mode_of(config),
         interval_ms=interval_ms,
         timeout_ms=config.timeout_ms if config is not None else None,

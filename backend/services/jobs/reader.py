@@ -14,7 +14,6 @@ from backend.contracts.backpressure import BackpressureOut, PressurePointOut, Ve
 from backend.domain.clock import Clock
 from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
-from backend.domain.observation import Engine
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from backend.services.checkpoints.micro_batches import batch_out, signs_out, with_batches
@@ -62,8 +61,8 @@ class JobService:
             (case,) = await self._evidence.cases(connection, [record])
             row = await self._fleet.row(connection, case)
             exceptions = await newest_exceptions(connection, [record.run.id], limit=_EXCEPTIONS_SHOWN)
-            is_spark = record.run.engine is Engine.SPARK
-            batches = await with_batches(connection, case.headers if is_spark else ())
+            has_batches = record.run.engine.is_micro_batched
+            batches = await with_batches(connection, case.headers if has_batches else ())
         record = case.record
         vertices, edges = graph_out(case.shape.topology, record.run.placements)
         return api.JobDetailOut.of(

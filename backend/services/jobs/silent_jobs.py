@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis import sentences as say
-from backend.domain.observation import Engine, JobState
+from backend.domain.observation import JobState
 from backend.store.jobs.reader import JobRecord, list_current
 from backend.store.targets.targets import TargetRecord
 
@@ -25,7 +25,7 @@ SILENT_AFTER = timedelta(seconds=90)
 def silence_of(record: JobRecord, now: datetime) -> timedelta | None:
     """For how long a job that should tell of itself has not; None where that is nothing to wonder at."""
     run = record.run
-    if run.engine is not Engine.SPARK or run.state is JobState.ENDED or record.target_state not in ("ok", "silent"):
+    if not run.engine.is_pushed or run.state is JobState.ENDED or record.target_state not in ("ok", "silent"):
         return None
     silent_for = record.engine_now(now) - run.observed_at
     return silent_for if silent_for > SILENT_AFTER else None

@@ -13,8 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import spark as wire
 from backend.domain.clock import Clock
+from backend.domain.engines import SPARK
 from backend.domain.errors import ConflictError
-from backend.domain.observation import Engine, Observation, PollCost
+from backend.domain.observation import Observation, PollCost
 from backend.services.targets.spark_events import RunEvents, job_observation, runs_of
 from backend.store.checkpoints.micro_batches import KnownBatch, newest_batch
 from backend.store.ingest import IngestWriter
@@ -53,7 +54,7 @@ class SparkIngestService:
             url=wire.PUSH_URL_ROOT + quote(deployment, safe=""),
             name=deployment,
             origin="push",
-            kind="spark",
+            kind=SPARK.kind,
             labels={"deployment": deployment},
         )
         target = await self._targets.get_or_add(new, at=self._clock.now())
@@ -67,7 +68,7 @@ class SparkIngestService:
         return Observation(
             target_id=target.id,
             observed_at=run.observed_at,
-            engine=Engine.SPARK,
+            engine=SPARK,
             engine_version=push.spark_version,
             jobs=(job_observation(run, push, before),),
             cost=PollCost(request_count=0, response_bytes=0, duration_ms=0),

@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.contracts import api
 from backend.domain.clock import Clock
+from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
-from backend.domain.observation import Engine
 from backend.services.jobs.silent_jobs import hear
 from backend.services.paging import decode_cursor, page_of
 from backend.store.postgres.connections import reading
@@ -34,7 +34,7 @@ class ProbeAnswer(Protocol):
     """What a target said when it was asked once."""
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineCapabilities:
         """Which engine it is."""
         ...
 
@@ -201,7 +201,7 @@ class TargetService:
             return api.TargetTestOut(is_ok=False, problem=str(error), duration_ms=_since_ms(began_s))
         return api.TargetTestOut(
             is_ok=True,
-            engine=answer.engine,
+            engine=answer.engine.kind,
             engine_version=answer.version,
             running_jobs=list(answer.running_jobs),
             duration_ms=_since_ms(began_s),

@@ -12,14 +12,15 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts
+from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
-from backend.domain.observation import Engine, JobState
+from backend.domain.observation import JobState
 from backend.domain.topology import Placement, Topology
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import one_of
 from backend.store.schema import tables
-from backend.store.schema.documents import config_from, counts_from, placements_from, topology_from
+from backend.store.schema.documents import config_from, counts_from, engine_from, placements_from, topology_from
 from backend.store.schema.rows import value_of
 from backend.store.targets.targets import HealthState
 
@@ -32,7 +33,7 @@ class RunRecord:
     job_id: JobId
     target_id: TargetId
     engine_run_id: EngineRunId
-    engine: Engine
+    engine: EngineCapabilities
     started_at: datetime
     ended_at: datetime | None
     state: JobState
@@ -68,8 +69,8 @@ class JobRecord:
     def read_at_engine(self) -> datetime:
         """What the engine's clock showed when the run was read last."""
         at = self.run.observed_at
-        # What Spark's listener sends is dated by its driver's clock.
-        return at if self.run.engine is Engine.SPARK else self.engine_now(at)
+        # A job that pushes dates its readings by its own clock.
+        return at if self.run.engine.is_pushed else self.engine_now(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +373,7 @@ def _run(row: RowMapping) -> RunRecord:
     return value_of(
         RunRecord,
         row,
+        engine=engine_from(row["capabilities"], row["engine"], row.get("engine_version")),
         counts=counts,
         failed_unlisted_count=row["failed_unlisted_past"] + max(0, (counts.failed if counts else 0) - listed),
         placements=placements_from(row["placements"]),

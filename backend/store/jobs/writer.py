@@ -19,15 +19,16 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 
 from backend.domain.clock import to_epoch_ms
+from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.ids import TargetId, job_id, run_id
-from backend.domain.observation import Engine, JobObservation, JobState
+from backend.domain.observation import JobObservation, JobState
 from backend.store.checkpoints.writer import CheckpointTally, StoredRun
 from backend.store.postgres.copying import Cursor
 from backend.store.postgres.encoding import clean, dump
 from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
 from backend.store.schema import tables
-from backend.store.schema.documents import config_document, topology_document
+from backend.store.schema.documents import capabilities_document, config_document, topology_document
 from backend.store.schema.rows import row_of
 
 _EVENT_TEXT_MAX = 4000
@@ -46,7 +47,13 @@ _LOCK = sql_of(
 _MAKE_JOB = sql_of(pg_insert(tables.jobs).values(bound(tables.jobs.c)).on_conflict_do_nothing())
 _MAKE_RUN = sql_of(
     pg_insert(tables.runs)
-    .values(bound(c for c in tables.runs.c if c.server_default is None and (not c.nullable or c.name == "ended_at")))
+    .values(
+        bound(
+            c
+            for c in tables.runs.c
+            if c.server_default is None and (not c.nullable or c.name in ("ended_at", "capabilities"))
+        )
+    )
     .on_conflict_do_nothing()
 )
 _COUNTED = {
@@ -60,7 +67,7 @@ _COUNT = sql_of(update(tables.runs).where(_RUN.id == bindparam("run")).values(_C
 _KEPT = [_RUN.restart_count, _RUN.counts, _RUN.placements, _RUN.clock_offset_ms]
 _REPLACED = [
     *(_RUN.ended_at, _RUN.state, _RUN.engine_state, _RUN.failed_listed_base, _RUN.failed_unlisted_past),
-    *(_RUN.problems, _RUN.observed_at),
+    *(_RUN.problems, _RUN.capabilities, _RUN.observed_at),
 ]
 _APPLY = sql_of(
     update(tables.runs)
@@ -105,7 +112,7 @@ class TargetKey:
 
     id: TargetId
     deployment: str
-    engine: Engine
+    engine: EngineCapabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +121,14 @@ class LockedRun:
 
     key: StoredRun
     row: Mapping[str, Any]
+    engine: EngineCapabilities
     is_newest: bool
 
 
 async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, observed_at: datetime) -> LockedRun:
     """Make job and run where they are new, and lock the run's row."""
-    # Spark's ids are of one run alone, and its start may be told late or never.
-    started_ms = None if target.engine is Engine.SPARK else to_epoch_ms(job.started_at)
+    # If the engine's id names one run alone, the start may be known late or never.
+    started_ms = None if target.engine.has_unique_run_ids else to_epoch_ms(job.started_at)
     key = StoredRun(
         run_id=run_id(target=target.id, engine_run_id=job.engine_run_id, started_at_ms=started_ms),
         job_id=job_id(deployment=target.deployment, name=job.name),
@@ -136,7 +144,7 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
     if is_new or job.started_at < row["started_at"]:
         text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
         await _add_event(cursor, key, "run-started", key="", at=job.started_at, text=text)
-    return LockedRun(key, row, is_new or observed_at > row["observed_at"])
+    return LockedRun(key, row, target.engine, is_new or observed_at > row["observed_at"])
 
 
 async def _lock(cursor: Cursor, key: StoredRun) -> Mapping[str, Any] | None:
@@ -164,7 +172,8 @@ async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: Sto
         id=key.run_id,
         job_id=key.job_id,
         target_id=target.id,
-        engine=target.engine.value,
+        engine=clean(target.engine.kind),
+        capabilities=dump(capabilities_document(target.engine)),
         first_observed_at=observed_at,
         observed_at=observed_at,
     )
@@ -193,6 +202,7 @@ async def write_state(
             failed_unlisted_past=past,
             placements=dump(job.placements) if job.placements else None,
             problems=dump([clean(p) for p in job.problems]),
+            capabilities=dump(capabilities_document(run.engine)),
             observed_at=observed_at,
         )
         await cursor.execute(_APPLY, own | counted)

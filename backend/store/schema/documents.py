@@ -20,6 +20,7 @@ from backend.domain.checkpoint import (
     Progress,
     VertexDetail,
 )
+from backend.domain.engines import EngineCapabilities, RestoreRules, SettingKeys, described
 from backend.domain.ids import VertexId
 from backend.domain.topology import Edge, Placement, Topology, Vertex
 
@@ -54,6 +55,26 @@ def config_from(document: Document | None) -> CheckpointConfig | None:
 def counts_from(document: Document | None) -> CheckpointCounts | None:
     """The counters, or None where none were stored."""
     return None if document is None else _known(CheckpointCounts, document)
+
+
+def capabilities_document(engine: EngineCapabilities) -> Document:
+    """The stored form of what an engine can do: nothing that it cannot, since the row is written at every poll."""
+    document = {name: value for name, value in asdict(engine).items() if value}
+    document["settings"] = {name: key for name, key in document.get("settings", {}).items() if key}
+    return document
+
+
+def engine_from(document: Document | None, kind: str, version: str | None) -> EngineCapabilities:
+    """What the engine can do; worked out from ``kind`` and ``version`` if none was stored."""
+    if document is None:
+        return described(kind, version)
+    rules = document.get("restore_rules")
+    values = {
+        **document,
+        "settings": _known(SettingKeys, document.get("settings", {})),
+        "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,
+    }
+    return _known(EngineCapabilities, values)
 
 
 def placements_from(documents: Sequence[Document] | None) -> tuple[Placement, ...]:

@@ -111,6 +111,8 @@ runs = Table(
     Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), nullable=False),
     Column("engine_run_id", Text, nullable=False),
     Column("engine", Text, nullable=False),
+    # What the engine can do, without what it cannot; NULL in rows of an older version.
+    Column("capabilities", JSONB),
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Column("state", Text, nullable=False),

@@ -16,7 +16,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.domain.ids import TargetId, target_id
-from backend.domain.observation import Engine
 from backend.store.postgres.connections import reading, writing
 from backend.store.postgres.encoding import clean, dump
 
@@ -64,7 +63,7 @@ class TargetRecord:
     since: datetime | None = None
     last_success_at: datetime | None = None
     last_attempt_at: datetime | None = None
-    engine: Engine | None = None
+    engine: str | None = None
     engine_version: str | None = None
     cost: TargetCost | None = None
     rejected_count: int = 0
@@ -249,7 +248,7 @@ def _record(row: RowMapping) -> TargetRecord:
         **{name: row[name] for name in ("id", "url", "name", "kind", "labels", "origin", "is_enabled", "added_at")},
         state=_state(row),
         **{name: row[name] for name in ("reason", "since", "last_success_at", "last_attempt_at", "engine_version")},
-        engine=None if row["engine"] is None else Engine(row["engine"]),
+        engine=row["engine"],
         cost=cost,
         rejected_count=row["rejected_count"] or 0,
     )

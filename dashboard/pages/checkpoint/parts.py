@@ -8,7 +8,6 @@ from dash.development.base_component import Component
 from backend.contracts.api import CheckpointDetailOut
 from backend.contracts.barriers import BarriersOut
 from backend.domain.checkpoint import CheckpointStatus
-from backend.domain.observation import Engine
 from backend.domain.verdict import Basis, Health
 from dashboard import routes, text
 from dashboard.components import cards, micro_batch, restoring, status, verdict
@@ -30,7 +29,7 @@ def head(found: CheckpointDetailOut, view: Look) -> list[Component]:
         html.H1(f"{_kind(found)} {found.checkpoint_id}"),
         status.checkpoint(found),
         status.failure(found),
-        *(() if found.batch is not None else (status.mode(found.mode),)),
+        *((status.mode(found.mode),) if found.capabilities.has_barriers else ()),
         html.Span(at, className="hint", title=at_utc),
     ]
     return [
@@ -80,7 +79,7 @@ def verdict_part(found: CheckpointDetailOut) -> Component:
     if healthy:
         beside.append(dcc.Link("Compare with the last healthy checkpoint", href=healthy))
     health = Health.FAILING if found.status is CheckpointStatus.FAILED else None
-    return verdict.verdict_card(found.verdict, engine=found.engine, tone_of=health, beside=beside)
+    return verdict.verdict_card(found.verdict, engine=found.capabilities, tone_of=health, beside=beside)
 
 
 def facts(found: CheckpointDetailOut, view: Look) -> Component:
@@ -161,17 +160,10 @@ def front_basis(model: times.Front, barriers: BarriersOut | None) -> list[Compon
     return [status.basis(Basis.RECONSTRUCTED), f" {note}"]
 
 
-_WHENCE = {
-    Engine.FLINK: "Source: REST API of the cluster",
-    Engine.RUNTIME: "Source: reference runtime",
-    Engine.SPARK: "Source: the listener in the query's driver",
-}
-
-
 def source(found: CheckpointDetailOut) -> Component:
     return cards.source_line(
         [
-            _WHENCE[found.engine],
+            f"Source: {found.capabilities.source}",
             cards.age("read", found.observed_at, is_alarming=is_pending(found)),
             f"run {found.run_id}",
         ]

@@ -6,7 +6,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import JobDetailOut
-from backend.domain.observation import Engine
+from backend.contracts.engines import CapabilitiesOut
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, micro_batch, status
@@ -17,12 +17,14 @@ PRESSURE_NOW = "now; measured, mean over the subtasks of a vertex"
 PRESSURE_THEN = "in the chosen range; measured, mean over the readings and the subtasks of a vertex"
 
 
-def timeline_legend(engine: Engine | None) -> list[Component]:
-    if engine is Engine.SPARK:
+def timeline_legend(engine: CapabilitiesOut | None) -> list[Component]:
+    if engine is not None and engine.is_micro_batched:
         return [
             html.Span("● completed   ✕ failed"),
             html.Span("one mark for each micro-batch, reported when it has ended"),
         ]
+    if engine is not None and not engine.has_barriers:
+        return [html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress")]
     return [
         html.Span("● completed   ■ savepoint   ✕ failed   ○ in progress"),
         html.Span([html.Span(className="swatch mode-aligned"), "aligned"]),
@@ -34,8 +36,8 @@ def timeline_legend(engine: Engine | None) -> list[Component]:
 def head(job: JobDetailOut) -> list[Component]:
     chips: list[Component] = [
         status.health(job.health),
-        *(() if job.engine is Engine.SPARK else (status.mode(job.mode),)),
-        html.Span(f"{job.engine.value}: {_engine_state(job)}", className="chip", title="engine and state"),
+        *((status.mode(job.mode),) if job.capabilities.has_barriers else ()),
+        html.Span(f"{job.capabilities.name}: {_engine_state(job)}", className="chip", title="engine and state"),
     ]
     number = job.open_advice_count
     words = f"Advice ({number})" if number else "Advice"
@@ -66,7 +68,7 @@ def _engine_state(job: JobDetailOut) -> str:
 
 
 def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:
-    if job.engine is Engine.SPARK:
+    if job.capabilities.is_micro_batched:
         is_reported = job.config is not None and job.config.interval_ms is not None
         hint = "reported by the job" if is_reported else "estimated from the pauses between batches"
         basis = None if is_reported else Basis.RECONSTRUCTED
@@ -98,8 +100,8 @@ def facts(job: JobDetailOut) -> Component:
             ("Failed, not listed", text.count(counts.failed_unlisted)),
             ("Restored", text.count(counts.restored)),
         ]
-    if job.engine is Engine.SPARK:
-        return _spark_facts(job)
+    if job.capabilities.is_micro_batched:
+        return _batch_facts(job)
     rows.append(("Restarts", text.count(job.run.restart_count)))
     pairs = [html.Div([html.Dt(k, className="hint"), html.Dd(v, className="number")]) for k, v in rows]
     parts: list[Component] = [html.Dl(pairs, className="settings")]
@@ -108,8 +110,8 @@ def facts(job: JobDetailOut) -> Component:
     return html.Div(parts)
 
 
-def _spark_facts(job: JobDetailOut) -> Component:
-    """The signs of backpressure. Spark reports neither settings nor counts of checkpoints."""
+def _batch_facts(job: JobDetailOut) -> Component:
+    """The signs of backpressure. An engine with micro-batches reports neither settings nor counts of checkpoints."""
     parts: list[Component | None] = [micro_batch.signs(job.signs), *(html.P(p, className="hint") for p in job.problems)]
     if job.exceptions:
         parts.append(html.Details([html.Summary(f"{len(job.exceptions)} exceptions"), *_exceptions(job.exceptions)]))
@@ -129,18 +131,10 @@ def _tolerable(value: int | None) -> str:
     return "unlimited" if value is not None and value >= 2**31 - 1 else text.count(value)
 
 
-_WHENCE = {
-    Engine.FLINK: "REST API of the cluster",
-    Engine.RUNTIME: "reference runtime",
-    Engine.SPARK: "the listener in the query's driver",
-}
-
-
 def source(job: JobDetailOut) -> Component:
-    kind = _WHENCE[job.engine]
     return cards.source_line(
         [
-            f"Source: {kind}, target {job.target_name}",
+            f"Source: {job.capabilities.source}, target {job.target_name}",
             cards.age("read", job.observed_at),
             f"run {job.run_id}",
         ]

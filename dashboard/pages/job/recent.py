@@ -9,6 +9,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from backend.contracts.api import CheckpointOut, JobEventOut
+from backend.contracts.engines import CapabilitiesOut
 from dashboard import routes, text
 from dashboard.components import cards, status
 
@@ -20,44 +21,45 @@ _BARRIER_HEADS = ("Start delay", "Alignment", "Persisted")
 
 
 def recent_card(
-    checkpoints: Sequence[CheckpointOut], events: Sequence[JobEventOut], where: tzinfo, *, is_range: bool
+    checkpoints: Sequence[CheckpointOut],
+    events: Sequence[JobEventOut],
+    where: tzinfo,
+    *,
+    engine: CapabilitiesOut,
+    is_range: bool,
 ) -> Component:
     """The newest checkpoints as links, which the keyboard can reach."""
     shown = checkpoints[: _RANGE_MAX if is_range else _RECENT_MAX]
-    is_of_spark = bool(shown) and all(c.subtask_count is None for c in shown)
-    heads: tuple[str, ...] = (
-        "Checkpoint",
+    heads = (
+        "Micro-batch" if engine.is_micro_batched else "Checkpoint",
         "Status",
-        "Mode",
+        *(("Mode",) if engine.has_barriers else ()),
         "Triggered",
         "Duration",
-        "Acked",
-        "Start delay",
-        "Alignment",
-        "Persisted",
+        *(("Acked",) if engine.has_subtasks else ()),
+        *(_BARRIER_HEADS if engine.has_barriers else ()),
     )
     rows = [
         html.Tr(
             [
-                html.Td(_link(c, "batch" if is_of_spark else c.kind.value)),
+                html.Td(_link(c, "batch" if engine.is_micro_batched else c.kind.value)),
                 html.Td([status.checkpoint(c), " ", status.failure(c)]),
-                *(() if is_of_spark else (html.Td(status.mode(c.mode)),)),
+                *((html.Td(status.mode(c.mode)),) if engine.has_barriers else ()),
                 html.Td(text.instant(c.triggered_at, where), title=text.instant_utc(c.triggered_at)),
                 html.Td(text.duration(c.end_to_end_duration_ms), className="right number"),
-                *(() if is_of_spark else _barrier_cells(c)),
+                *((_acknowledged_cell(c),) if engine.has_subtasks else ()),
+                *(_barrier_cells(c) if engine.has_barriers else ()),
             ]
         )
         for c in shown
     ]  # fmt: skip
-    if is_of_spark:
-        heads = ("Micro-batch", "Status", "Triggered", "Duration")
-    right = {"Duration", "Acked", "Start delay", "Alignment", "Persisted"}
+    right = {"Duration", "Acked", *_BARRIER_HEADS}
     head = html.Thead(html.Tr([html.Th(h, className="right" if h in right else "") for h in heads]))
     table = html.Table([head, html.Tbody(rows)], className="plain-table")
     parts: list[Component] = [html.Div(table, className="table-scroll")]
     if events:
         parts.append(_events(events, where))
-    noun = "micro-batches" if is_of_spark else "checkpoints"
+    noun = "micro-batches" if engine.is_micro_batched else "checkpoints"
     if is_range:
         hint = f"the newest {len(rows)} of {len(checkpoints)} in the chosen range, measured"
     else:
@@ -65,10 +67,13 @@ def recent_card(
     return cards.card(f"{noun.capitalize()} in the range" if is_range else f"Newest {noun}", parts, hint=hint)
 
 
-def _barrier_cells(c: CheckpointOut) -> list[Component]:
+def _acknowledged_cell(c: CheckpointOut) -> Component:
     acknowledged = text.MISSING if c.subtask_count is None else f"{c.acknowledged_count}/{c.subtask_count}"
+    return html.Td(acknowledged, className="right number")
+
+
+def _barrier_cells(c: CheckpointOut) -> list[Component]:
     return [
-        html.Td(acknowledged, className="right number"),
         html.Td(text.duration(c.start_delay_max_ms), className="right number"),
         html.Td(text.duration(c.alignment_max_ms), className="right number"),
         html.Td(text.size(c.persisted_bytes), className="right number"),

@@ -14,7 +14,6 @@ from dash import Dash, Input, Output, State
 from backend.contracts.api import CheckpointOut, JobDetailOut, JobEventOut, Page
 from backend.contracts.backpressure import BackpressureOut
 from backend.contracts.changes import ChangePointOut
-from backend.domain.observation import Engine
 from dashboard.callbacks import Changes, connect
 from dashboard.client import ApiClient
 from dashboard.components import brush, cards, micro_batch, verdict
@@ -134,19 +133,19 @@ def _drawn(read: _Read, chart: Chart, view: Look, span: Span) -> Changes:
     job, checkpoints = read.job, read.checkpoints.items
     pressed = pressure.backpressure if span.is_whole else pressure.along
     events = [e for e in read.events if span.holds(e.at)]
-    is_of_spark = job.engine is Engine.SPARK
+    engine = job.capabilities
     return {
         "head": parts.head(job),
-        "verdict": verdict.verdict_card(job.verdict, engine=job.engine, tone_of=job.health, has_evidence=True),
+        "verdict": verdict.verdict_card(job.verdict, engine=engine, tone_of=job.health, has_evidence=True),
         "timeline": cards.chart_values("timeline", chart),
         "pressure": cards.chart_values("pressure", pressed(read.pressure, theme=view.theme)),
         "batches": micro_batch.job_values(job, theme=view.theme),
-        "legend": parts.timeline_legend(job.engine),
+        "legend": parts.timeline_legend(engine),
         "facts": parts.facts(job),
-        "recent": recent_card(read.chosen, events, view.where, is_range=not span.is_whole),
+        "recent": recent_card(read.chosen, events, view.where, engine=engine, is_range=not span.is_whole),
         "title": job.name,
         "pressure_hint": parts.PRESSURE_NOW if span.is_whole else parts.PRESSURE_THEN,
-        "range_words": brush.words(checkpoints, read.chosen, span, view.where, is_of_spark=is_of_spark),
+        "range_words": brush.words(checkpoints, read.chosen, span, view.where, is_of_batches=engine.is_micro_batched),
         "span": _ends(checkpoints),
     }
 
@@ -180,8 +179,7 @@ def _ends(checkpoints: Sequence[CheckpointOut]) -> list[int] | None:
 
 
 def _progress_target(job: JobDetailOut, checkpoints: Page[CheckpointOut]) -> dict[str, object] | None:
-    if job.engine is Engine.SPARK:
-        # Spark reports a micro-batch when it has ended.
+    if not job.capabilities.has_barriers:
         return None
     if job.in_progress_checkpoint_id is not None:
         return {"job": job.id, "run": job.run_id, "checkpoint": job.in_progress_checkpoint_id}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.domain.observation import Engine
+from backend.domain.engines import RUNTIME
 from tests.support.advised_jobs import (
     advised,
     recommended,
@@ -33,7 +33,7 @@ def test_the_lines_are_those_of_the_version(version, key, file):
 
 
 def test_the_runtime_changes_while_it_runs_by_a_patch_that_can_be_undone():
-    how_to = recommended(advised(slow_run(), engine=Engine.RUNTIME, version="0.1.0")).how_to
+    how_to = recommended(advised(slow_run(), engine=RUNTIME, version="0.1.0")).how_to
 
     assert not how_to.needs_restart
     assert how_to.patch["execution.checkpointing.unaligned.enabled"] == "true"

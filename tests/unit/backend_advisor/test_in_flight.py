@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from backend.advisor.advice import NoAdvice, Recommendation
-from backend.domain.observation import Engine
+from backend.domain.engines import RUNTIME
 from tests.support.advised_jobs import (
     UNALIGNED,
     advised,
@@ -29,7 +29,7 @@ def writing_too_much(subtask_bytes=2_000_000, async_ms=2_400):
 def test_r_cap_1_caps_what_writing_has_no_time_for_on_the_runtime_only():
     config = replace(UNALIGNED, timeout_ms=60_000)
     fast = readings(rate_bytes_per_s=5_000_000)
-    advice = advised(writing_too_much(), fast, config=config, engine=Engine.RUNTIME, version="0.1.0")
+    advice = advised(writing_too_much(), fast, config=config, engine=RUNTIME, version="0.1.0")
     found = in_flight_of(advice)
 
     assert isinstance(found, Recommendation), found
@@ -53,21 +53,21 @@ def test_r_cap_1_speaks_from_half_of_the_time_that_the_interval_leaves_on(async_
     """Half of half of 5 s is 1.25 s."""
     config = replace(UNALIGNED, timeout_ms=60_000)
     run = writing_too_much(async_ms=async_ms)
-    found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=Engine.RUNTIME))
+    found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=RUNTIME))
     assert isinstance(found, Recommendation) is speaks, found
 
 
 def test_r_cap_1_leaves_writing_no_more_than_a_sixth_of_the_timeout_either():
     config = replace(UNALIGNED, interval_ms=60_000, timeout_ms=3_000)
     run = writing_too_much(async_ms=700)
-    found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=Engine.RUNTIME))
+    found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=RUNTIME))
     assert "within the limits" not in found.reason
 
 
 def test_r_cap_1_says_nothing_of_a_cap_that_is_small_enough_already():
     config = replace(UNALIGNED, timeout_ms=60_000, inflight_cap_bytes=1_000_000)
     fast = readings(rate_bytes_per_s=5_000_000)
-    found = in_flight_of(advised(writing_too_much(), fast, config=config, engine=Engine.RUNTIME))
+    found = in_flight_of(advised(writing_too_much(), fast, config=config, engine=RUNTIME))
     assert isinstance(found, NoAdvice), found
     assert "already low enough" in found.reason
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.advisor import advise
-from backend.domain.observation import Engine
+from backend.domain.engines import FLINK, SPARK
 from tests.support.advised_jobs import (
     EXACTLY_ONCE,
     advised,
@@ -35,9 +35,9 @@ def test_checkpoints_taken_under_other_settings_do_not_count():
     run = slow_run(8)
     evidence = job(run, readings(), config=EXACTLY_ONCE)
     since = run[4].header.triggered_at
-    assert advise(evidence, engine=Engine.FLINK, version=None, settings_since=since).recommendations == ()
+    assert advise(evidence, engine=FLINK, version=None, settings_since=since).recommendations == ()
     since = run[3].header.triggered_at
-    assert advise(evidence, engine=Engine.FLINK, version=None, settings_since=since).recommendations
+    assert advise(evidence, engine=FLINK, version=None, settings_since=since).recommendations
 
 
 def test_one_checkpoint_that_is_open_for_long_is_no_reason_to_change_anything():
@@ -50,7 +50,7 @@ def test_one_checkpoint_that_is_open_for_long_is_no_reason_to_change_anything():
 
 
 def test_spark_has_no_such_settings_and_is_told_so():
-    advice = advised(slow_run(), engine=Engine.SPARK)
+    advice = advised(slow_run(), engine=SPARK)
 
     assert advice.recommendations == ()
-    assert all("spark has no such setting" in s.reason for s in advice.silences)
+    assert all("Spark has no such setting" in s.reason for s in advice.silences)

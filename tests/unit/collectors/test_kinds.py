@@ -16,7 +16,7 @@ from collectors.settings import change_settings
 
 pytestmark = pytest.mark.anyio
 URL = "http://target:1234"
-PUSHED = CollectorKind(kind="pushed")
+PUSHED = CollectorKind(kind="pushed", engines=())
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.domain.checkpoint import Checkpoint, CheckpointHeader, CheckpointKind, CheckpointStatus, SavepointFormat
-from backend.domain.observation import Engine
+from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities
 from backend.runtime.snapshot.capabilities import CAPABILITIES, OF_THIS_RUNTIME, SnapshotKind
 from backend.services.checkpoints.restoring import restoring_out
 from tests.support.observations import SINK, TOPOLOGY, completed
@@ -23,16 +23,16 @@ _HEADERS: dict[SnapshotKind, CheckpointHeader] = {
 }
 
 
-def _answers(header: CheckpointHeader, engine: Engine = Engine.FLINK) -> dict[str, str | None]:
+def _answers(header: CheckpointHeader, engine: EngineCapabilities = FLINK) -> dict[str, str | None]:
     found = restoring_out(Checkpoint(header), engine, TOPOLOGY)
     assert found is not None
     return {use.use: use.support for use in found.uses}
 
 
 @pytest.mark.parametrize("kind", SnapshotKind)
-@pytest.mark.parametrize("engine", [Engine.FLINK, Engine.RUNTIME])
+@pytest.mark.parametrize("engine", [FLINK, RUNTIME])
 def test_each_kind_is_answered_by_its_own_column(kind, engine):
-    matrix = CAPABILITIES if engine is Engine.FLINK else OF_THIS_RUNTIME
+    matrix = CAPABILITIES if engine is FLINK else OF_THIS_RUNTIME
     found = restoring_out(Checkpoint(_HEADERS[kind]), engine, TOPOLOGY)
     assert (found.is_restorable, found.kinds, found.location) == (True, [kind.value], "s3://c/chk-7")
     assert _answers(_HEADERS[kind], engine) == {use.value: row[kind].value for use, row in matrix.items()}
@@ -42,7 +42,7 @@ def test_an_unaligned_checkpoint_rescales_and_binds_the_graph_where_data_was_in_
     detail = completed(7).details[1]
     assert detail.vertex_id == SINK
     held = Checkpoint(_HEADERS[SnapshotKind.UNALIGNED], (replace(detail, persisted_bytes=(0, 5_000, 7_000)),))
-    found = restoring_out(held, Engine.FLINK, TOPOLOGY)
+    found = restoring_out(held, FLINK, TOPOLOGY)
     assert [(f.vertex, f.persisted_bytes) for f in found.in_flight] == [("Sink: ledger", 12_000)]
     assert found.sentence == (
         "It is an unaligned checkpoint: the job can go on from it at another parallelism but not with another graph: "
@@ -52,20 +52,20 @@ def test_an_unaligned_checkpoint_rescales_and_binds_the_graph_where_data_was_in_
     assert "dealt out anew" in notes["rescaling"]
     assert "take a savepoint" in notes["arbitrary job upgrade"]
     # The same topology: Flink's documentation says no, the reference runtime takes it and flags it.
-    runtime = restoring_out(held, Engine.RUNTIME, None)
+    runtime = restoring_out(held, RUNTIME, None)
     assert {use.use: use.support for use in runtime.uses}["job upgrade of the same topology"] == "at own risk"
     assert [f.vertex for f in runtime.in_flight] == [SINK]
 
 
 def test_without_data_in_flight_the_rules_of_an_aligned_one_hold_whatever_its_barriers_did():
-    found = restoring_out(Checkpoint(replace(_BASE, persisted_bytes=0, is_unaligned=True)), Engine.FLINK, TOPOLOGY)
+    found = restoring_out(Checkpoint(replace(_BASE, persisted_bytes=0, is_unaligned=True)), FLINK, TOPOLOGY)
     assert found.kinds == ["aligned checkpoint"]
     assert found.sentence.endswith("at another parallelism and with another graph.")
 
 
 def test_what_is_not_reported_is_not_guessed():
     unknown = replace(_SAVEPOINT, savepoint_format=None)
-    found = restoring_out(Checkpoint(unknown), Engine.FLINK, TOPOLOGY)
+    found = restoring_out(Checkpoint(unknown), FLINK, TOPOLOGY)
     assert found.kinds == ["canonical savepoint", "native savepoint"]
     answers = _answers(unknown)
     assert (answers["rescaling"], answers["arbitrary job upgrade"], answers["state backend change"]) == (
@@ -74,7 +74,7 @@ def test_what_is_not_reported_is_not_guessed():
     note = {use.use: use.note for use in found.uses}["state backend change"]
     assert note == "yes of a canonical savepoint, no of a native savepoint"
     blank = replace(_BASE, persisted_bytes=None, is_unaligned=None)
-    found = restoring_out(Checkpoint(blank), Engine.FLINK, TOPOLOGY)
+    found = restoring_out(Checkpoint(blank), FLINK, TOPOLOGY)
     assert found.kinds == ["aligned checkpoint", "unaligned checkpoint"]
     assert found.sentence.endswith("at another parallelism; whether with another graph is not known.")
     assert _answers(replace(blank, is_unaligned=True))["arbitrary job upgrade"] == "no"
@@ -89,13 +89,13 @@ def test_what_is_not_reported_is_not_guessed():
     ],
 )
 def test_what_cannot_be_restored_says_why_and_promises_nothing(changes, words):
-    found = restoring_out(Checkpoint(replace(_BASE, **changes)), Engine.FLINK, TOPOLOGY)
+    found = restoring_out(Checkpoint(replace(_BASE, **changes)), FLINK, TOPOLOGY)
     assert (found.is_restorable, found.kinds, found.uses, found.location) == (False, [], [], None)
     assert words in found.sentence
 
 
 def test_a_micro_batch_of_spark_has_no_such_answer():
-    assert restoring_out(Checkpoint(_BASE), Engine.SPARK, None) is None
+    assert restoring_out(Checkpoint(_BASE), SPARK, None) is None
 
 
 def test_the_documents_table_is_the_matrix():

@@ -52,7 +52,7 @@ async def test_a_fleet_row_of_a_spark_job_leaves_missing_values_empty(ui):
     assert rows[SILENT]["target"] == "lab (silent: old data)"
     assert rows[SILENT]["health_badge"]["word"] == "failing"
     source = texts(answer["fleet-source"]["children"])
-    assert "the REST API of each target and the listeners in the drivers of Spark queries" in source
+    assert "Source: REST API of the cluster, reference runtime, the listener in the query's driver, " in source
 
 
 async def test_a_fleet_without_spark_does_not_mention_listeners():
@@ -85,7 +85,7 @@ async def test_a_job_of_spark_shows_batches_and_signs_and_no_view_of_barriers(ui
 async def test_a_job_with_a_silent_driver_is_not_shown_as_running(ui):
     head = texts((await _job(ui, SILENT))["job-head"]["children"])
 
-    assert "spark: active at the last report" in head
+    assert "Spark: active at the last report" in head
     assert "target silent: old data" in head
 
 

@@ -1,0 +1,44 @@
+"""Engines on the wire: the words for the known ones, and what a job's engine can do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Engine(StrEnum):
+    """The engines that Barrierscope's own collectors report. Fields that name an engine may hold any other word too."""
+
+    FLINK = "flink"
+    RUNTIME = "runtime"
+    SPARK = "spark"
+
+
+class CapabilitiesOut(BaseModel):
+    """What the job's engine can do, and what its collector reports."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True, use_attribute_docstrings=True)
+
+    name: str
+    """The engine's name for people."""
+    source: str
+    """Where readings come from, as a phrase for people."""
+    is_pushed: bool
+    """Jobs send their readings; nothing polls them."""
+    is_micro_batched: bool
+    """Each checkpoint is a micro-batch."""
+    has_barriers: bool
+    """Barriers flow through the job's graph, so alignment and checkpoint modes exist."""
+    has_subtasks: bool
+    """Checkpoints are reported per subtask."""
+    has_channel_events: bool
+    """The barrier events of each channel are reported."""
+    has_unaligned_checkpoints: bool
+    has_aligned_timeout: bool
+    """An aligned checkpoint can become unaligned at an age, counted from its trigger."""
+    has_in_flight_cap: bool
+    """In-flight data of an unaligned checkpoint can be limited in bytes."""
+    has_buffer_debloating: bool
+    can_apply_settings_live: bool
+    """Settings of a running job can be changed."""

@@ -11,7 +11,7 @@ from backend.contracts import api
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology
-from backend.services.jobs.graph_layout import layout
+from backend.services.graph_layout import layout
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.jobs.reader import RunRecord
 

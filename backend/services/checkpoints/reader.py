@@ -21,10 +21,10 @@ from backend.domain.checkpoint import Checkpoint, CheckpointStatus, LateBarrier
 from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.verdict import Basis, Verdict
-from backend.services.checkpoints.micro_batches import batch_out
 from backend.services.checkpoints.reconstruction import reconstructed_events
 from backend.services.checkpoints.restoring import restoring_out
 from backend.services.jobs.evidence import EvidenceReader, is_lost
+from backend.services.micro_batches import batch_out
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import checkpoint_link, checkpoint_out, phases_out
 from backend.store.checkpoints.reader import (

@@ -16,9 +16,9 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
-from backend.services.checkpoints.micro_batches import batch_out, signs_out, with_batches
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.fleet import FleetService
+from backend.services.micro_batches import batch_out, signs_out, with_batches
 from backend.services.paging import decode_cursor, page_of
 from backend.services.presenting import counts_out, graph_out
 from backend.store.jobs.pressure import newest_reading_at, readings_since, series

@@ -1,8 +1,8 @@
-"""``barrierscope diagnose``: one target, once, no store. Collect for some seconds, analyse, print.
+"""``barrierscope diagnose``: reads one target for some seconds, analyses it and prints the answer; stores nothing.
 
-It reads what the engine still holds of its checkpoints, and back-pressure a few times, since one reading may be stale.
-It decides only what is read and shown; who is guilty is decided in ``backend.analysis``. Data goes to standard output,
-everything else to standard error. A later reading that fails costs that reading, not the answer.
+It reads the checkpoints that the engine still holds, and back-pressure several times, because a single reading may be
+stale. ``backend.analysis`` reaches the verdict. The answer goes to standard output, everything else to standard error.
+If a later reading fails, the answer is made from the earlier ones.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ from backend.domain.observation import JobObservation, JobState, Observation
 from backend.domain.pressure import VertexPressure
 from backend.domain.topology import Topology
 from collectors.base import FlinkTransport
-from collectors.diagnosis_print import Answer, JobAnswer, printed
+from collectors.diagnosis_print import Answer, JobAnswer, ReportFormat, printed
 from collectors.flink import parse
 from collectors.flink.client import open_transport
 from collectors.flink.collector import CollectorOptions, FlinkCollector
 from collectors.flink.document import read
 from collectors.flink.parse import JobEntry
 
-FORMATS: Final = ("text", "json", "markdown")
 READINGS: Final = 4
 PAUSE_S: Final = 1.0
 TIMEOUT_S: Final = 10.0
 ENDED_MAX: Final = 5
-"""Where no job runs, so many of the newest that have ended are looked at."""
+"""If no job runs, this many of the newest ended jobs are diagnosed."""
 
 _ANY_AGE_S = 10 * 365 * 86_400.0
 _REQUESTS_MAX = 4_000
@@ -62,14 +61,16 @@ def run(url: str, *, job: str | None, output_format: str, is_verbose: bool = Fal
         TargetProtocolError: the target's answer is not that of a Flink.
 
     """
-    if output_format not in FORMATS:
-        problem = FieldProblem("--format", f"{output_format!r} is none", ", ".join(FORMATS))
-        raise InvalidInputError([problem], what="option")
+    try:
+        wanted = ReportFormat(output_format)
+    except ValueError:
+        problem = FieldProblem("--format", f"{output_format!r} is not a valid value", ", ".join(ReportFormat))
+        raise InvalidInputError([problem], what="option") from None
     with _Progress() as tell:
         answer = asyncio.run(_asked(url, job=job, tell=tell))
     for line in answer.problems:
         print(f"barrierscope: {line}", file=sys.stderr)
-    sys.stdout.write(printed(answer, output_format, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
+    sys.stdout.write(printed(answer, wanted, is_terminal=sys.stdout.isatty(), is_verbose=is_verbose))
     sys.stdout.flush()
     return 0
 
@@ -81,7 +82,7 @@ async def _asked(url: str, *, job: str | None, tell: Tell) -> Answer:
 
 
 async def answer_of(transport: FlinkTransport, *, job: str | None, tell: Tell, clock: Clock, sleep: Sleep) -> Answer:
-    """Read the target several times, ``sleep`` apart, and judge its jobs; errors as ``run``."""
+    """Read the target several times with pauses, and diagnose its jobs; raises as ``run`` does."""
     began_s = clock.monotonic_s()
     entries = parse.jobs_overview(read(await transport.get(flink.JOBS_OVERVIEW), url=transport.url))
     wanted = wanted_jobs(entries, job=job)
@@ -101,10 +102,10 @@ async def answer_of(transport: FlinkTransport, *, job: str | None, tell: Tell, c
 
 
 def wanted_jobs(entries: Sequence[JobEntry], *, job: str | None) -> tuple[JobEntry, ...]:
-    """Which of the listed jobs to look at: those that run, else the newest that have ended; or those called ``job``.
+    """The jobs to diagnose: the running ones, else the newest ended ones; only those with the name or id ``job``.
 
     Raises:
-        InvalidInputError: none is called ``job``; the message has the names there are.
+        InvalidInputError: no job has this name or id; the message lists the names.
 
     """
     if job is not None:
@@ -126,7 +127,7 @@ def wanted_jobs(entries: Sequence[JobEntry], *, job: str | None) -> tuple[JobEnt
 
 
 class OnlyJobs:
-    """A ``FlinkTransport`` whose list of jobs has only some of them: what nobody asked about costs no requests."""
+    """A ``FlinkTransport`` that lists only the wanted jobs, so that other jobs cost no requests."""
 
     def __init__(self, transport: FlinkTransport, wanted: frozenset[str]) -> None:
         self._transport = transport
@@ -138,7 +139,7 @@ class OnlyJobs:
         return self._transport.url
 
     async def get(self, path: str) -> bytes:
-        """As the transport below answers, its list of jobs shortened."""
+        """The answer of the wrapped transport; the list of jobs has only the wanted ones."""
         body = await self._transport.get(path)
         if path != flink.JOBS_OVERVIEW:
             return body
@@ -146,14 +147,14 @@ class OnlyJobs:
             document = orjson.loads(body)
             rows = [row for row in document["jobs"] if row["jid"] in self._wanted]
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            # The collector says better what is wrong with it.
+            # The collector reports the error in this answer.
             return body
         return orjson.dumps({**document, "jobs": rows})
 
 
 @dataclass(slots=True)
 class Gathered:
-    """Everything read of one run over the readings; later ones replace earlier ones, back-pressure adds up."""
+    """The values read of one run. Later readings replace earlier ones, except that readings of back-pressure add up."""
 
     last: JobObservation
     topology: Topology | None = None
@@ -165,11 +166,11 @@ class Gathered:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the job's graph was read: without it nothing can be said."""
+        """Whether the job's graph was read; without it there is no verdict."""
         return self.topology is not None
 
     def add(self, observed: JobObservation, at: datetime, clock_offset: timedelta) -> None:
-        """Take in one reading, made at ``at``; ``clock_offset`` is the engine's clock minus ours."""
+        """Add one reading, made at ``at``; ``clock_offset`` is the engine's clock minus ours."""
         self.as_of, self.clock_offset = at, clock_offset
         self.topology = observed.topology or self.topology
         before = self.last
@@ -190,14 +191,13 @@ class Gathered:
             told.update({(b.vertex_id, b.subtask): b for b in progress.late_barriers})
 
     def _may_end(self, checkpoint: Checkpoint) -> bool:
-        # What was in progress when its job ended is in progress for ever in what is left of the job.
+        # After a job has ended, the engine still reports its unfinished checkpoints as in progress.
         return checkpoint.header.status.is_terminal or self.last.state is not JobState.ENDED
 
     def evidence(self) -> JobEvidence:
-        """What the analysis takes."""
+        """The input of the analysis."""
         last = self.last
         return JobEvidence(
-            job_name=last.name,
             topology=self.topology or Topology(()),
             now=self.as_of + self.clock_offset,
             config=last.config,
@@ -212,7 +212,7 @@ class Gathered:
 
 
 class Readings:
-    """Polls one target several times and holds what was read of each run; later readings complete earlier ones."""
+    """Reads one target several times and collects the values of each run."""
 
     def __init__(self, transport: FlinkTransport, *, clock: Clock, sleep: Sleep, tell: Tell) -> None:
         self.jobs: dict[tuple[str, datetime], Gathered] = {}
@@ -220,7 +220,7 @@ class Readings:
         self.kind = FLINK
         self.version: str | None = None
         self.problems: list[str] = []
-        # The list of jobs was asked for before.
+        # The caller has requested the list of jobs.
         self.request_count = 1
         self.as_of = _NEVER
         self._url = transport.url
@@ -233,7 +233,7 @@ class Readings:
         )
 
     async def take(self, *, has_running: bool) -> None:
-        """All readings; one where no job runs, for what has ended does not change between two."""
+        """Make all readings; only one if no job runs, because ended jobs do not change."""
         count = READINGS if has_running else 1
         for n in range(1, count + 1):
             self._tell(f"reading {self._url}, {n} of {count}")
@@ -275,7 +275,7 @@ def _job_answer(gathered: Gathered, readings: Readings) -> JobAnswer:
 
 
 class _WallClock:
-    """The machine's clocks: the store's own would bring a database driver along."""
+    """The machine's clocks. The store has the same class, but importing it would import a database driver."""
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(time.time(), UTC)
@@ -285,12 +285,12 @@ class _WallClock:
 
 
 def _shown(url: str) -> str:
-    # Before it is parsed the address may hold credentials.
+    # An address that is not parsed yet may hold credentials.
     return url.rpartition("@")[2][:200]
 
 
 class _Progress:
-    """What is going on, in one line of standard error that is wiped at the end; nothing where that is no terminal."""
+    """Shows the current step in one line of standard error, erased at the end; nothing if that is not a terminal."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 import orjson
@@ -55,9 +56,12 @@ _KIND = {
 }
 
 
-_STATE = "state"
-_WOULD_DECIDE = "would decide"
-_SHORT_FACTS = frozenset({_STATE, _WOULD_DECIDE})
+class ReportFormat(StrEnum):
+    """The formats of the answer."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +89,15 @@ class Answer:
     as_of: datetime
 
 
-def printed(answer: Answer, output_format: str, *, is_terminal: bool = False, is_verbose: bool = False) -> str:
-    """The whole output in ``text``, ``json`` or ``markdown``; it ends with a line break."""
-    if output_format == "json":
-        return as_json(answer)
-    if output_format == "markdown":
-        return as_markdown(answer)
-    return as_text(answer, is_terminal=is_terminal, is_verbose=is_verbose)
+def printed(answer: Answer, output_format: ReportFormat, *, is_terminal: bool = False, is_verbose: bool = False) -> str:
+    """The whole output; it ends with a line break."""
+    match output_format:
+        case ReportFormat.JSON:
+            return as_json(answer)
+        case ReportFormat.MARKDOWN:
+            return as_markdown(answer)
+        case ReportFormat.TEXT:
+            return as_text(answer, is_terminal=is_terminal, is_verbose=is_verbose)
 
 
 # --- json -----------------------------------------------------------------------------------------------------------
@@ -168,7 +174,7 @@ def _print_short(console: Console, job: JobAnswer) -> None:
     if verdict.evidence:
         console.print(Padding(_evidence_table(verdict.evidence[:FACTS_MAX], has_basis=False), (1, 0, 0, 2)))
     console.print()
-    for label, text in [(label, text) for label, text in _facts(job) if label in _SHORT_FACTS]:
+    for label, text in _missing(job):
         console.print(Padding(Text(f"{label}: {text}"), (0, 0, 0, 2)))
     for line in _change_lines(_advice_out(job), width=console.width - 2):
         # Settings are not wrapped, so that they can be copied.
@@ -228,17 +234,23 @@ def _print_job(console: Console, job: JobAnswer) -> None:
 
 def _facts(job: JobAnswer) -> list[tuple[str, str]]:
     verdict = job.diagnosis.verdict
-    rows = [("who", _who(verdict))] if verdict.vertex is not None else []
+    rows = [("culprit", _culprit(verdict))] if verdict.vertex is not None else []
     if verdict.phase is not None:
         rows.append(("phase", verdict.phase.value.replace("-", " ")))
     rows.append(("confidence", f"{verdict.confidence.value}, {say.checkpoints(job.considered_count)} considered"))
+    return [*rows, *_missing(job)]
+
+
+def _missing(job: JobAnswer) -> list[tuple[str, str]]:
+    """Labels and texts of what could not be read and would decide."""
+    rows = []
     if job.engine_state != "RUNNING":
-        rows.append((_STATE, f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
-    rows.extend((_WOULD_DECIDE, what) for what in verdict.would_decide)
+        rows.append(("state", f"{job.engine_state}: the job does not run, so back-pressure could not be read"))
+    rows.extend(("would decide", what) for what in job.diagnosis.verdict.would_decide)
     return rows
 
 
-def _who(verdict: Verdict) -> str:
+def _culprit(verdict: Verdict) -> str:
     name = say.vertex(verdict.vertex or "")
     who = f"{name}, {_ranges(verdict.subtasks)}" if verdict.subtasks else name
     return f"{who} on {say.listed(verdict.hosts)}" if verdict.hosts else who

@@ -219,9 +219,9 @@ def _longest_way(known: Situation) -> tuple[int, float]:
 
 
 class _Arrivals:
-    """When the barrier came to each subtask of one recorded checkpoint, on its aligned way.
+    """When the barrier would have reached each subtask of one recorded checkpoint, if it had stayed aligned.
 
-    Where the checkpoint was cut off or had switched to unaligned, the rest of the way is what the queues take to drain.
+    If the checkpoint was cut off or became unaligned, the rest is estimated from the drain time of the queues.
     """
 
     def __init__(self, known: Situation, queues: Queues, r: Recorded) -> None:

@@ -19,7 +19,7 @@ def bytes_span(value: Interval) -> str:
 
 
 def unaligned_preconditions(known: Situation) -> tuple[Precondition, ...]:
-    """What unaligned checkpoints need (R-UC-10)."""
+    """The conditions for unaligned checkpoints (R-UC-10)."""
     config = known.evidence.config
     concurrent = config.max_concurrent if config is not None else None
     is_one = None if concurrent is None else concurrent == 1

@@ -159,7 +159,7 @@ class Situation:
             r
             for r in self.recorded
             if r.is_expired
-            or (limit is not None and r.duration_ms >= limit[0])
+            or (limit is not None and r.duration_ms >= limit)
             or (r.travel_ms is not None and r.travel_ms >= SLOW_TRAVEL_MS)
         )
 

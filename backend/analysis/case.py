@@ -1,7 +1,7 @@
-"""The facts of one judgement, worked out once: phases, paths and loads of the checkpoints that are judged.
+"""The facts of one judgement, computed once: phases, paths and loads of the judged checkpoints.
 
-A case is about a job (its newest terminal checkpoints) or about one checkpoint. It decides whether anything suffers,
-and how the sentence begins; who is guilty is decided in ``verdict``.
+A case is about a job (its newest terminal checkpoints) or about one checkpoint. It decides whether checkpoints suffer
+and how the sentence begins; ``verdict`` decides on the culprit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from backend.domain.verdict import Confidence, Health, Phase
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """One checkpoint with its phases and path; ``duration_ms`` is to its end, or to now while it is open."""
+    """One checkpoint with its phases and path; ``duration_ms`` is the time to its end, or to now if it is open."""
 
     checkpoint: Checkpoint
     phases: Phases
@@ -52,14 +52,17 @@ class Walked:
 
     @property
     def is_expired(self) -> bool:
-        """Whether it failed by its timeout."""
+        """Whether it failed because of its timeout."""
         return self.is_failed and self.checkpoint.header.failure_reason is FailureReason.EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a verdict is reached from. ``lead`` is the sentence up to the colon; ``apart`` warns of far-off readings,
-    ``is_of_one`` tells a case of one checkpoint from a case of a job that has but one."""
+    """The input of the rules.
+
+    ``lead`` is the first part of the sentence, the effect. ``apart`` is a warning if the readings are from another
+    time. ``is_of_one``: the case is about one checkpoint, not about a job that has only one.
+    """
 
     evidence: JobEvidence
     report: HealthReport
@@ -83,7 +86,7 @@ class Case:
 
     @property
     def waiting(self) -> tuple[tuple[Phases, int], ...]:
-        """Phases and duration of those with subtasks that did not answer: expired, or open for too long."""
+        """Phases and duration of the checkpoints that expired or have been open for too long."""
         return tuple(
             (w.phases, w.duration_ms)
             for w in self.walked
@@ -92,7 +95,7 @@ class Case:
 
     @property
     def confidence(self) -> Confidence:
-        """How far the number of checkpoints, and the age of the readings, let one go."""
+        """The confidence that the number of checkpoints and the age of the readings allow."""
         if self.apart is not None or not self.walked:
             return Confidence.LOW
         if len(self.walked) == 1:
@@ -102,7 +105,7 @@ class Case:
 
     @property
     def travel_phase(self) -> Phase | None:
-        """Start delay or alignment, whichever takes more of the critical paths; None where nothing suffers."""
+        """Start delay or alignment, whichever takes more of the critical paths; None if no checkpoint suffers."""
         if not self.is_suffering:
             return None
         paths = [w.path for w in self.walked if w.path is not None]
@@ -118,7 +121,7 @@ class Case:
         return max((len(p) for p in self.subtasks_of(vertex_id)), default=0)
 
     def subtasks_of(self, vertex_id: VertexId) -> list[tuple[SubtaskPhases, ...]]:
-        """The vertex's phases, one tuple a checkpoint."""
+        """The phases of the vertex's subtasks, one tuple for each checkpoint."""
         return [w.phases[vertex_id] for w in self.walked if vertex_id in w.phases]
 
 
@@ -128,7 +131,7 @@ def of_job(evidence: JobEvidence) -> Case:
     report = health.report(evidence.checkpoints, evidence.config, has_restarts=has_restarts, now=evidence.now)
     judged = health.judged_checkpoints(evidence.checkpoints, has_restarts=has_restarts)
     overdue = () if report.overdue is None else (report.overdue.checkpoint,)
-    # Of those that were well nothing can be learned about those that are not.
+    # If only the newest checkpoints are slow, the healthy ones before them do not show the cause.
     walked = tuple(_walk(c, evidence) for c in (*(report.newest_slow if report.is_recent else judged), *overdue))
     parallelism = {v.id: v.parallelism for v in evidence.topology.vertices}
     readings = pressure.of_parallelism(evidence.pressure, parallelism)
@@ -146,17 +149,17 @@ def of_job(evidence: JobEvidence) -> Case:
 
 
 def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
-    """The case of one checkpoint, with the readings taken while it was open, else those there are."""
+    """The case of one checkpoint, with the readings taken while it was open, or all readings if there are none."""
     has_restarts = _has_restarts(evidence)
     walked = _walk(checkpoint, evidence)
-    # What the checkpoint itself tells goes before the graph, whose change is noticed later.
+    # The checkpoint's own parallelism has precedence: the collector sees a change of the graph later.
     parallelism = {v.id: v.parallelism for v in evidence.topology.vertices}
     parallelism |= {d.vertex_id: d.subtask_count for d in checkpoint.details}
     readings = pressure.of_parallelism(evidence.pressure, parallelism)
     near = _near(checkpoint, walked.duration_ms, readings)
     loads, suspect = _pressure(evidence, near or readings, (walked,))
     limit = health.slow_limit_ms(evidence.config)
-    is_long = limit is not None and walked.duration_ms >= limit[0]
+    is_long = limit is not None and walked.duration_ms >= limit
     return Case(
         evidence=evidence,
         report=health.report((checkpoint,), evidence.config, has_restarts=has_restarts),
@@ -167,7 +170,7 @@ def of_checkpoint(checkpoint: Checkpoint, evidence: JobEvidence) -> Case:
         suspect=suspect,
         has_restarts=has_restarts,
         is_of_one=True,
-        apart=None if near or not loads else "the readings were taken more than a minute apart from this checkpoint",
+        apart=None if near or not loads else "the readings are more than a minute away from this checkpoint",
     )
 
 
@@ -216,13 +219,13 @@ def _is_job_suffering(report: HealthReport, judged: Sequence[Checkpoint], eviden
     limit = health.slow_limit_ms(evidence.config)
     return report.overdue is not None or any(
         c.header.status is CheckpointStatus.FAILED
-        or (limit is not None and (c.header.end_to_end_duration_ms or 0) >= limit[0])
+        or (limit is not None and (c.header.end_to_end_duration_ms or 0) >= limit)
         for c in judged
     )
 
 
 def _job_lead(report: HealthReport) -> str:
-    """The effect, which the sentence begins with. What is usual, or still open, follows in brackets."""
+    """The effect, the first part of the sentence."""
     middle, late = report.duration_median_ms, report.overdue
     if report.health is Health.FAILING:
         return _failing_lead(report)

@@ -1,12 +1,12 @@
 """When a job's checkpoints began to take another time: change-points of their durations (V2).
 
-The series is cut where that explains the ranks of its durations best, each cut paying what chance could explain; then
-cuts between segments whose medians nobody would tell apart are dropped, and each that is left is moved to where the
-logarithms of the durations lie nearest to the medians beside it. Ranks do not care for the shape of the durations or
-for single outliers, and a checkpoint that expired is just one of the longest.
+First the series is cut so that the segments explain the ranks of the durations best; each cut costs a penalty for what
+chance explains. Then cuts between segments with nearly the same median are dropped. Each remaining cut moves to the
+place with the smallest distance of the logarithms of the durations to the medians on both sides. Ranks do not depend
+on the distribution of the durations or on single outliers, and an expired checkpoint is one of the longest.
 
 Source: optimal partitioning, Jackson et al. (2005), on ranks as in Lung-Yut-Fong, Levy-Leduc and Cappe (2015).
-Invariant: the answer depends on the durations and their order alone.
+Invariant: the result depends only on the durations and their order.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEGMENT_MIN_COUNT: Final = 6
-"""Fewer checkpoints than this on a side are an incident, not a change."""
+"""The smallest segment: fewer checkpoints are an incident, not a change."""
 PENALTY: Final = 13.0
-"""What a cut must explain of the ranks, in units of their variance: 3.6 standard deviations of mere chance."""
+"""The cost of a cut, in units of the variance of the ranks: 3.6 standard deviations of chance."""
 MEDIAN_RATIO_MIN: Final = 1.5
 MEDIAN_DIFFERENCE_MIN_MS: Final = 100
-"""A change smaller than both is none that anybody asks about; that of milliseconds is the machine's noise."""
+"""A change must reach this ratio and this difference; smaller differences are the machine's noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
-    """From ``index`` on the durations are others. Medians of the segments beside it, in ms, which ``begin`` and ``end``
-    bound: from ``begin`` up to ``index``, and from there up to ``end`` (not included)."""
+    """A change of the durations at ``index``, with the medians (ms) of the segments before and after it.
+
+    The segments are ``[begin, index)`` and ``[index, end)``.
+    """
 
     index: int
     begin: int
@@ -41,7 +43,7 @@ class ChangePoint:
 
 
 def change_points(durations_ms: Sequence[float]) -> tuple[ChangePoint, ...]:
-    """The changes in a series of durations, oldest first; none of a series that is too short."""
+    """The changes in a series of durations, oldest first; none if the series is too short."""
     values = np.asarray(durations_ms, dtype=np.float64)
     cuts = _told(values, _cuts(values))
     bounds = [0, *_told(values, _placed(values, cuts)), len(values)]
@@ -53,7 +55,7 @@ def change_points(durations_ms: Sequence[float]) -> tuple[ChangePoint, ...]:
 
 
 def _cuts(values: NDArray[np.float64]) -> list[int]:
-    """Where the segments begin that explain the ranks best, but for the first."""
+    """The first indexes of the segments that explain the ranks best, without the first segment."""
     count = len(values)
     if count < 2 * SEGMENT_MIN_COUNT:
         return []
@@ -81,7 +83,7 @@ def _cuts(values: NDArray[np.float64]) -> list[int]:
 
 
 def _told(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
-    """The cuts without those between medians that are no change, the least of them first."""
+    """The cuts without those that are no change; the smallest difference of medians is dropped first."""
     left = list(cuts)
     while left:
         bounds = [0, *left, len(values)]
@@ -101,7 +103,7 @@ def _placed(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
         begin, end = bounds[n - 1], bounds[n + 1]
         before, after = (float(np.median(logs[a:b])) for a, b in ((begin, bounds[n]), (bounds[n], end)))
         here = logs[begin:end]
-        # The sum of the distances, were the cut before each of them, up to what is the same for all.
+        # The sum of the distances for a cut before each duration, less a constant.
         gains = np.concatenate(([0.0], np.cumsum(np.abs(here - before) - np.abs(here - after))))
         low = (placed[-1] if placed else 0) + SEGMENT_MIN_COUNT - begin
         high = len(here) - SEGMENT_MIN_COUNT
@@ -110,7 +112,7 @@ def _placed(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From 1 on; equal values share the mean of their ranks."""
+    """Ranks from 1; equal values share the mean of their ranks."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     means: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
     return means[places]

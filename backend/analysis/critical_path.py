@@ -1,10 +1,11 @@
-"""What the end-to-end duration of one checkpoint consists of: from a source to the last acknowledgement.
+"""The critical path of one checkpoint: the steps from a source to the last acknowledgement.
 
-From the subtask that acknowledged last (or, in a checkpoint that did not complete, the one it waits for) the path goes
-up to the subtask that most likely sent the barrier, until a source. The engine does not report which channel was last,
-so the sender is the direct predecessor that forwarded latest, but not after the barrier arrived: reconstructed.
+The path starts at the subtask that acknowledged last; in a checkpoint that did not complete, at the subtask that it
+waits for. It goes up to the subtask that most likely sent the barrier, until a source. The engine does not report which
+channel was last, so the sender is reconstructed: the direct predecessor that forwarded the barrier latest, but not
+after it arrived.
 
-Invariant: the steps follow each other without a gap or an overlap, and none is negative.
+Invariant: the steps have no gap and no overlap, and none is negative.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class CriticalStep:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """The path, source first. ``last_in`` is filled by ``with_persistence``."""
+    """The path, source first. ``with_persistence`` fills in ``last_in``."""
 
     steps: tuple[CriticalStep, ...]
     last_vertex_id: VertexId
@@ -54,7 +55,7 @@ class CriticalPath:
 
     @property
     def dominant_phase(self) -> Phase | None:
-        """The phase with the largest part of the path, the earlier one on a tie; None of an empty path."""
+        """The phase with the largest part of the path, the earlier one on a tie; None if the path is empty."""
         spent = {p: self.phase_ms(p) for p in Phase}
         best = max(Phase, key=lambda p: spent[p])
         return best if spent[best] > 0 else None
@@ -66,13 +67,13 @@ def critical_path(
     config: CheckpointConfig | None,
     late_barriers: Sequence[LateBarrier] = (),
 ) -> CriticalPath | None:
-    """The critical path of one checkpoint, or None where no subtask's detail is known."""
+    """The critical path of one checkpoint; None if no subtask's detail is known."""
     phases = checkpoint_phases(checkpoint, config, late_barriers)
     return path_through(phases, topology, end_ms=checkpoint.header.end_to_end_duration_ms)
 
 
 def path_through(phases: Phases, topology: Topology, *, end_ms: int | None) -> CriticalPath | None:
-    """As ``critical_path``, of phases that are known already; ``end_ms`` is the checkpoint's end, since its trigger."""
+    """As ``critical_path``, from phases already computed; ``end_ms`` is the checkpoint's end since its trigger."""
     last = _last(phases, topology)
     if last is None:
         return None
@@ -97,7 +98,7 @@ def with_persistence(
     config: CheckpointConfig | None,
     late_barriers: Mapping[int, Sequence[LateBarrier]] | None = None,
 ) -> CriticalPath:
-    """The path with ``last in n of m``: in how many of ``checkpoints`` (with detail) the same subtask was the last."""
+    """The path with ``last in n of m``: how often the same subtask was last in ``checkpoints`` with detail."""
     late = late_barriers or {}
     lasts = [_last(checkpoint_phases(c, config, late.get(c.header.checkpoint_id, ())), topology) for c in checkpoints]
     known = [last for last in lasts if last is not None]
@@ -108,12 +109,12 @@ def with_persistence(
 
 
 def forwarded_ms(phases: SubtaskPhases) -> int | None:
-    """When the subtask passed its barrier on: as its snapshot begins, before the sync part."""
+    """When the subtask forwarded its barrier: at the start of its snapshot, before the sync part."""
     return phases.snapshot_at_ms
 
 
 def senders(topology: Topology, vertex_id: VertexId, subtask: int, phases: Phases) -> list[tuple[VertexId, int]]:
-    """The subtasks with a channel to this one, whose detail is known."""
+    """The subtasks with a known detail and a channel to this one."""
     found: list[tuple[VertexId, int]] = []
     for edge in _inputs(topology, vertex_id, phases):
         count = len(phases[edge.source])
@@ -129,19 +130,19 @@ def _inputs(topology: Topology, vertex_id: VertexId, phases: Phases) -> list[Edg
 
 
 def sent_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> tuple[float | None, ...]:
-    """By subtask of the vertex: when all its senders had passed the barrier on; None where one's time is not known."""
+    """By subtask of the vertex: when all its senders had forwarded the barrier; None if one's time is not known."""
     edges = [(e, [forwarded_ms(p) for p in phases[e.source]]) for e in _inputs(topology, vertex_id, phases)]
     return _latest(edges, len(phases.get(vertex_id, ())))
 
 
 def arrived_below_ms(topology: Topology, vertex_id: VertexId, phases: Phases) -> tuple[float | None, ...]:
-    """By subtask of the vertex: when the barrier had come to all subtasks below it; None where one's is not known."""
+    """By subtask of the vertex: when the barrier had reached all subtasks below it; None if one's is not known."""
     edges = [(e, [p.travel_ms for p in phases.get(e.target, ())]) for e in topology.edges if e.source == vertex_id]
     return _latest(edges, len(phases.get(vertex_id, ())))
 
 
 def _latest(edges: Sequence[tuple[Edge, Sequence[float | None]]], count: int) -> tuple[float | None, ...]:
-    """The latest time at the other ends, for each of ``count`` subtasks; one pass over each edge, not one a channel."""
+    """The latest time at the other ends, for each of ``count`` subtasks; one pass for each edge, not each channel."""
     ends: list[Sequence[float | None]] = []
     for edge, times in edges:
         if _is_pointwise(edge, len(times), count):
@@ -161,7 +162,7 @@ def _last(phases: Phases, topology: Topology) -> tuple[VertexId, int] | None:
     order = {v.id: n for n, v in enumerate(topology.vertices)}
     pending = [(v, p) for v, rows in phases.items() for p in rows if not p.is_acknowledged]
     if pending:
-        # The latest first barrier where a gauge told one; else whoever stands first in the graph holds the others.
+        # The latest first barrier that a gauge showed; without gauges, the first subtask of the graph.
         known = [(v, p) for v, p in pending if p.first_barrier_ms is not None]
         if known:
             v, p = max(known, key=lambda x: (x[1].first_barrier_ms or 0, -order.get(x[0], 0), -x[1].subtask))
@@ -186,7 +187,7 @@ def _without(phases: Phases, vertex_id: VertexId, subtask: int) -> int | None:
 def _own_steps(
     steps: list[CriticalStep], topology: Topology, vertex_id: VertexId, p: SubtaskPhases, end_ms: int | None
 ) -> int:
-    """Adds the last subtask's own steps, newest first; returns when the barrier it waited for was there."""
+    """Add the last subtask's own steps, newest first; return when the barrier that it waited for had arrived."""
     name = _name(topology, vertex_id)
 
     def add(phase: Phase, start: int, end: int, basis: Basis = Basis.RECONSTRUCTED) -> None:
@@ -205,7 +206,7 @@ def _own_steps(
     add(Phase.ACK_WAIT, async_end, ack)
     barrier_ms = p.alignment_end_ms or 0
     if p.is_alignment_overlaid and barrier_ms - snapshot >= (async_end - snapshot) / 2:
-        # The async part mostly waited for the last barrier: the path comes in through that one.
+        # The async part mostly waited for the last barrier: the path goes through that barrier.
         barrier_ms = min(async_end, barrier_ms)
         add(Phase.ASYNC, barrier_ms, async_end)
         return barrier_ms
@@ -217,7 +218,7 @@ def _own_steps(
 def _walk_up(
     steps: list[CriticalStep], topology: Topology, phases: Phases, vertex_id: VertexId, subtask: int, reached_ms: int
 ) -> None:
-    """Adds the way of the barrier that was there at ``reached_ms``, newest step first, up to the trigger."""
+    """Add the steps of the barrier that arrived at ``reached_ms``, newest first, back to the trigger."""
     while True:
         p = phases[vertex_id][subtask]
         sender = _sender(topology, phases, vertex_id, subtask, reached_ms)
@@ -243,7 +244,7 @@ def _sender(
     ]
     if not times:
         return None
-    # Two machines' clocks: where every sender seems later than the arrival, the earliest is the least wrong.
+    # The clocks of two machines differ: if every sender seems later than the arrival, the earliest is the best guess.
     in_time = [t for t in times if t[2] <= reached_ms]
     if in_time:
         return max(in_time, key=lambda t: (t[2], -t[1]))

@@ -1,6 +1,6 @@
-"""What is known of one job when it is judged: values only, gathered by the caller, complete or not.
+"""The input of the analysis: the values known of one job, as the caller read them.
 
-Invariant: nothing here is computed; whatever was not reported is None or absent, and the rules live with that.
+Invariant: nothing here is computed. A value that was not reported is None or absent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from backend.domain.topology import Placement, Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvidence:
-    """Everything a verdict may draw on.
+    """The values that a verdict may use.
 
-    ``checkpoints`` are newest last; ``pressure`` is oldest first, several readings a vertex; ``late_barriers`` are by
-    checkpoint id. ``placements`` holds one entry a vertex; ``now`` is the instant the evidence was gathered.
+    ``checkpoints`` and ``pressure`` are oldest first; a vertex may have several readings. ``late_barriers`` are by
+    checkpoint id. ``placements`` has one entry for each vertex. ``now`` is when the evidence was read.
     """
 
-    job_name: str
     topology: Topology
     now: datetime
     config: CheckpointConfig | None = None
@@ -35,19 +34,19 @@ class JobEvidence:
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
     is_micro_batched: bool = False
-    """A Spark query: its checkpoints are micro-batches of one run, and there are no vertices."""
+    """Whether the job is a Spark query: its checkpoints are micro-batches of one run, and it has no vertices."""
 
     def vertex_name(self, vertex_id: VertexId) -> str:
-        """The vertex's name in one line; its id where the topology does not know it."""
+        """The vertex's name; its id if the topology does not have it."""
         vertex = self.topology.vertex(vertex_id)
         return vertex.name if vertex is not None else vertex_id
 
     def late(self, checkpoint_id: int) -> tuple[LateBarrier, ...]:
-        """First barriers of the subtasks of one checkpoint that had not acknowledged."""
+        """First barriers of the subtasks that had not acknowledged this checkpoint."""
         return self.late_barriers.get(checkpoint_id, ())
 
     def hosts(self, vertex_id: VertexId, subtasks: tuple[int, ...]) -> tuple[str, ...]:
-        """Hosts of these subtasks, each once, in their order; empty where the engine does not say."""
+        """Hosts of these subtasks, each once, in their order; empty if the engine does not report them."""
         placement = next((p for p in self.placements if p.vertex_id == vertex_id), None)
         if placement is None:
             return ()

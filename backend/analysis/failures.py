@@ -1,7 +1,7 @@
-"""The subtask that every declined checkpoint waited for: the only one pending in every failure.
+"""The subtask that every failed checkpoint waited for: the only one pending in all of them.
 
-Only failures that a task causes count: declined, failed in the async or sync part, or suspended by a restart. An expiry
-does not: it tells that something was late, and *late is not guilty*. An abort by the user is no failure at all.
+Only failures that a task causes count: declined, failed in the sync or async part, or suspended by a restart. An
+expiry does not count: it shows that a subtask was late, and *late is not guilty*. An abort by the user is no failure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BY_A_TASK = frozenset(
     }
 )
 
-# Aborted from outside, or never begun: nothing in the job made them fail.
+# Aborted from outside, or never started: the job did not cause these.
 _NO_FAULT = frozenset(
     {
         FailureReason.SUBSUMED,
@@ -44,9 +44,9 @@ _NO_FAULT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FailingSubtask:
-    """``failure_count`` failures with detail, in each of which the subtask was pending; ``reason`` is the commonest.
+    """A subtask that was pending in each of ``failure_count`` failures; ``reason`` is the most frequent one.
 
-    ``alone_count``: in how many of them it was the only one pending.
+    ``alone_count``: the failures in which no other subtask was pending.
     """
 
     vertex_id: VertexId
@@ -59,7 +59,7 @@ class FailingSubtask:
 
 
 def is_real_failure(checkpoint: Checkpoint, *, has_restarts: bool) -> bool:
-    """Whether a failed checkpoint counts against the job; a suspended coordinator only where the job restarted."""
+    """Whether a failed checkpoint counts against the job; a suspended coordinator counts only if the job restarted."""
     header = checkpoint.header
     if header.status is not CheckpointStatus.FAILED or header.failure_reason in _NO_FAULT:
         return False
@@ -67,7 +67,7 @@ def is_real_failure(checkpoint: Checkpoint, *, has_restarts: bool) -> bool:
 
 
 def failing_subtask(checkpoints: Sequence[Checkpoint], *, has_restarts: bool) -> FailingSubtask | None:
-    """The one subtask that was pending in every failure caused by a task, if there is exactly one."""
+    """The subtask that was pending in every failure caused by a task, if there is exactly one."""
     failures = [c for c in checkpoints if _is_by_a_task(c, has_restarts) and c.details]
     pending = [_pending(c) for c in failures]
     if not pending:
@@ -103,5 +103,5 @@ def _pending(checkpoint: Checkpoint) -> frozenset[tuple[VertexId, int]]:
 def _phase(reason: FailureReason) -> Phase | None:
     if reason in (FailureReason.ASYNC_FAILURE, FailureReason.IO_FAILURE):
         return Phase.ASYNC
-    # A throw in the sync part fails the task; the coordinator then only says that it is suspending.
+    # An exception in the sync part fails the task; the coordinator then only reports that it is suspending.
     return Phase.SYNC if reason in (FailureReason.TASK_FAILURE, FailureReason.COORDINATOR_SUSPENDED) else None

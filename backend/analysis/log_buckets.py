@@ -1,9 +1,9 @@
-"""Log buckets: counts from which a quantile of any union of hours can be told, with a relative error that is bounded.
+"""Log buckets: counts from which quantiles over any set of hours are computed, with a bounded relative error.
 
-Bucket ``i`` holds the whole numbers in ``(GAMMA**(i-1), GAMMA**i]``; one more holds zero (and what lies below, which no
-sound engine reports). Merging adds counts. The rule and the error are those of DDSketch (Masson, Rim & Lee 2019, PVLDB
-12(12)). Bounds are whole numbers, worked out exactly: whoever counts, in Python, in SQL or in Spark, comes to the same
-bucket for each value, which a logarithm in floating point does not guarantee.
+Bucket ``i`` holds the whole numbers in ``(GAMMA**(i-1), GAMMA**i]``; one more bucket holds zero and negative values.
+Merging adds counts. The rule and the error are those of DDSketch (Masson, Rim & Lee 2019, PVLDB 12(12)). Bounds are
+exact whole numbers, so that Python, SQL and Spark put each value into the same bucket; a logarithm in floating point
+does not guarantee that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from math import floor
 
 GAMMA = 1.02
 RELATIVE_ERROR_MAX = (GAMMA - 1) / (GAMMA + 1)
-"""Of every quantile told from buckets, against ``percentile_cont`` of the values themselves: 0.0099."""
+"""The largest relative error of a quantile from buckets, compared with ``percentile_cont`` of the values: 0.0099."""
 ZERO = -1
-"""The bucket of zero."""
+"""The bucket of zero and negative values."""
 _LARGEST = 2**63 - 1
 
 
@@ -37,7 +37,7 @@ Buckets = Mapping[int, int]
 
 
 def bucket_of(value: int) -> int:
-    """The bucket of a value that an int8 can hold."""
+    """The bucket of a value within the range of an int8."""
     return bisect_left(BOUNDS, value) if value > 0 else ZERO
 
 
@@ -47,7 +47,7 @@ def count(values: Iterable[int]) -> Buckets:
 
 
 def merge(parts: Iterable[tuple[int, int]]) -> Buckets:
-    """The buckets of everything that ``parts`` (bucket, count) hold together, lowest first."""
+    """The sum of ``parts`` (bucket, count), lowest bucket first."""
     found: dict[int, int] = {}
     for bucket, number in parts:
         found[bucket] = found.get(bucket, 0) + number
@@ -55,10 +55,10 @@ def merge(parts: Iterable[tuple[int, int]]) -> Buckets:
 
 
 def quantile(buckets: Buckets, q: float) -> float | None:
-    """The value below which the share ``q`` (0..1) lies, interpolated as ``percentile_cont`` does; None of nothing.
+    """The ``q`` quantile (0..1), interpolated like ``percentile_cont``; None without values.
 
-    Differs from that of the values by at most ``RELATIVE_ERROR_MAX`` of it: each of the two values interpolated
-    between is told within that error.
+    It differs from the quantile of the values by at most ``RELATIVE_ERROR_MAX`` of it, because both values of the
+    interpolation are within that error.
 
     Raises:
         ValueError: ``q`` is not within 0 and 1.
@@ -82,6 +82,6 @@ def _value_at(ordered: list[tuple[int, int]], rank: int) -> float:
     for bucket, number in ordered:
         seen += number
         if rank < seen:
-            # The point of the bucket from which both of its ends are equally far, relatively.
+            # The point with the same relative distance to both ends of the bucket.
             return 0.0 if bucket == ZERO else 2 * GAMMA**bucket / (GAMMA + 1)
     raise AssertionError("a rank is below the count")

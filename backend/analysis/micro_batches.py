@@ -1,9 +1,9 @@
-"""What micro-batches of a Spark query tell: the trigger's interval, what a batch consists of, signs of backpressure.
+"""Micro-batches of a Spark query: the trigger's interval, the parts of a batch, and signs of back-pressure.
 
-Spark reports no backpressure. Four signs are worked out, the strongest first: batches that take longer than the
-trigger's interval, a backlog that grows, rows that grow from batch to batch, and no pause between batches. A source
-with a limit shows none but the last; a query told to take its next batch at once shows the last while it is well, so
-that one proves nothing by itself below a second. Source: measurements on Spark 4.3, listed in ``docs/spark.md``.
+Spark reports no back-pressure. Four signs replace it, the strongest first: batches longer than the trigger's interval,
+a growing backlog, rows that grow from batch to batch, and no pause between batches. A source with a limit shows only
+the last sign. A query that starts its next batch at once shows the last sign even if it keeps up, so that sign alone
+proves nothing for batches below a second. Source: measurements on Spark 4.3, in ``docs/spark.md``.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from backend.domain.micro_batch import BatchPhase, MicroBatch, PressureSign
 from backend.domain.verdict import Basis
 
 OVERRUN_LIMIT: Final = 1.0
-"""A batch longer than the trigger's interval keeps the next one waiting."""
+"""A batch longer than the trigger's interval delays the next one."""
 
 ROWS_GROWTH_LIMIT: Final = 1.2
-"""Each batch reads this many times the rows of the one before, three times running."""
+"""Rows grow if each batch reads this many times the rows of the one before, ``GROWING_STEPS`` times in a row."""
 
 UTILISATION_LIMIT: Final = 0.95
-"""From this share of the time on, there is no pause between batches."""
+"""From this share of busy time on, there is no pause between batches."""
 
 GROWING_STEPS: Final = 3
-"""Growth counts once it was seen from batch to batch so many times running."""
+"""Growth counts if it was seen this many times in a row."""
 
 WARM_UP_COUNT: Final = 2
-"""The first batches of a query take seconds (classes are loaded and compiled): they are no measure of the others."""
+"""The first batches of a query take seconds to load and compile classes and are left out."""
 
 PAUSE_MIN_MS: Final = 20
-"""A gap as long as this before a batch was a wait for its trigger; between batches in a row a few ms pass."""
+"""A gap this long before a batch was a wait for its trigger; batches without a wait are a few ms apart."""
 
 GRID_SLACK_MS: Final = 25
-"""Triggers fire this close to a whole number of intervals."""
+"""Triggers fire within this time of a whole number of intervals."""
 
 
 class BatchPart(StrEnum):
-    """What a batch's duration consists of, as far as it points at someone."""
+    """The parts of a batch's duration that point to a culprit."""
 
     LOG = "log"
     SOURCE = "source"
@@ -56,7 +56,7 @@ class BatchPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One sign of back-pressure; ``value`` None where it cannot be told, and then it is not raised."""
+    """One sign of back-pressure. If its ``value`` is not known (None), it is not raised."""
 
     sign: PressureSign
     value: float | None
@@ -68,7 +68,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class TriggerInterval:
-    """The trigger's interval. Spark does not report it: the job told the listener, or it was learned from pauses."""
+    """The trigger's interval. Spark does not report it: the job gave it to the listener, or pauses show it."""
 
     ms: float
     basis: Basis
@@ -76,37 +76,37 @@ class TriggerInterval:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The newest batches of one run. ``judged`` are completed ones, oldest first, without the slow first ones."""
+    """The newest batches of one run. ``judged`` are the completed ones, oldest first, without the slow first ones."""
 
     judged: tuple[Checkpoint, ...]
     interval: TriggerInterval | None
     signs: tuple[Sign, ...]
     shares: tuple[tuple[BatchPart, float], ...]
-    """Of the whole duration of the judged batches, largest first; empty where no phase was reported."""
+    """Shares of the whole duration of the judged batches, largest first; empty if no phase was reported."""
 
     @property
     def duration_median_ms(self) -> float | None:
-        """Of the judged batches."""
+        """The median duration of the judged batches."""
         return median(c.header.end_to_end_duration_ms for c in self.judged)
 
     @property
     def raised(self) -> tuple[Sign, ...]:
-        """The signs that are raised, the strongest first."""
+        """The raised signs, strongest first."""
         return tuple(s for s in self.signs if s.is_raised)
 
     @property
     def is_behind(self) -> bool:
-        """Whether the query cannot keep up; batches below a second are within the noise, whatever their signs."""
+        """Whether the query cannot keep up; batches below a second are within the noise."""
         middle = self.duration_median_ms
         return bool(self.raised) and middle is not None and middle >= SLOW_MIN_MS
 
     def share(self, part: BatchPart) -> float | None:
-        """The share of one part; None where it was not reported."""
+        """The share of one part; None if it was not reported."""
         return next((share for p, share in self.shares if p is part), None)
 
 
 def report(checkpoints: Sequence[Checkpoint], config: CheckpointConfig | None) -> BatchReport:
-    """What the newest batches (oldest first, of one run) tell."""
+    """Analyse the newest of ``checkpoints``, which are the batches of one run, oldest first."""
     completed = [
         c
         for c in checkpoints
@@ -120,7 +120,7 @@ def report(checkpoints: Sequence[Checkpoint], config: CheckpointConfig | None) -
 
 
 def parts_of(batch: MicroBatch) -> dict[BatchPart, int]:
-    """What one batch consists of, as far as it was reported. The state stores commit inside the run of the query."""
+    """The reported parts of one batch, in milliseconds. The commit of the state stores is part of the query's run."""
     found: dict[BatchPart, int] = {}
     for part, phases in _PHASES.items():
         known = [ms for ms in (batch.phase_ms(p) for p in phases) if ms is not None]
@@ -155,7 +155,7 @@ def _shares(judged: Sequence[Checkpoint]) -> tuple[tuple[BatchPart, float], ...]
 def _interval(completed: Sequence[Checkpoint], config: CheckpointConfig | None) -> TriggerInterval | None:
     if config is not None and config.interval_ms:
         return TriggerInterval(config.interval_ms, Basis.MEASURED)
-    # A trigger of a fixed interval fires on a grid; a batch that came after a pause began on it.
+    # A trigger with a fixed interval fires on a grid; a batch after a pause begins on it.
     on_grid = [
         after.header.triggered_at
         for before, after in pairwise(completed)
@@ -181,10 +181,10 @@ def _overrun(judged: Sequence[Checkpoint], interval: TriggerInterval | None) -> 
     if interval is None or middle is None or len(judged) < HEALTH_MIN_COUNT:
         why = "the trigger's interval is not known" if interval is None else "there are too few batches"
         return Sign(
-            PressureSign.OVERRUN, None, OVERRUN_LIMIT, False, f"overrun cannot be told: {why}", Basis.RECONSTRUCTED
+            PressureSign.OVERRUN, None, OVERRUN_LIMIT, False, f"overrun is not known: {why}", Basis.RECONSTRUCTED
         )
     value = middle / interval.ms
-    known = "" if interval.basis is Basis.MEASURED else ", learned from the pauses between batches"
+    known = "" if interval.basis is Basis.MEASURED else ", computed from the pauses between batches"
     return Sign(
         PressureSign.OVERRUN,
         value,
@@ -199,9 +199,7 @@ def _backlog_growth(judged: Sequence[Checkpoint]) -> Sign:
     known = [b for b in (c.batch.backlog if c.batch is not None else None for c in judged) if b is not None]
     newest = known[-(GROWING_STEPS + 1) :]
     if len(newest) <= GROWING_STEPS:
-        return Sign(
-            PressureSign.BACKLOG_GROWTH, None, 0.0, False, "no source reports how far behind it is", Basis.MEASURED
-        )
+        return Sign(PressureSign.BACKLOG_GROWTH, None, 0.0, False, "no source reports its backlog", Basis.MEASURED)
     step = (newest[-1] - newest[0]) / GROWING_STEPS
     is_raised = all(b > a for a, b in pairwise(newest))
     text = f"the backlog at the sources is {newest[-1]}, {step:+.0f} a batch over the newest {GROWING_STEPS}"
@@ -212,7 +210,7 @@ def _rows_growth(completed: Sequence[Checkpoint]) -> Sign:
     rows = [c.batch.input_row_count if c.batch is not None else None for c in completed][-(GROWING_STEPS + 1) :]
     known = [r for r in rows if r]
     if len(known) <= GROWING_STEPS or len(known) < len(rows):
-        text = "growth of the rows cannot be told: too few batches had any"
+        text = "growth of the rows is not known: too few batches had rows"
         return Sign(PressureSign.ROWS_GROWTH, None, ROWS_GROWTH_LIMIT, False, text, Basis.MEASURED)
     least = min(b / a for a, b in pairwise(known))
     text = f"each of the newest {GROWING_STEPS} batches read at least {least:.2f} times the rows of the one before"
@@ -221,14 +219,14 @@ def _rows_growth(completed: Sequence[Checkpoint]) -> Sign:
 
 def _utilisation(judged: Sequence[Checkpoint]) -> Sign:
     if len(judged) < HEALTH_MIN_COUNT:
-        text = "how busy the query is cannot be told: there are too few batches"
+        text = "the query's busy time is not known: there are too few batches"
         return Sign(PressureSign.UTILISATION, None, UTILISATION_LIMIT, False, text, Basis.RECONSTRUCTED)
     wall_ms = (_end(judged[-1]) - judged[0].header.triggered_at) / timedelta(milliseconds=1)
     busy_ms = sum(c.header.end_to_end_duration_ms or 0 for c in judged)
-    # Where batches were lost on the way, the time they took cannot be counted.
+    # If batches are missing, their time cannot be counted.
     ids = [c.header.checkpoint_id for c in judged]
     if wall_ms <= 0 or ids[-1] - ids[0] != len(ids) - 1:
-        text = "how busy the query is cannot be told: batches are missing"
+        text = "the query's busy time is not known: batches are missing"
         return Sign(PressureSign.UTILISATION, None, UTILISATION_LIMIT, False, text, Basis.RECONSTRUCTED)
     value = min(1.0, busy_ms / wall_ms)
     pause = "without a pause between batches" if value >= UTILISATION_LIMIT else "with pauses between batches"

@@ -1,13 +1,13 @@
-"""One subtask's way through one checkpoint, in milliseconds since the trigger.
+"""The phases of one subtask in one checkpoint, in milliseconds since the trigger.
 
-Measured: start delay, alignment, sync, async, acknowledgement. Reconstructed: when the snapshot began, and what follows
-from it. It begins at the last barrier when aligned, at the first when unaligned from the start, and with an aligned
-timeout at ``min(first + alignment, max(first, timeout))`` (checked on recordings of Flink 1.20; branching on the
-subtask's own flag misplaces most rows). Where it begins before the last barrier, async contains the rest of the
-alignment, which is then an overlay, not a segment of its own.
+Start delay, alignment, sync, async and acknowledgement are measured. The start of the snapshot is reconstructed: it is
+at the last barrier if aligned, at the first barrier if unaligned from the start, and with an aligned timeout at
+``min(first + alignment, max(first, timeout))`` (checked on recordings of Flink 1.20; using the subtask's own flag
+instead misplaces most rows). If the snapshot starts before the last barrier, async contains the rest of the alignment,
+which is then an overlay and not a segment.
 
-Invariant: nothing missing becomes a number; no phase is negative unless ``has_clock_skew``, for start delay mixes the
-clocks of two machines. Source: views.md V3, flink-baseline.md.
+Invariants: a missing value never becomes a number. A phase is negative only if ``has_clock_skew``, because start delay
+mixes the clocks of two machines. Sources: views.md V3, flink-baseline.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from backend.domain.verdict import Basis
 
 @dataclass(frozen=True, slots=True)
 class SubtaskPhases:
-    """One bar of the Gantt; fields as in the API's ``SubtaskPhasesOut``. None is *not reported*."""
+    """One bar of the Gantt chart; fields as in the API's ``SubtaskPhasesOut``. None means not reported."""
 
     subtask: int
     is_acknowledged: bool
@@ -57,12 +57,12 @@ class SubtaskPhases:
 
     @property
     def travel_ms(self) -> int | None:
-        """Trigger to the last barrier, as far as it is known."""
+        """From the trigger to the last barrier; to the first barrier if the last is not known."""
         return self.alignment_end_ms if self.alignment_end_ms is not None else self.first_barrier_ms
 
     @property
     def own_async_ms(self) -> int | None:
-        """The async part without the wait for the last barrier: what the snapshot itself took."""
+        """The async part without the wait for the last barrier."""
         if self.async_duration_ms is None:
             return None
         if not self.is_alignment_overlaid or self.alignment_end_ms is None or self.sync_end_ms is None:
@@ -74,9 +74,9 @@ class SubtaskPhases:
 def effective_aligned_timeout_ms(
     header: CheckpointHeader, *, aligned_timeout_ms: int | None, is_unaligned_enabled: bool | None
 ) -> int | None:
-    """Milliseconds after the trigger from which a barrier may overtake: None never, 0 at once.
+    """Milliseconds after the trigger at which barriers start to overtake: None for never, 0 for at once.
 
-    A savepoint is always aligned. Where the settings are not known, the checkpoint's own type decides.
+    A savepoint is always aligned. If the settings are not known, the checkpoint's own type decides.
     """
     if header.kind is not CheckpointKind.CHECKPOINT or is_unaligned_enabled is False:
         return None
@@ -92,7 +92,7 @@ def subtask_phases(
     is_unaligned_enabled: bool | None,
     late: Sequence[LateBarrier] = (),
 ) -> tuple[SubtaskPhases, ...]:
-    """The phases of every subtask of one vertex, by index; ``late`` may hold other vertices' barriers too."""
+    """The phases of every subtask of one vertex, by index; ``late`` may include barriers of other vertices."""
     timeout = effective_aligned_timeout_ms(
         header, aligned_timeout_ms=aligned_timeout_ms, is_unaligned_enabled=is_unaligned_enabled
     )
@@ -106,7 +106,7 @@ def subtask_phases(
 def checkpoint_phases(
     checkpoint: Checkpoint, config: CheckpointConfig | None, late: Sequence[LateBarrier] = ()
 ) -> dict[VertexId, tuple[SubtaskPhases, ...]]:
-    """The phases of every vertex whose detail is there."""
+    """The phases of every vertex whose detail is known."""
     timeout = config.aligned_timeout_ms if config is not None else None
     is_enabled = config.is_unaligned_enabled if config is not None else None
     return {d.vertex_id: subtask_phases(checkpoint.header, d, timeout, is_enabled, late) for d in checkpoint.details}

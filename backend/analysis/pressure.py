@@ -1,11 +1,11 @@
-"""Which subtask is full while what feeds it is held back: the reliable sign of the culprit.
+"""Full subtasks below back-pressured ones: the reliable sign of a culprit.
 
-A culprit is busy about all the time, not itself back-pressured, and fed by something that is (flink-baseline.md, "What
-real runs teach", 11). Whether it is one or all of its vertex tells its kind: all full, the vertex lacks capacity; one
-full and its siblings not, it either gets an outsized share of the records (skew) or needs longer for each (straggler).
-Lateness is no sign: behind the culprit everything is late and idle.
+A culprit is busy nearly all the time, is not back-pressured itself, and the vertex above it is (flink-baseline.md,
+"What real runs teach", 11). If all subtasks of the vertex are full, the vertex lacks capacity. If only some are, they
+get more records than their siblings (skew) or need longer for each record (straggler). Lateness is no sign, because
+everything below the culprit is late and idle.
 
-Invariant: the answer does not depend on the order of subtasks; a subtask without readings is neither full nor idle.
+Invariant: the result does not depend on the order of subtasks. A subtask without readings is neither full nor idle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from backend.domain.verdict import VerdictKind
 
 Ratios = tuple[float | None, ...]
 
-# Shares of one window add up to one; a subtask whose shares add up to less than this has not run in it.
+# The shares of one window add up to one. If they add up to less than this, the subtask did not run in the window.
 _ALIVE_SUM = 0.5
 
 
@@ -39,8 +39,8 @@ _ALIVE_SUM = 0.5
 class VertexLoad:
     """Means over the readings of one vertex, by subtask.
 
-    ``records`` are those read between the first and the last reading, or since the start where that was too short
-    (``is_total``); ``recent_records`` are the former in either case.
+    ``recent_records`` are the records read between the first and the last reading. ``records`` are the same, or the
+    records since the start if the readings are too close together (``is_total``).
     """
 
     vertex_id: VertexId
@@ -53,19 +53,23 @@ class VertexLoad:
     recent_records: Ratios = ()
 
     def is_full(self, subtask: int) -> bool:
-        """Busy about all the time, and not back-pressured itself."""
+        """Whether the subtask is busy nearly all the time and not back-pressured."""
         busy, held = self.busy[subtask], self.backpressured[subtask]
         return busy is not None and busy >= BUSY_MIN_RATIO and (held is None or held <= BACKPRESSURED_OK_RATIO)
 
     @property
     def known_subtasks(self) -> tuple[int, ...]:
-        """Subtasks with a reading."""
+        """The subtasks that have a reading."""
         return tuple(i for i, b in enumerate(self.busy) if b is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A vertex with full subtasks below something held back. Ratios compare the full ones with their siblings."""
+    """A vertex with full subtasks below a back-pressured vertex (``feeder``).
+
+    ``share_ratio`` compares the records of the full subtasks with those of their siblings, ``cost_ratio`` the busy
+    time for a record.
+    """
 
     vertex_id: VertexId
     full: tuple[int, ...]
@@ -78,13 +82,13 @@ class Suspect:
     share_ratio: float | None = None
     cost_ratio: float | None = None
     is_contradicted: bool = False
-    """Whether the records of the last seconds alone would make it another kind."""
+    """Whether the records of the last seconds alone would give another kind."""
     queue_ms: float | None = None
-    """What the barrier spent in the queue before it, where that is the sign, and not yet what feeds it."""
+    """The barrier's time in the queue before it, if that is the sign because nothing is back-pressured yet."""
 
 
 def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoad]:
-    """Mean load of each vertex over its newest readings; readings of a time it did not run in are left out."""
+    """The mean load of each vertex over its newest readings, without readings from times when it did not run."""
     alive = [r for r in pressure if _is_alive(r)]
     if not alive:
         return {}
@@ -99,9 +103,9 @@ def vertex_loads(pressure: Sequence[VertexPressure]) -> dict[VertexId, VertexLoa
 def of_parallelism(
     readings: Sequence[VertexPressure], parallelism: Mapping[VertexId, int]
 ) -> tuple[VertexPressure, ...]:
-    """The readings of vertices at that parallelism: those from before or after a rescale are of other subtasks.
+    """The readings at the given parallelism: those before or after a rescale are of other subtasks.
 
-    A reading that counts no subtask, or of a vertex that is not named, is kept.
+    A reading without subtasks, or of a vertex that is not in ``parallelism``, is kept.
     """
     return tuple(
         r for r in readings if not r.busy_ratio or len(r.busy_ratio) == parallelism.get(r.vertex_id, len(r.busy_ratio))
@@ -109,11 +113,11 @@ def of_parallelism(
 
 
 def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> dict[VertexId, VertexLoad]:
-    """The loads without those that only look measured.
+    """The loads without values that only look measured.
 
-    An engine works busy out as what is neither idle nor held back, so until these two were ever updated (the first
-    seconds of a task) a subtask shows busy for all of the time. Where nothing feeds such a vertex by force, the value
-    is as good as none.
+    An engine computes busy as the time that is neither idle nor back-pressured. Until these two are first updated, in
+    the first seconds of a task, a subtask shows as always busy. Such values are left out unless the vertex above is
+    back-pressured.
     """
 
     def is_unset(load: VertexLoad) -> bool:
@@ -126,7 +130,7 @@ def without_unset(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> d
 
 
 def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[Suspect, ...]:
-    """Every vertex that shows the sign, in topological order."""
+    """The vertices that show the sign, in topological order."""
     found: list[Suspect] = []
     for vertex in topology.vertices:
         load, feeder = loads.get(vertex.id), _feeder(topology, loads, vertex.id)
@@ -139,7 +143,7 @@ def suspects(topology: Topology, loads: Mapping[VertexId, VertexLoad]) -> tuple[
 def queued_suspects(
     topology: Topology, loads: Mapping[VertexId, VertexLoad], hops: Mapping[VertexId, Ratios]
 ) -> tuple[Suspect, ...]:
-    """As ``suspects``, where queues still fill up: full while barriers meet a queue before it (``hops``, in ms)."""
+    """As ``suspects``, while queues still fill: full, with a long hop of the barrier before it (``hops``, in ms)."""
     found: list[Suspect] = []
     for vertex in topology.vertices:
         load, feeder, hop = loads.get(vertex.id), _feeder(topology, loads, vertex.id), hops.get(vertex.id, ())
@@ -153,14 +157,14 @@ def queued_suspects(
 
 
 def root_suspect(topology: Topology, found: Sequence[Suspect]) -> Suspect | None:
-    """The one at the root: none of the others lies below it, and what feeds it is held back the most."""
+    """The suspect at the root: no other is below it; of several, the one whose feeder is back-pressured most."""
     ids = {s.vertex_id for s in found}
     roots = [s for s in found if not (ids & descendants(topology, s.vertex_id))]
     return max(roots, key=lambda s: s.feeder_backpressured, default=None)
 
 
 def descendants(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
-    """Every vertex below this one."""
+    """All vertices below this one."""
     below: set[VertexId] = set()
     todo = [vertex_id]
     while todo:
@@ -172,7 +176,7 @@ def descendants(topology: Topology, vertex_id: VertexId) -> set[VertexId]:
 
 
 def backpressured_max(loads: Mapping[VertexId, VertexLoad]) -> tuple[VertexId, float] | None:
-    """The vertex whose subtasks are held back the most, and how much; None without readings."""
+    """The vertex with the most back-pressured subtask, and that subtask's ratio; None without readings."""
     held = [(v, h) for v, load in loads.items() if (h := highest(load.backpressured)) is not None]
     return max(held, key=lambda x: x[1], default=None)
 
@@ -203,7 +207,7 @@ def _load(vertex_id: VertexId, readings: Sequence[VertexPressure]) -> VertexLoad
 
 
 def _records(readings: Sequence[VertexPressure]) -> tuple[Ratios, Ratios, float]:
-    """Records since the start, those between the first and the last count, and the seconds between these two."""
+    """Records since the start, records between the first and the last count, and the seconds between these two."""
     counted = [r for r in readings if any(c is not None for c in r.records_in_count)]
     if not counted:
         return (), (), 0.0
@@ -212,7 +216,7 @@ def _records(readings: Sequence[VertexPressure]) -> tuple[Ratios, Ratios, float]
     if len(first.records_in_count) != len(total):
         return total, (), 0.0
     pairs = zip(first.records_in_count, last.records_in_count, strict=True)
-    # A counter that went back belongs to a new attempt: what was read between is not known.
+    # A counter that decreased belongs to a new attempt: the records between the two are not known.
     recent = tuple(float(b - a) if a is not None and b is not None and b >= a else None for a, b in pairs)
     seconds = (last.observed_at - first.observed_at).total_seconds()
     return total, recent if sum(known(recent)) > 0 else (), seconds
@@ -272,7 +276,7 @@ def _kind(siblings_busy: float | None, share: float | None, cost: float | None) 
         return VerdictKind.CAPACITY
     if share is None:
         return VerdictKind.UNDECIDED
-    # Share times cost is the ratio of the busy times, which is large here: the larger factor made it so.
+    # Share times cost is the ratio of the busy times, which is large here: the larger factor is the cause.
     if cost is None or share >= cost:
         return VerdictKind.SKEW
     return VerdictKind.STRAGGLER

@@ -1,7 +1,8 @@
-"""Whether an open checkpoint progresses, is slow or is stuck, judged by the acknowledgements of past ones.
+"""Whether an open checkpoint progresses, is slow or is stuck, compared with the job's completed checkpoints.
 
-The measure is the job's own past: how long its completed checkpoints took to come as far, and how long they went
-without an acknowledgement. Without a past the timeout is the measure. The rule that decided is told with its numbers.
+It is compared with the time that completed checkpoints needed for one more acknowledgement, and with their longest
+pause between acknowledgements. Without completed checkpoints, it is compared with the timeout. The judgement includes
+the rule with its numbers.
 
 Invariant: with the same counts, more elapsed time never makes the judgement better.
 """
@@ -26,7 +27,7 @@ from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 
 
 class Judged(StrEnum):
-    """How an open checkpoint does."""
+    """The state of an open checkpoint."""
 
     PROGRESSING = "progressing"
     SLOW = "slow"
@@ -41,7 +42,7 @@ class AckCurve:
     acks_ms: tuple[int, ...]
 
     def reached_ms(self, share: float) -> int:
-        """When this share (0..1, more than 0) of the subtasks had acknowledged."""
+        """When this share (above 0, up to 1) of the subtasks had acknowledged."""
         return self.acks_ms[min(len(self.acks_ms), max(1, ceil(share * len(self.acks_ms)))) - 1]
 
     @property
@@ -53,7 +54,7 @@ class AckCurve:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The judgement, the rule that made it, and the median duration of the past ones, where there are any."""
+    """The state, the rule that decided in words, and the median duration of completed checkpoints, if any."""
 
     state: Judged
     rule: str
@@ -62,7 +63,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class OpenCheckpoint:
-    """What is known of the checkpoint in progress; ``last_ack_ms`` is since the trigger, None before the first."""
+    """The checkpoint in progress; ``last_ack_ms`` is since the trigger, None before the first acknowledgement."""
 
     elapsed_ms: int
     acknowledged_count: int
@@ -73,7 +74,7 @@ class OpenCheckpoint:
 
 
 def ack_curve(checkpoint: Checkpoint) -> AckCurve | None:
-    """The curve of a completed checkpoint whose subtasks are all known, else None."""
+    """The curve of a completed checkpoint; None if the acknowledgement of a subtask is not known."""
     if checkpoint.header.status is not CheckpointStatus.COMPLETED or not checkpoint.details:
         return None
     values = [v for d in checkpoint.details for v in d.ack_delay_ms]
@@ -83,12 +84,12 @@ def ack_curve(checkpoint: Checkpoint) -> AckCurve | None:
 
 
 def judge(open_: OpenCheckpoint, past: Sequence[AckCurve]) -> Judgement:
-    """Compare the open checkpoint with the curves of completed ones (any order; newest ten are enough)."""
+    """Compare the open checkpoint with the curves of completed ones (in any order; the newest ten are enough)."""
     typical = median(c.acks_ms[-1] for c in past)
     if open_.status is not CheckpointStatus.IN_PROGRESS:
         return Judgement(Judged.ENDED, f"the checkpoint is {open_.status.value}", typical)
     if open_.subtask_count > 0 and open_.acknowledged_count >= open_.subtask_count:
-        return Judgement(Judged.PROGRESSING, "every subtask acknowledged; the coordinator finishes it", typical)
+        return Judgement(Judged.PROGRESSING, "every subtask has acknowledged; the coordinator completes it", typical)
     silent_ms = open_.elapsed_ms - (open_.last_ack_ms or 0)
     if past:
         return _by_past(open_, past, silent_ms, typical)
@@ -105,21 +106,21 @@ def _by_past(open_: OpenCheckpoint, past: Sequence[AckCurve], silent_ms: int, ty
     slow_ms = max(PROGRESS_MIN_MS, PROGRESS_SLOW_RATIO * next_ms)
     if silent_ms > stuck_ms:
         rule = (
-            f"no acknowledgement for {say.duration(silent_ms)}: more than {say.duration(stuck_ms)}, which is "
-            f"{PROGRESS_STUCK_RATIO:g} times the longest pause of the last {many}, and {say.duration(PROGRESS_MIN_MS)} "
-            "at least"
+            f"no acknowledgement for {say.duration(silent_ms)}, more than {say.duration(stuck_ms)}: "
+            f"{PROGRESS_STUCK_RATIO:g} times the longest pause of the last {many}, at least "
+            f"{say.duration(PROGRESS_MIN_MS)}"
         )
         return Judgement(Judged.STUCK, rule, typical)
     if open_.elapsed_ms > slow_ms:
         rule = (
-            f"{far} acknowledged after {say.duration(open_.elapsed_ms)}: the last {many} were further after "
-            f"{say.duration(next_ms)} at most; slow from {PROGRESS_SLOW_RATIO:g} times that on, "
-            f"and from {say.duration(PROGRESS_MIN_MS)}"
+            f"{far} acknowledged after {say.duration(open_.elapsed_ms)}: the last {many} had one more after at most "
+            f"{say.duration(next_ms)}; slow is {PROGRESS_SLOW_RATIO:g} times that, at least "
+            f"{say.duration(PROGRESS_MIN_MS)}"
         )
         return Judgement(Judged.SLOW, rule, typical)
     rule = (
-        f"{far} acknowledged after {say.duration(open_.elapsed_ms)}, within {say.duration(slow_ms)}: "
-        f"what the last {many} took for one more, with allowance"
+        f"{far} acknowledged after {say.duration(open_.elapsed_ms)}, within {say.duration(slow_ms)}, "
+        f"the limit from the last {many}"
     )
     return Judgement(Judged.PROGRESSING, rule, typical)
 
@@ -138,7 +139,7 @@ def _by_timeout(open_: OpenCheckpoint, silent_ms: int) -> Judgement:
 
 
 def elapsed_of_last_ack_ms(checkpoint: Checkpoint) -> int | None:
-    """When the latest acknowledgement so far arrived, since the trigger; from the detail, else from the header."""
+    """Milliseconds from the trigger to the latest acknowledgement; from the detail, else from the header."""
     latest = known(v for d in checkpoint.details for v in d.ack_delay_ms)
     if latest:
         return int(max(latest))

@@ -1,4 +1,4 @@
-"""Rows of evidence: statements that a person can check at the engine, with numbers and where these come from."""
+"""Rows of evidence: statements that a person can check at the engine, with numbers and their basis."""
 
 from __future__ import annotations
 

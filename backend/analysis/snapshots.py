@@ -1,14 +1,14 @@
-"""Checkpoints that are long because a snapshot itself is: its sync part, or the store behind its async part.
+"""Checkpoints that are long because a snapshot is long: its sync part, or the store behind its async part.
 
-A slow sync part shows at its own subtask only. A long async part is input and output only where nothing else keeps it
-open: under an aligned timeout upstream tasks hold it until their output barriers are consumed, with unaligned
-checkpoints it contains the wait for the last barrier (flink-baseline.md, 3, 12, 14, 15). Only what outlasts these waits
-counts here: what is left once the barrier had come to everyone below, and once the last barrier had come to the task.
+A slow sync part shows only at its own subtask. A long async part is input and output only if nothing else keeps it
+open. With an aligned timeout, upstream tasks hold it until their output barriers are consumed; with unaligned
+checkpoints, it includes the wait for the last barrier (flink-baseline.md, 3, 12, 14, 15). Only the time after these
+waits counts: after the barrier had reached all subtasks below, and after the last barrier had reached the task.
 
-Writers share a store: of several vertices with a long async part the one that wrote the most is named, not the last.
+Writers share a store: if several vertices have a long async part, the one that wrote the most is named.
 
-A store so slow that a subtask does not acknowledge before the timeout shows by its absence: the others acknowledged at
-once, nothing is back-pressured, and no barrier is known to have come late (5).
+If a store is so slow that a subtask does not acknowledge before the timeout, there is no async part to measure. The
+signs are then: the others acknowledged at once, nothing is back-pressured, and no barrier is known to be late (5).
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from backend.domain.verdict import Phase
 
 @dataclass(frozen=True, slots=True)
 class LongPart:
-    """A snapshot part that ruled ``checkpoint_count`` of ``considered_count`` checkpoints.
+    """A snapshot part that took most of ``checkpoint_count`` of ``considered_count`` checkpoints.
 
-    ``part_ms`` is the median of the vertex's largest; ``size_bytes`` what a named subtask typically wrote, and
-    ``total_bytes`` what all of the vertex did, where reported. ``likewise`` are other vertices long in the same phase.
+    ``part_ms`` is the median of the vertex's largest. ``size_bytes`` is what a named subtask typically wrote,
+    ``total_bytes`` what all subtasks wrote, if reported. ``likewise`` are other vertices that are long in this phase.
     """
 
     vertex_id: VertexId
     subtasks: tuple[int, ...]
     phase: Phase
     part_ms: float
-    duration_ms: float
     checkpoint_count: int
     considered_count: int
     size_bytes: float | None = None
@@ -49,13 +48,12 @@ class LongPart:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """Subtasks that did not acknowledge before the timeout, while all others did so at once."""
+    """Subtasks that did not acknowledge before the timeout although all others did at once."""
 
     vertex_id: VertexId
     subtasks: tuple[int, ...]
     others_ack_ms: float
     checkpoint_count: int
-    considered_count: int
     first_barrier_ms: float | None = None
 
 
@@ -66,9 +64,9 @@ def long_part(
     *,
     held_back: Collection[VertexId] = (),
 ) -> LongPart | None:
-    """The sync or async part that takes half of at least half of the long ``(phases, duration_ms)``, if one does.
+    """The sync or async part that takes at least half of at least half of the long ``(phases, duration_ms)``.
 
-    Where barriers may wait in output queues, the async part of a vertex that is ``held_back`` is left out altogether.
+    If barriers may wait in output queues, the async part of a vertex in ``held_back`` is left out.
     """
     considered = [(phases, duration) for phases, duration in checkpoints if duration >= SLOW_MIN_MS]
     if not considered:
@@ -89,9 +87,10 @@ def long_part(
 
 
 def unanswered(topology: Topology, waiting: Sequence[tuple[Phases, int]], *, has_readings: bool) -> Unanswered | None:
-    """Who had not answered in at least half of those that wait or expired, everyone else having done so at once.
+    """The subtasks that did not acknowledge in at least half of ``waiting`` although all others did at once.
 
-    Without readings a vertex right below the sources is not named: they answer at once however full its queues are.
+    Without readings a vertex directly below the sources is not named: sources acknowledge at once even if its queues
+    are full.
     """
     found = [one for phases, duration in waiting if (one := _unanswered(topology, phases, duration)) is not None]
     if not found or len(found) < len(waiting) * PHASE_MIN_RATIO:
@@ -107,7 +106,6 @@ def unanswered(topology: Topology, waiting: Sequence[tuple[Phases, int]], *, has
         subtasks=tuple(sorted(always)) or same[-1].subtasks,
         others_ack_ms=median(one.others_ack_ms for one in same) or 0.0,
         checkpoint_count=len(same),
-        considered_count=len(waiting),
         first_barrier_ms=median(one.first_barrier_ms for one in same),
     )
 
@@ -123,14 +121,12 @@ def _unanswered(topology: Topology, phases: Phases, duration_ms: int) -> Unanswe
         return None
     vertex_id = next(v for v in reversed(pending) if len(pending[v]) == most)
     rows = pending[vertex_id]
-    return Unanswered(
-        vertex_id, tuple(p.subtask for p in rows), latest, 1, 1, highest(p.first_barrier_ms for p in rows)
-    )
+    return Unanswered(vertex_id, tuple(p.subtask for p in rows), latest, 1, highest(p.first_barrier_ms for p in rows))
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Whose part of which phase is looked at."""
+    """The vertex and the phase whose part is examined."""
 
     topology: Topology
     config: CheckpointConfig | None
@@ -138,7 +134,7 @@ class _Asked:
     phase: Phase
 
     def parts_ms(self, phases: Phases) -> list[float | None]:
-        """By subtask, the part that is its own; None where it is not known."""
+        """By subtask, the part without waits for barriers; None if it is not known."""
         there = phases.get(self.vertex_id, ())
         if self.phase is Phase.SYNC:
             return [p.sync_duration_ms for p in there]
@@ -167,7 +163,6 @@ def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]]) -> Long
     rows: list[list[float | None]] = []
     sizes: list[list[float | None]] = []
     silent: list[list[float | None]] = []
-    durations: list[int] = []
     for phases, duration in checkpoints:
         there = phases.get(asked.vertex_id, ())
         row = asked.parts_ms(phases)
@@ -176,7 +171,6 @@ def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]]) -> Long
             rows.append(row)
             sizes.append([p.checkpointed_size_bytes for p in there])
             silent.append([float(not p.is_acknowledged) for p in there])
-            durations.append(duration)
     if not rows or len(rows) < len(checkpoints) * PHASE_MIN_RATIO:
         return None
     means = column_means(rows)
@@ -187,7 +181,6 @@ def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]]) -> Long
         subtasks=named,
         phase=asked.phase,
         part_ms=median(highest(r) for r in rows) or 0.0,
-        duration_ms=median(durations) or 0.0,
         checkpoint_count=len(rows),
         considered_count=len(checkpoints),
         size_bytes=median(size_means[i] for i in named),
@@ -197,10 +190,10 @@ def _long_part(asked: _Asked, checkpoints: Sequence[tuple[Phases, int]]) -> Long
 
 
 def _standing_out(means: Sequence[float | None], silent: Sequence[float | None]) -> tuple[int, ...]:
-    """Who has about the longest part, or mostly did not even get through; all, where that is about everybody.
+    """The subtasks with about the longest part, or that mostly did not acknowledge; all if that is most of them.
 
-    A store serves its writers one after the other, so that their parts grow from the first to the last: with half of
-    them long and the rest far from quick, it is the vertex that is.
+    A store serves its writers one after the other, so their parts grow from the first to the last. If half of them are
+    long and the rest are not quick, the whole vertex is slow.
     """
     most = highest(means) or 0.0
     named = [

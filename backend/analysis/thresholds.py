@@ -1,7 +1,7 @@
-"""Every number that a rule of the diagnosis compares with.
+"""The numbers that the rules of the diagnosis compare with.
 
-``docs/diagnosis.md`` lists them with the same values; a test keeps the two in step. They come from recordings of
-Flink 1.20 under known load, with noise of tens to hundreds of milliseconds: effects under half a second prove nothing.
+``docs/diagnosis.md`` lists the same values, and a test compares the two. They come from recordings of Flink 1.20 under
+known load, with noise of tens to hundreds of milliseconds: effects under half a second prove nothing.
 """
 
 from __future__ import annotations
@@ -9,92 +9,92 @@ from __future__ import annotations
 from typing import Final
 
 CHECKPOINTS_MAX: Final = 10
-"""The newest terminal checkpoints that are judged: as many as Flink's history holds by default."""
+"""The newest terminal checkpoints that are judged: the default length of Flink's history."""
 
 HEALTH_MIN_COUNT: Final = 3
-"""Fewer terminal checkpoints than this are too few to speak of health."""
+"""Fewer terminal checkpoints than this are too few to judge health."""
 
 FAILED_MIN_RATIO: Final = 0.2
-"""Failing from one in five on: below, a single hiccup of ten; the engine's tolerance is used up by runs, not by one."""
+"""A job is failing from one failure in five on; one in ten is a single incident."""
 
 FAILED_IN_A_ROW_COUNT: Final = 2
-"""Failing when the newest ones failed one after the other, however many completed before."""
+"""A job is failing if this many of the newest checkpoints failed in a row."""
 
 SLOW_IN_A_ROW_COUNT: Final = 3
-"""Slow when the newest ones were, one after the other, though the median of ten does not show it yet."""
+"""A job is slow if this many of the newest checkpoints were slow in a row, before the median of ten shows it."""
 
 SLOW_MIN_MS: Final = 1_000
-"""A duration below this is never slow: it is within the noise of a loaded machine."""
+"""A shorter duration is never slow: it is within the noise of a loaded machine."""
 
 SLOW_INTERVAL_RATIO: Final = 0.5
-"""Slow from half the interval on: past it a doubling makes checkpoints run back to back."""
+"""Slow from half of the interval on: twice as long, and checkpoints run back to back."""
 
 SLOW_TIMEOUT_RATIO: Final = 1 / 3
-"""Slow from a third of the timeout on: a timeout should be three times the duration (R-TO-1 of the advisor's rules)."""
+"""Slow from a third of the timeout on: a timeout should be three times the duration (R-TO-1)."""
 
 SLOW_TRAVEL_MS: Final = 10_000
-"""Slow when the barrier alone travels this long, whatever interval and timeout: records wait as long in the queues."""
+"""Slow if the barrier alone travels this long: records wait in the queues for as long."""
 
 EXPIRY_SLACK_MS: Final = 2_000
-"""A checkpoint open for longer than its timeout and this has ended unseen, or the two clocks differ."""
+"""If a checkpoint is open for longer than its timeout plus this, its end was not read or the clocks differ."""
 
 BUSY_MIN_RATIO: Final = 0.8
-"""A subtask is full from here on; real ones at their limit showed 0.95 to 1.0, averaged windows show a little less."""
+"""A subtask is full from this busy ratio on; at their limit real ones showed 0.95 to 1.0, averages slightly less."""
 
 BACKPRESSURED_OK_RATIO: Final = 0.1
-"""Up to here a subtask counts as not back-pressured: the engine's own border between OK and LOW."""
+"""Up to this ratio a subtask is not back-pressured: Flink's own border between OK and LOW."""
 
 BACKPRESSURED_MIN_RATIO: Final = 0.2
-"""What feeds a suspect must be held back at least this share of the time."""
+"""The vertex above a suspect must be back-pressured for at least this share of the time."""
 
 BACKPRESSURED_HIGH_RATIO: Final = 0.5
-"""Held back for certain: the engine's own border between LOW and HIGH."""
+"""Certainly back-pressured: Flink's own border between LOW and HIGH."""
 
 SIBLINGS_BUSY_RATIO: Final = 0.6
-"""With siblings this busy the whole vertex is near its limit; a culprit's siblings idle or wait."""
+"""If siblings are this busy, the whole vertex is near its limit; the siblings of one slow subtask are idle or wait."""
 
 PRESSURE_WINDOW_S: Final = 120
-"""Readings older than this before the newest one say nothing about now."""
+"""Readings that are older than the newest one by more than this are left out."""
 
 RATE_WINDOW_S: Final = 30
-"""Records are counted over at least this long, half the window busy times are averaged over, else since the start: over
-a few seconds, siblings whose channels are blocked by an alignment seem to get nothing."""
+"""Records are counted over at least this time, else since the start of the task. It is half of the window that busy
+times are averaged over. Over a few seconds, siblings whose channels an alignment blocks seem to get no records."""
 
 CHECKPOINT_WINDOW_S: Final = 60
-"""Readings this far before a checkpoint's trigger or after its end still belong to it."""
+"""Readings up to this long before a checkpoint's trigger or after its end belong to it."""
 
 PHASE_MIN_RATIO: Final = 0.5
-"""A phase rules a checkpoint when it takes half of it."""
+"""A phase is the cause if it takes at least this share of a checkpoint."""
 
 PHASE_MIN_MS: Final = 500
-"""Sync, async or a late source below this prove nothing: within the noise."""
+"""A shorter sync part, async part or source delay is within the noise."""
 
 STANDOUT_RATIO: Final = 0.5
-"""Subtasks with at least this share of the largest value are named beside the one that has it."""
+"""Subtasks with at least this share of the largest value are named too."""
 
 GRADED_RATIO: Final = 0.25
-"""Siblings whose snapshot part is this much of the longest are slow too: a store serves its writers in turn."""
+"""Siblings with this share of the longest snapshot part are slow too: a store serves its writers in turn."""
 
 HOP_MIN_MS: Final = 500
-"""A hop of the barrier shorter than this met no queue worth the name."""
+"""A shorter hop of the barrier met no real queue."""
 
 ROUNDING_MS: Final = 4
-"""Four phases, each cut to whole milliseconds, may miss the acknowledgement by this much."""
+"""Four phases, each truncated to whole milliseconds, may differ from the acknowledgement by this much."""
 
 CONFIDENT_COUNT: Final = 5
-"""From as many checkpoints on a verdict may be certain (AD-3 of the advisor's rules); below it is not."""
+"""High confidence needs this many checkpoints (AD-3)."""
 
 PERSISTED_MIN_BYTES: Final = 16_384
-"""In-flight data of this much a subtask, half of a default buffer, is a queue: something below is held back."""
+"""This much in-flight data for each subtask, half of a default buffer, is a queue: something is back-pressured."""
 
 PROGRESS_SLOW_RATIO: Final = 1.5
-"""An open checkpoint is slow past this multiple of the longest time that past ones took to come as far."""
+"""An open checkpoint is slow past this multiple of the longest time of completed ones for the same progress."""
 
 PROGRESS_STUCK_RATIO: Final = 3.0
-"""It is stuck when no acknowledgement came for this multiple of the longest pause in past ones."""
+"""It is stuck without an acknowledgement for this multiple of the longest pause of completed ones."""
 
 PROGRESS_MIN_MS: Final = 1_000
-"""Nothing is called slow or stuck within this time."""
+"""No checkpoint is slow or stuck before this time."""
 
 PROGRESS_TIMEOUT_RATIO: Final = 0.5
-"""Without past checkpoints: slow past this share of the timeout, stuck after so long without an acknowledgement."""
+"""Without completed checkpoints: slow past this share of the timeout, stuck after such a pause."""

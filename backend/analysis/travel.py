@@ -1,10 +1,10 @@
-"""How long the barrier took from vertex to vertex: what is left to judge by where no pressure reading is to be had.
+"""The time of the barrier from vertex to vertex: the only evidence if back-pressure could not be read.
 
 A hop of the barrier into a subtask takes as long as the data queued before it. Below a bottleneck nothing queues, so
-the lowest vertex with a long hop is where the queue ends. That is reconstructed from start delays and alignments, and
-says less than readings: uneven hops look alike under an even load and under a slow subtask (flink-baseline.md, 6).
+the lowest vertex with a long hop is the end of the queue. Hops are reconstructed from start delays and alignments and
+show less than readings: they are uneven under an even load too (flink-baseline.md, 6).
 
-Also here: a source whose own barrier enters late, which everything below it then waits for.
+Also here: a source that emits its barrier late, so that everything below it waits.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from backend.domain.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Mean milliseconds from the forwarding of the latest sender to the last barrier, by subtask of one vertex."""
+    """Mean milliseconds from the latest sender's forwarding to the last barrier, by subtask of one vertex."""
 
     vertex_id: VertexId
     hop_ms: tuple[float | None, ...]
 
     @property
     def longest_ms(self) -> float:
-        """The longest of them; 0 where none is known."""
+        """The longest hop; 0 if none is known."""
         return highest(self.hop_ms) or 0.0
 
     @property
     def long_subtasks(self) -> tuple[int, ...]:
-        """Subtasks whose hop met a queue."""
+        """The subtasks with a queue before them."""
         return tuple(i for i, h in enumerate(self.hop_ms) if h is not None and h >= HOP_MIN_MS)
 
 
 @dataclass(frozen=True, slots=True)
 class LateSource:
-    """A source whose barrier entered late in most checkpoints; ``start_delay_ms`` is the mean of its largest."""
+    """A source that emitted its barrier late in most checkpoints; ``start_delay_ms`` is the largest mean delay."""
 
     vertex_id: VertexId
     subtasks: tuple[int, ...]
@@ -49,9 +49,9 @@ class LateSource:
 
 
 def hops(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -> tuple[Hop, ...]:
-    """The mean hop into every vertex that has senders, over ``(phases, duration_ms)``, in topological order.
+    """The mean hop into every vertex with senders, over ``(phases, duration_ms)``, in topological order.
 
-    A subtask that never acknowledged, and whose barrier no gauge told of, waited until the end at least.
+    A subtask without an acknowledgement and without a gauge value waited until the end at least.
     """
     found = []
     for vertex in topology.vertices:
@@ -65,12 +65,12 @@ def hops(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -> tuple
 
 
 def lowest_long_hop(found: Sequence[Hop]) -> Hop | None:
-    """The last hop, in topological order, in which a barrier met a queue."""
+    """The last hop, in topological order, with a queue."""
     return next((h for h in reversed(found) if h.long_subtasks), None)
 
 
 def late_source(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -> LateSource | None:
-    """The source that let its barrier in late in at least half of ``(phases, duration_ms)``, if there is one."""
+    """The source that emitted its barrier late in at least half of ``(phases, duration_ms)``, if there is one."""
     best: LateSource | None = None
     for vertex in topology.vertices:
         if topology.upstream(vertex.id):
@@ -88,7 +88,7 @@ def late_source(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -
 
 
 def _late_row(rows: Sequence[SubtaskPhases], duration_ms: int) -> list[float | None] | None:
-    # A start delay that outlives its own acknowledgement is two clocks, not a late source.
+    # A start delay longer than its own acknowledgement is a difference of clocks, not a late source.
     delays = [None if p.first_barrier_ms is None or p.has_clock_skew else float(p.first_barrier_ms) for p in rows]
     most = highest(delays)
     is_late = most is not None and most >= PHASE_MIN_MS and most >= PHASE_MIN_RATIO * duration_ms

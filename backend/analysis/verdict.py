@@ -41,7 +41,7 @@ _NO_READINGS = "back-pressure of each vertex, read while the job runs"
 
 
 def diagnose(evidence: JobEvidence) -> Diagnosis:
-    """The health of the job's checkpoints, and what limits the job."""
+    """The health of the job's checkpoints, and the verdict."""
     if evidence.is_micro_batched:
         return verdict_micro_batch.diagnose(evidence)
     case = cases.of_job(evidence)
@@ -56,7 +56,7 @@ def considered_count(evidence: JobEvidence) -> int:
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
-    """What held this one checkpoint. The job's other failures and its readings count as evidence."""
+    """The verdict on one checkpoint. The job's other failures and its readings count as evidence."""
     if evidence.is_micro_batched:
         return verdict_micro_batch.checkpoint_verdict(checkpoint, evidence)
     case = cases.of_checkpoint(checkpoint, evidence)
@@ -174,7 +174,7 @@ def _full_without_effect(case: Case) -> list[Evidence]:
 
 
 def _longest_part(case: Case) -> list[Evidence]:
-    """The snapshot part that takes most of checkpoints that are long but within what the settings allow."""
+    """The snapshot part that takes most of checkpoints that are long but within interval and timeout."""
     part = snapshots.long_part(case.evidence.topology, case.evidence.config, case.long_ones)
     if part is None:
         return []

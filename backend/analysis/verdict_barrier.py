@@ -142,12 +142,12 @@ def _reason(case: Case, suspect: Suspect) -> str:
 
 
 def _meaning(case: Case, suspect: Suspect) -> list[Evidence]:
-    """What the kind means, in words."""
+    """A note on the meaning of the kind."""
     match suspect.kind:
         case VerdictKind.STRAGGLER:
             return [rows.note("a slow host or slow code, not key skew: its share of the records is too small for that")]
         case VerdictKind.UNDECIDED:
-            return [rows.note("what was read does not show whether it gets more records or needs longer for each")]
+            return [rows.note("the readings do not show whether it gets more records or needs longer for each")]
         case _:
             return []
 

@@ -1,4 +1,4 @@
-"""What every rule shares: building the verdict from a case, and the confidence."""
+"""Functions that all rules share: building the verdict from a case, and its confidence."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from backend.domain.micro_batch import PressureSign
 from backend.domain.verdict import Basis, Confidence, Diagnosis, Evidence, Health, Verdict, VerdictKind
 
 PART_MIN_SHARE = 0.5
-"""A part rules the batches when it takes half of their time."""
+"""A part is the cause if it takes half of the batches' time."""
 
 _KINDS = {
     BatchPart.RUN: VerdictKind.CAPACITY,
@@ -44,7 +44,7 @@ _CULPRITS = {
 
 
 def diagnose(evidence: JobEvidence) -> Diagnosis:
-    """The health of a job's micro-batches, and what limits them."""
+    """The health of a job's micro-batches, and the verdict."""
     failed = _newest_failed(evidence.checkpoints)
     found = batches.report(evidence.checkpoints, evidence.config)
     if failed is not None:
@@ -71,7 +71,7 @@ def silent(told_at: datetime) -> Diagnosis:
 
 
 def checkpoint_verdict(checkpoint: Checkpoint, evidence: JobEvidence) -> Verdict:
-    """What took this one micro-batch's time, and whether the query kept up when it ran."""
+    """The part that took this micro-batch's time, and whether the query kept up when it ran."""
     if checkpoint.header.status is CheckpointStatus.FAILED:
         return _failure(checkpoint, batches.report(evidence.checkpoints, evidence.config))
     number, took = checkpoint.header.checkpoint_id, checkpoint.header.end_to_end_duration_ms
@@ -149,7 +149,7 @@ def _behind(found: BatchReport, lead: str) -> Verdict:
 
 def _missing(found: BatchReport) -> tuple[str, ...]:
     # A query without a trigger interval never pauses either, and file sources do not report how many files wait.
-    missing = ["how far behind the sources are, which these do not report"]
+    missing = ["the backlog of the sources, which these do not report"]
     if found.interval is None:
         missing.insert(
             0, "the trigger's interval (trigger_interval_ms of the listener): without one, no pause is normal"

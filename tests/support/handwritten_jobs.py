@@ -135,7 +135,6 @@ def job(
 ) -> JobEvidence:
     """The evidence of one job."""
     return JobEvidence(
-        job_name="orders",
         topology=topology or chain(),
         now=START + timedelta(seconds=62),
         config=config,

@@ -127,7 +127,7 @@ class CheckpointService:
             around = await list_around(connection, opened.record, before=1, after=1)
             limit = slow_limit_ms(opened.evidence.config)
             healthy = await last_completed_before(
-                connection, opened.record, faster_than_ms=int(limit[0]) if limit is not None else None
+                connection, opened.record, faster_than_ms=int(limit) if limit is not None else None
             )
         path, verdict = await anyio.to_thread.run_sync(_judge, opened)
         config = opened.evidence.config

@@ -164,7 +164,6 @@ class EvidenceReader:
         batches = await batches_of(connection, [r.place for r in around] if run.engine.is_micro_batched else [])
         exceptions = await newest_exceptions(connection, [run.id])
         return JobEvidence(
-            job_name=job.name,
             topology=shape.topology,
             now=job.engine_now(self._clock.now()),
             config=shape.config,
@@ -227,7 +226,6 @@ async def _evidence(
     exceptions = await newest_exceptions(connection, run_ids)
     return {
         r.id: JobEvidence(
-            job_name=r.name,
             topology=shapes[r.run.id].topology,
             now=r.engine_now(now),
             config=shapes[r.run.id].config,

@@ -146,7 +146,7 @@ def test_readings_far_from_the_checkpoint_lower_the_confidence_and_are_told_of()
     found = checkpoint_verdict(old, job([old], FULL_LAST))
 
     assert found.confidence is Confidence.LOW
-    assert any("apart" in row.statement for row in found.evidence)
+    assert any("more than a minute away" in row.statement for row in found.evidence)
 
 
 def test_nothing_at_all_is_undecided_and_names_everything_that_is_missing():

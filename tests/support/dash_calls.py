@@ -14,6 +14,8 @@ from dashboard.role import create_app
 from tests.support.fake_api import FakeApi
 
 _UPDATE = "/ui/_dash-update-component"
+LOOK = {"look.data": {"theme": "light", "zone": "UTC"}}
+"""The inputs of a viewer with the light theme in UTC."""
 
 
 class DashCalls:
@@ -87,6 +89,17 @@ def _pattern(one: dict[str, Any], by: str) -> bool:
         return False
     own, pattern = json.loads(by.rpartition(".")[0]), json.loads(one["id"])
     return bool(own["type"] == pattern["type"])
+
+
+def job_values(job: str) -> dict[str, object]:
+    """The inputs of the page of a job."""
+    return LOOK | {"job-route.data": {"job": job}, "job-log.aria-pressed": "false"}
+
+
+def checkpoint_values(job: str, number: int, **more: object) -> dict[str, object]:
+    """The inputs of the page of a checkpoint."""
+    route = {"job": job, "run": f"r{job[1:]}", "checkpoint": number}
+    return LOOK | {"cp-route.data": route, "gantt-sort.value": "topology", "gantt-path.aria-pressed": "true"} | more
 
 
 def texts(component: object) -> str:

@@ -1,16 +1,13 @@
-"""Formatted values, addresses and ranges."""
+"""Formatted values."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dashboard import routes, text
-from dashboard.span import epoch_ms, span_of
+from dashboard import text
 
 
 @pytest.mark.parametrize(
@@ -68,55 +65,3 @@ def test_an_unknown_time_zone_is_utc():
     at = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
     assert text.instant(at, ZoneInfo("Europe/Berlin")) == "2026-11-22 00:30:00"
     assert text.instant_utc(at) == "2026-11-21 23:30:00.000 UTC"
-
-
-opaque = st.text(min_size=1, max_size=30).filter(lambda s: s.strip("/ ") == s and s not in (".", ".."))
-selections = st.builds(
-    routes.Selection,
-    opened=st.none() | st.lists(st.text(min_size=1, max_size=12), max_size=4, unique=True).map(tuple),
-    sort=st.sampled_from(routes.SubtaskOrder),
-    at_ms=st.none() | st.integers(0, 10**9),
-    picked=st.none() | st.text(min_size=1, max_size=20),
-    since_ms=st.none() | st.integers(0, 10**13 - 1),
-    until_ms=st.none() | st.integers(0, 10**13 - 1),
-)
-
-
-@given(job=opaque, run=opaque, checkpoint=st.integers(0, 2**60), selection=selections)
-def test_a_permalink_parses_to_the_selection_that_made_it(job, run, checkpoint, selection):
-    route = routes.parse(routes.checkpoint(job, run, checkpoint), routes.query(selection))
-
-    assert route == routes.Route("checkpoint", job=job, run=run, checkpoint=checkpoint, selection=selection)
-    assert routes.parse(routes.job(job)) == routes.Route("job", job=job)
-
-
-@pytest.mark.parametrize(
-    "path", ["/", "/api/v1/jobs", "/ui/jobs", "/ui/jobs/a/b", "/ui/jobs/a/runs/b/checkpoints/-1", "/ui/x", "/uix/"]
-)
-def test_any_other_address_is_an_unknown_page(path):
-    assert routes.parse(path).page == "unknown"
-
-
-def test_a_mangled_query_falls_back_to_the_defaults():
-    path = routes.checkpoint("j", "r", 7)
-
-    assert routes.parse(path, "?sort=evil&t=-5&pick=&from=1e9&to=99999999999999").selection == routes.Selection()
-    assert routes.parse(path, "?open=").selection.opened == ()
-
-
-def test_an_invalid_end_of_a_range_means_no_limit_and_a_reversed_range_is_ignored():
-    assert span_of({"since": True, "until": 9e15}).is_whole
-    assert span_of({"since": "1", "until": None}).is_whole
-    assert span_of({"since": 2_000, "until": 1_000}).is_whole
-    one = span_of({"since": 1_000, "until": 1_000})
-    at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert [one.holds(at), one.holds(at - timedelta(milliseconds=1)), one.holds(at + timedelta(milliseconds=1))] == [
-        True, False, False,
-    ]  # fmt: skip
-    assert epoch_ms(at) == 1_000
-
-
-def test_the_page_of_a_checkpoint_is_found_by_its_path_in_the_api():
-    assert routes.from_api_link("/api/v1/jobs/a%2Fb/runs/r/checkpoints/3") == "/ui/jobs/a%2Fb/runs/r/checkpoints/3"
-    assert routes.from_api_link("https://evil.example/") is None
-    assert routes.from_api_link(None) is None

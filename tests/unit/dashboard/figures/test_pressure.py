@@ -1,0 +1,42 @@
+"""The backpressure of vertices, now and in a range."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import plotly.graph_objects as go
+import pytest
+
+from backend.contracts.backpressure import BackpressureOut, PressurePointOut
+from dashboard.figures import pressure
+from dashboard.palette import LIGHT
+from tests.support.figures import NOW
+
+
+def test_pressure_in_a_range_is_the_mean_of_its_readings_and_the_table_has_each(fake):
+    reading = fake.jobs["jruntime"].pressure[0]
+    points = [
+        PressurePointOut(
+            at=NOW + timedelta(seconds=n), vertex_id=reading.vertex_id, busy_ratio=busy, backpressured_ratio=None,
+            idle_ratio=1 - busy, queued_bytes=None,
+        )
+        for n, busy in enumerate((0.2, 0.6))
+    ]  # fmt: skip
+
+    chart = pressure.along(BackpressureOut(vertices=[reading], series=points, as_of=NOW), theme=LIGHT)
+    empty = pressure.along(BackpressureOut(vertices=[reading], as_of=NOW), theme=LIGHT)
+
+    go.Figure(chart.figure)
+    assert [t["x"][0] for t in chart.figure["data"]] == [pytest.approx(0.4), None, pytest.approx(0.6)]
+    assert [r[2:5] for r in chart.table.rows] == [(0.2, None, 0.8), (0.6, None, 0.4)]
+    assert "no backpressure readings" in empty.summary
+
+
+def test_pressure_of_a_subtask_that_reported_nothing_is_missing_and_not_idle(fake):
+    reading = fake.jobs["jruntime"].pressure[0]
+    silent = reading.model_copy(update={k: [None] * 4 for k in ("busy_ratio", "backpressured_ratio", "idle_ratio")})
+
+    chart = pressure.backpressure(BackpressureOut(vertices=[silent], as_of=NOW), theme=LIGHT)
+
+    assert all(t["x"] == [None] for t in chart.figure["data"])
+    assert "idle –" in chart.summary

@@ -1,0 +1,94 @@
+"""The page of a checkpoint, called as a browser does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.dash_calls import checkpoint_values, texts
+
+pytestmark = pytest.mark.anyio
+
+
+async def _loaded(ui, values):
+    first = await ui.call("cp-head.children", values, by="look.data")
+    return first, values | {"cp-digest.data": first["cp-digest"]["data"], "front-slider.max": 1000}
+
+
+async def test_a_checkpoint_opens_with_the_verdict_and_the_named_vertex_open(ui):
+    answer = await ui.call("cp-head.children", checkpoint_values("jE", 14), by="look.data")
+
+    assert texts(answer["cp-verdict"]["children"]).startswith("Expired at 3.0 s")
+    rows = next(t for t in answer["gantt-graph"]["figure"]["data"] if t["name"] == "row")["customdata"]
+    assert len(rows) == 3 + 4
+    assert "Message of the engine: Checkpoint expired before completing." in texts(answer["cp-evidence"]["children"])
+    assert answer["cp-progress"]["style"] == {"display": "none"}
+    assert '"aria-pressed": "true"' in json.dumps(answer["cp-vertices"]["children"])
+
+
+async def test_an_open_checkpoint_shows_its_progress_and_an_ended_one_is_read_less_often(ui):
+    live = await ui.call("cp-head.children", checkpoint_values("jruntime", 24), by="look.data")
+    _, settled = await _loaded(ui, checkpoint_values("jruntime", 22))
+    before = len(ui.fake.requests)
+
+    seldom = await ui.call("cp-head.children", settled | {"tick.n_intervals": 3}, by="tick.n_intervals")
+
+    assert live["cp-progress"]["style"] == {"display": "block"}
+    assert live["cp-progress-target"]["data"]["checkpoint"] == 24
+    assert seldom is None
+    assert len(ui.fake.requests) == before
+
+
+async def test_the_scrubber_moves_the_front(ui):
+    _, values = await _loaded(ui, checkpoint_values("jruntime", 22))
+
+    early = await ui.call("front-graph.figure", values | {"front-at.data": 10}, by="front-at.data")
+    late = await ui.call("front-graph.figure", values | {"front-at.data": 4600}, by="front-at.data")
+    end = await ui.call("front-graph.figure", values, by="cp-digest.data")
+
+    assert early["front-position"]["children"] == "10 ms"
+    assert "ledger-sink: barrier at 0 of 4" in early["front-summary"]["children"]
+    assert "enrich: barrier at 4 of 4" in late["front-summary"]["children"]
+    assert "measured per channel" in texts(late["front-basis"]["children"])
+    assert end["front-slider"]["value"] == end["front-slider"]["max"]
+    assert "ledger-sink: barrier at 4 of 4, 4 acknowledged" in end["front-summary"]["children"]
+
+
+async def test_without_channels_the_front_says_that_it_is_reconstructed(ui):
+    _, values = await _loaded(ui, checkpoint_values("jE", 14))
+
+    answer = await ui.call("front-graph.figure", values, by="cp-digest.data")
+
+    assert "reconstructed the engine does not report channels" in texts(answer["front-basis"]["children"])
+
+
+async def test_vertices_open_and_close_by_click_and_by_key(ui):
+    values = checkpoint_values("jruntime", 22)
+    press = json.dumps({"type": "vertex-toggle", "vertex": "parse"}, separators=(",", ":")) + ".n_clicks"
+
+    by_key = await ui.call("cp-opened.data", values | {press: 1}, by=press)
+    click = {"gantt-graph.clickData": {"points": [{"customdata": ["enrich", None]}]}}
+    closed = await ui.call("cp-opened.data", values | click, by="gantt-graph.clickData")
+    picked = {"gantt-graph.clickData": {"points": [{"customdata": ["enrich", 2]}]}}
+    answer = await ui.call("cp-opened.data", values | picked, by="gantt-graph.clickData")
+    every = await ui.call("cp-opened.data", values, by="gantt-open-all.n_clicks")
+    none = await ui.call("cp-opened.data", values | {press: None}, by=press)
+
+    assert by_key["cp-opened"]["data"] == ["enrich", "parse"]
+    assert closed["cp-opened"]["data"] == []
+    assert answer == {"cp-picked": {"data": "enrich:2"}}
+    assert len(every["cp-opened"]["data"]) == 4
+    assert none is None
+
+
+async def test_a_picked_subtask_shows_its_numbers_with_their_basis_and_its_ids(ui):
+    _, values = await _loaded(ui, checkpoint_values("jruntime", 22))
+
+    answer = await ui.call("cp-picked-panel.children", values | {"cp-picked.data": "enrich:2"}, by="cp-picked.data")
+
+    shown = texts(answer["cp-picked-panel"]["children"])
+    assert shown.startswith("enrich subtask 2 first barrier")
+    assert shown.count("measured") == 5
+    assert "worker-0" in shown
+    assert "127.0.0.1:40001-a81c" in shown

@@ -1,0 +1,65 @@
+"""The page of the targets, called as a browser does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.dash_calls import LOOK, texts
+
+pytestmark = pytest.mark.anyio
+
+
+async def _send(ui, by: str, url: str | None, name: str | None = None):
+    values = {"target-url.value": url, "target-name.value": name, f"{by}.n_clicks": 1}
+    return await ui.call("target-answer.children", values, by=f"{by}.n_clicks")
+
+
+async def test_a_connection_is_tested_without_adding_anything(ui):
+    before = dict(ui.fake.targets)
+
+    good = await _send(ui, "target-test", "http://my-flink:8081")
+    bad = await _send(ui, "target-test", "http://nowhere.invalid")
+
+    assert "Connected: flink 1.20.5, running: orders" in texts(good["target-answer"]["children"])
+    assert "does not resolve" in texts(bad["target-answer"]["children"])
+    assert ui.fake.targets == before
+
+
+async def test_a_target_is_added_once_and_the_refusal_of_the_second_is_shown(ui):
+    first = await _send(ui, "target-add", "http://my-flink:8081", "mine")
+    second = await _send(ui, "target-add", "http://my-flink:8081")
+
+    assert "mine was added" in texts(first["target-answer"]["children"])
+    assert first["target-url"]["value"] == ""
+    assert "is a target already" in texts(second["target-answer"]["children"])
+    assert "target-url" not in second
+
+
+async def test_an_empty_or_overlong_address_is_refused_before_it_is_sent(ui):
+    empty = await _send(ui, "target-add", "  ")
+    long = await _send(ui, "target-add", "http://x/" + "y" * 3000)
+
+    assert "Enter an address" in texts(empty["target-answer"]["children"])
+    assert "at most 2000" in texts(long["target-answer"]["children"])
+    assert not any(r.startswith("POST") for r in ui.fake.requests)
+
+
+async def test_the_list_shows_health_with_its_reason_and_what_a_poll_costs(ui):
+    answer = await ui.call("targets-list.children", LOOK, by="look.data")
+    shown = texts(answer["targets-list"]["children"])
+
+    assert "connection refused (10.9.8.7:8081); 14 attempts in a row" in shown
+    assert "7.4 requests, 21.3 kB, 38 ms" in shown
+
+
+async def test_a_target_is_paused_and_removed(ui):
+    pause = json.dumps({"type": "target-pause", "target": "tflink", "to": "off"}, separators=(",", ":")) + ".n_clicks"
+
+    await ui.call("targets-changed.data", {pause: 1}, by=pause)
+    confirmed = {"target-confirm.submit_n_clicks": 1, "target-to-remove.data": "told"}
+    await ui.call("targets-changed.data", confirmed, by="target-confirm.submit_n_clicks")
+
+    assert ui.fake.targets["tflink"].is_enabled is False
+    assert "told" not in ui.fake.targets

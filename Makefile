@@ -2,6 +2,8 @@
 #
 #   make up [ARGS="--port 8051 --data-dir DIR"]     everything on this machine, then open http://127.0.0.1:8050
 #   make test                                       checks, then every test but the long ones
+#   make test-quick                                 what needs no PostgreSQL, browser or JVM and is short: for each change
+#   make test AREA=runtime                          the tests of one area, of every kind (tests/areas.py)
 #   make test-long                                  those: more seeds, longer runs; a minute or two
 #   make check                                      format, lint, types, import floors, declared dependencies, prose
 #   make bench                                      ratios to a peer or a floor measured in the same run
@@ -18,7 +20,7 @@
 #   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots wheel wheel-test try-dockerfile install install-spark install-dev
+.PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots wheel wheel-test try-dockerfile install install-spark install-dev
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -27,6 +29,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # What is used is compiled when it is first used: compiling all of it takes as long as installing it.
 INSTALL := $(PIP) install --no-compile
+# Without bytecode files each process compiles all that it imports, which takes longer than most tests.
+unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 JOB ?= backpressured
 WHEEL_DIR := build/wheel
@@ -66,9 +70,21 @@ check: install-dev
 	$(BIN)/deptry --no-ansi --ignore DEP002,DEP004 tests benchmarks
 	$(BIN)/python -m tests.prose
 
-# Which tests stay together in one of the processes says tests/conftest.py.
+# tests/conftest.py decides which tests stay together in one of the processes.
+PYTEST := $(BIN)/python -m pytest -ra --dist loadfile --no-loadscope-reorder
+
+ifdef AREA
+test: install-dev
+	@files=$$($(BIN)/python -m tests.areas $(AREA)) || exit 2; \
+		exec $(PYTEST) -m "not slow" -n 2 $$files $(ARGS)
+else
 test: check
-	$(BIN)/python -m pytest -ra -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "not slow" -n 3 $(ARGS)
+endif
+
+test-quick: install-dev
+	$(BIN)/ruff check .
+	@exec $(PYTEST) -q -m "not slow and not browser" -n 2 $$($(BIN)/python -m tests.areas quick) $(ARGS)
 
 test-long: install-dev
 	$(BIN)/python -m pytest -ra -m slow -n 2 $(ARGS)

@@ -1,0 +1,142 @@
+"""The test files of each area of the product: ``python -m tests.areas AREA`` prints them for ``make test AREA=...``.
+
+A pattern is a glob under ``tests``; one that begins with ``!`` leaves files out. An area takes every kind of test.
+``quick`` is the selection of ``make test-quick``: no PostgreSQL, browser, JVM or long run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+_NOT_RUNTIME = (
+    "!simulation/test_advice_calibration.py",
+    "!simulation/test_alert_lifecycle.py",
+    "!simulation/test_collector_*.py",
+    "!simulation/test_verdicts_of_the_demo_jobs.py",
+)
+
+AREAS = {
+    "runtime": (
+        "unit/backend_runtime/**",
+        "unit/simulators/**",
+        "conformance/*",
+        "property/test_runtime_elements.py",
+        "property/test_scrambling_in_lanes.py",
+        "simulation/*",
+        "packaging/test_runtime_imports.py",
+        *_NOT_RUNTIME,
+    ),
+    "live": ("unit/backend_live/**", "contract/test_runtime_*.py", "integration/test_built_in_target.py"),
+    "store": (
+        "unit/backend_store/**",
+        "unit/backend_domain/**",
+        "integration/test_embedded_postgres.py",
+        "integration/test_ingest.py",
+        "integration/test_migrations.py",
+        "integration/test_retention.py",
+        "integration/test_schema_check.py",
+        "integration/test_store_*.py",
+        "contract/*_stored.py",
+    ),
+    "api": (
+        "unit/backend_api/**",
+        "unit/backend_access/**",
+        "unit/backend_services/**",
+        "contract/test_openapi.py",
+        "contract/*_served.py",
+        "integration/test_api.py",
+        "integration/test_roles_with_a_token.py",
+    ),
+    "cli": (
+        "unit/backend/**",
+        "unit/backend_cli/**",
+        "e2e/test_cli.py",
+        "e2e/test_up*.py",
+        "packaging/test_settings_documented.py",
+    ),
+    "collectors": (
+        "unit/collectors/**",
+        "unit/collectors_*/**",
+        "simulation/test_collector_*.py",
+        "contract/test_flink_*.py",
+        "contract/test_spark_*.py",
+        "contract/test_diagnose_*.py",
+        "integration/test_target_leases.py",
+        "integration/test_spark_listener_runs.py",
+    ),
+    "dashboard": ("unit/dashboard/**", "e2e/test_login.py", "e2e/test_pages*.py"),
+    "advisor": (
+        "unit/backend_advisor/**",
+        "property/test_advice_properties.py",
+        "simulation/test_advice_calibration.py",
+        "contract/test_advice_recordings.py",
+        "integration/test_advice.py",
+        "packaging/test_advice_document.py",
+    ),
+    "alerting": (
+        "unit/backend_alerting/**",
+        "unit/backend_notify/**",
+        "simulation/test_alert_lifecycle.py",
+        "integration/test_alert_*.py",
+        "integration/test_real_alertmanager.py",
+        "integration/test_spark_silence.py",
+    ),
+    "analysis": (
+        "unit/backend_analysis/**",
+        "property/test_analysis_*.py",
+        "property/test_log_buckets.py",
+        "simulation/test_verdicts_of_the_demo_jobs.py",
+        "contract/test_diagnose_recordings.py",
+        "packaging/test_diagnosis_document.py",
+    ),
+    "pipeline": ("unit/backend_pipeline/**", "integration/test_rollups*.py", "property/test_log_buckets.py"),
+    "docs": ("packaging/*", "conformance/test_protocol_document.py"),
+}
+
+QUICK = (
+    "unit/**",
+    "property/*",
+    "!property/test_analysis_verdict_properties.py",
+    "conformance/*",
+    "contract/test_advice_recordings.py",
+    "contract/test_diagnose_*.py",
+    "contract/test_flink_faults.py",
+    "contract/test_flink_polling.py",
+    "contract/test_runtime_*.py",
+    "packaging/test_*_document.py",
+    "packaging/test_architecture.py",
+    "packaging/test_runtime_imports.py",
+    "packaging/test_settings_documented.py",
+    "packaging/test_unit_layout.py",
+    "simulation/test_alert_lifecycle.py",
+    "simulation/test_collector_loop.py",
+    "simulation/test_lost_messages.py",
+    "simulation/test_savepoints.py",
+)
+
+
+def files(patterns: tuple[str, ...]) -> list[str]:
+    """The test files that the patterns select, from the root of the repository and in order."""
+    chosen: set[Path] = set()
+    for pattern in sorted(patterns, key=lambda p: p.startswith("!")):
+        found = {path for path in TESTS.glob(pattern.removeprefix("!")) if path.is_file()}
+        found |= {path for folder in TESTS.glob(pattern.removeprefix("!")) for path in folder.glob("test_*.py")}
+        chosen = chosen - found if pattern.startswith("!") else chosen | found
+    return sorted(str(p.relative_to(TESTS.parent)) for p in chosen if p.name.startswith("test_") and p.suffix == ".py")
+
+
+def main(area: str) -> int:
+    """Print the files of an area; an unknown area is one line on stderr and exit code 2."""
+    patterns = {**AREAS, "quick": QUICK}.get(area)
+    if patterns is None:
+        print(f"make: {area!r} is not an area; the areas are {' '.join(AREAS)}", file=sys.stderr)
+        return 2
+    print(*files(patterns), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

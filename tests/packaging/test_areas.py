@@ -1,0 +1,33 @@
+"""``make test AREA=...``: every test file is in an area, and an unknown area is one line."""
+
+from __future__ import annotations
+
+from tests.areas import AREAS, QUICK, files, main
+from tests.packaging.wheel_environment import ROOT
+
+_WITH_SERVERS = ("tests/e2e", "tests/integration")
+
+
+def test_every_test_file_is_in_an_area():
+    written = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
+
+    assert written - {name for patterns in AREAS.values() for name in files(patterns)} == set()
+
+
+def test_no_area_is_empty_and_an_excluded_file_is_left_out():
+    assert [area for area, patterns in AREAS.items() if not files(patterns)] == []
+    assert "tests/simulation/test_alert_lifecycle.py" not in files(AREAS["runtime"])
+    assert "tests/simulation/test_alert_lifecycle.py" in files(AREAS["alerting"])
+
+
+def test_the_quick_selection_needs_no_server_and_no_browser():
+    assert [name for name in files(QUICK) if name.startswith(_WITH_SERVERS)] == []
+
+
+def test_an_unknown_area_is_one_line_that_lists_the_areas(capsys):
+    assert main("nonsense") == 2
+
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert all(area in shown.err for area in ("'nonsense'", *AREAS))

@@ -1,7 +1,7 @@
-"""The only reader of the environment: every ``BARRIERSCOPE_*`` setting with its default, unit and bounds.
+"""The settings ``BARRIERSCOPE_*`` with their defaults, units and bounds. Only this module reads the environment.
 
-Everything else receives values. Options of the command line override a setting; a setting overrides its default.
-A value out of bounds is an ``InvalidInputError`` that names the variable and what is allowed.
+Other modules receive values. An option on the command line overrides a setting, and a setting overrides its default.
+A value out of bounds raises ``InvalidInputError`` with the name of the variable and the allowed values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-# Long enough that guessing is hopeless, and such that it can stand in a header.
+# Too long to guess, and valid in an HTTP header.
 _VISIBLE = re.compile(r"[!-~]{16,512}", re.ASCII)
 _VISIBLE_ALLOWED = "16 to 512 visible ASCII characters; for example the output of `openssl rand -hex 32`"
 
@@ -62,85 +62,86 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """Address the API and the pages listen on. Any other than loopback demands ``api_token``."""
+    """Address on which the API and the pages listen. Any other than loopback needs ``api_token``."""
     port: Port = 8050
     """Port of the API and the pages."""
     api_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:8050"
-    """Where ``barrierscope targets`` finds the running API."""
+    """Address of the running API for the commands that use it, such as ``barrierscope targets``."""
     api_token: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
-    """Bearer token of the API; needed to listen on, or to reach, an address that is not loopback."""
+    """Bearer token of the API. It is needed to listen on, or to reach, an address that is not loopback."""
     api_token_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """File that holds the bearer token, instead of ``api_token``."""
+    """File with the bearer token, instead of ``api_token``."""
     public_url: Annotated[
         Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$")] | None, BeforeValidator(_none_if_empty)
     ] = None
-    """Where people find the pages when a proxy stands before them: ``https://barrierscope.example``, without a path."""
+    """Public address of the pages behind a proxy: ``https://barrierscope.example``, without a path."""
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
-    """Comma-separated addresses or networks of proxies whose ``X-Forwarded-For`` and ``-Proto`` are believed."""
+    """Comma-separated addresses or networks of proxies whose ``X-Forwarded-For`` and ``-Proto`` are trusted."""
     database_url: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
-    """PostgreSQL of the roles run one by one; ``up`` brings its own."""
+    """PostgreSQL for the roles that are started one by one; ``up`` starts its own."""
     data_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """Folder of ``up``: database, logs, run files."""
+    """Data folder of ``up``: database, logs and run files."""
     runtime_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address of the live runtime's REST."""
     runtime_port: Port = 18050
     """Port of the live runtime's REST."""
     runtime_warm_up_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
-    """Virtual seconds the live runtime runs ahead at its start, so that there is history at first sight."""
+    """Virtual seconds that the live runtime runs at its start, so that there is a history."""
     runtime_allowed_hosts: str = ""
-    """Comma-separated names the live runtime's REST may be asked under besides its address and loopback."""
+    """Comma-separated host names that the live runtime's REST accepts besides its address and loopback."""
     built_in_target: str | None = None
-    """Root of the live runtime that ``up`` runs; ``migrate`` registers it, or removes it where this is empty."""
+    """Root of the live runtime that ``up`` runs. ``migrate`` registers it, or removes it if this is empty."""
     built_in_spark_demo: Annotated[bool | None, BeforeValidator(_none_if_empty)] = None
-    """Whether `up` runs its Spark demo; where it does not, `migrate` removes the demo's target."""
+    """Whether ``up`` runs its Spark demo. If it is false, ``migrate`` removes the demo's target."""
     poll_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 2.0
-    """How often a target is read."""
+    """Time between two readings of a target."""
     retention_max_age_days: Annotated[float, Field(gt=0, le=3660)] = 7.0
-    """Checkpoints older than this are dropped."""
+    """Checkpoints older than this are deleted."""
     rollup_retention_max_age_days: Annotated[float, Field(gt=0, le=36600)] = 90.0
-    """Hourly rollups older than this are dropped; they are kept at least as long as checkpoints."""
+    """Hourly rollups older than this are deleted. They are kept at least as long as checkpoints."""
     retention_max_size_mib: Annotated[int, Field(ge=64, le=100_000_000)] = 2048
-    """The oldest days are dropped while the store is larger than this."""
+    """The oldest days are deleted while the store is larger than this."""
     allowed_targets: str = ""
-    """Comma-separated hosts or networks that targets added through the API may have when not on loopback only."""
+    """Comma-separated hosts or networks allowed for targets added through the API, if it listens beyond loopback."""
     alert_interval_s: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
-    """How often the alert rules are evaluated."""
+    """Time between two evaluations of the alert rules."""
     alertmanager_urls: str = ""
-    """Comma-separated roots of Alertmanagers that every alert is sent to."""
+    """Comma-separated roots of Alertmanagers that receive every alert."""
     allowed_receivers: str = ""
-    """Comma-separated hosts or networks that receivers added through the API may have when not on loopback only."""
+    """Comma-separated hosts or networks allowed for receivers added through the API, if it listens beyond loopback."""
     secrets_dir: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """Folder of the files that the credential of a receiver may be in (``file:NAME``)."""
+    """Folder with the files for the credentials of receivers (``file:NAME``)."""
     heartbeat_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
-    """File that every role which goes on touches each 5 s while it is alive, for a probe that looks at its age."""
+    """File that a long-running role touches every 5 s; a probe checks its age."""
     log_level: LogLevel = LogLevel.INFO
     """Least severe log line that is written."""
     xdg_data_home: Annotated[Path | None, Field(validation_alias="XDG_DATA_HOME")] = None
-    """The desktop standard's folder for data of a user; ``~/.local/share`` where it is not set."""
+    """Folder for user data in the XDG standard; ``~/.local/share`` if it is not set."""
 
     def token(self) -> str | None:
         """The API's bearer token, from the variable or the file.
 
         Raises:
-            InvalidInputError: both are set, the file cannot be read, or what is there is no token. It is not repeated.
+            InvalidInputError: both are set, the file cannot be read, or its content is not a valid token. The error
+                does not contain the token.
 
         """
         if self.api_token_file is None:
             return None if self.api_token is None else _token(self.api_token.get_secret_value(), "API_TOKEN")
         if self.api_token is not None:
-            raise _environment("API_TOKEN_FILE", f"{PREFIX}API_TOKEN is set as well", "one of the two")
+            raise _environment("API_TOKEN_FILE", f"{PREFIX}API_TOKEN is set too", "one of the two")
         try:
             text = self.api_token_file.expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not text"
             raise _environment("API_TOKEN_FILE", f"{self.api_token_file} cannot be read ({why})", None) from None
         return _token(text.strip(), "API_TOKEN_FILE")
 
     def data_dir_or_default(self) -> Path:
-        """The data folder: the one set; else ``/var/lib/barrierscope`` as root, else under XDG's data home."""
+        """The data folder: the setting; or ``/var/lib/barrierscope`` for root; or else a folder in XDG's data home."""
         if self.data_dir is not None:
             return self.data_dir.expanduser().absolute()
-        # As root, the database server runs as another user, who must be able to enter every folder above its data.
+        # For root, the database server runs as another user, which must be able to enter every folder above its data.
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             return Path("/var/lib/barrierscope")
         home = self.xdg_data_home if self.xdg_data_home and self.xdg_data_home.is_absolute() else None
@@ -171,7 +172,11 @@ def _problem(error: dict[str, Any]) -> FieldProblem:
 
 def _token(text: str, name: str) -> str:
     if not _VISIBLE.fullmatch(text):
-        problem = "is empty" if not text else f"has {len(text)} characters, or some that cannot stand in a header"
+        problem = (
+            "is empty"
+            if not text
+            else f"has {len(text)} characters, or contains characters that a header does not allow"
+        )
         raise _environment(name, problem, _VISIBLE_ALLOWED)
     return text
 
@@ -186,9 +191,9 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def secret_at(reference: str, folder: Path | None) -> str | None:
-    """The credential at a reference: ``env:BARRIERSCOPE_SECRET_...`` or ``file:NAME`` in ``folder``; None: none there.
+    """The credential at ``env:BARRIERSCOPE_SECRET_...`` or at ``file:NAME`` in ``folder``; None if there is none.
 
-    Only these can be referred to: whoever may add a receiver must not read every variable and file through it.
+    Other references are not allowed: a user who may add a receiver must not read other variables and files through it.
     """
     kind, _, name = reference.partition(":")
     if kind == SecretKind.ENVIRONMENT and name.startswith(SECRET_PREFIX):
@@ -202,5 +207,5 @@ def secret_at(reference: str, folder: Path | None) -> str | None:
 
 
 def child_environment(**values: str) -> dict[str, str]:
-    """The environment for a child process: this one's, with settings (by field name) put in or replaced."""
+    """The environment for a child process: a copy of this one with the given settings, by field name."""
     return dict(os.environ) | {PREFIX + name.upper(): value for name, value in values.items()}

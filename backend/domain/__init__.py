@@ -1,13 +1,14 @@
-"""Floor 0: the field's vocabulary. Values only, standard library only; it imports nothing of ours.
+"""Floor 0: the vocabulary of the field. It has values only, and imports only the standard library.
 
 * ``ids``         opaque identities
 * ``errors``      every error raised on purpose
-* ``clock``       where time comes from: always passed in
-* ``failure``     why a checkpoint failed, as a closed set
+* ``clock``       the clock, which callers pass in
+* ``failure``     the reasons for a failed checkpoint
 * ``topology``    vertices and edges of a job, as reported
-* ``checkpoint``  a checkpoint as its coordinator reported it, down to subtasks
+* ``checkpoint``  a checkpoint as its coordinator reported it, with its subtasks
+* ``target``      the states of a target
 * ``pressure``    backpressure and queues of one vertex at one instant
 * ``barriers``    per-channel barrier events
-* ``observation`` one reading of one target: what a collector hands to the store
-* ``verdict``     who holds the barrier, and why
+* ``observation`` one reading of one target, from a collector to the store
+* ``verdict``     which subtask holds the barrier, and why
 """

@@ -1,4 +1,4 @@
-"""Words of advice that the store, the API and the pages share with the advisor."""
+"""The closed sets of advice that the advisor, the store, the API and the pages share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Topic(StrEnum):
-    """What a rule is about; at most one recommendation is open for each."""
+    """The topic of a rule. A job has at most one open recommendation for each topic."""
 
     MODE = "mode"
     IN_FLIGHT = "in-flight"
 
 
 class Mode(StrEnum):
-    """How checkpoints are taken."""
+    """The checkpoint mode."""
 
     ALIGNED = "aligned"
     ALIGNED_WITH_TIMEOUT = "aligned-with-timeout"
@@ -21,7 +21,7 @@ class Mode(StrEnum):
 
 
 class Metric(StrEnum):
-    """What is predicted, and measured later."""
+    """A predicted quantity, which is measured after the change."""
 
     DURATION = "end_to_end_duration_ms"
     PERSISTED = "persisted_bytes"
@@ -30,7 +30,7 @@ class Metric(StrEnum):
 
 
 class AdviceState(StrEnum):
-    """What became of a piece of advice."""
+    """The state of a recommendation."""
 
     NEW = "new"
     ACCEPTED = "accepted"
@@ -42,5 +42,5 @@ class AdviceState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody may still act on it."""
+        """Whether a user can still act on it."""
         return self in (AdviceState.NEW, AdviceState.ACCEPTED)

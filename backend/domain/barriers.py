@@ -12,7 +12,7 @@ from backend.domain.ids import VertexId
 
 
 class BarrierEventKind(StrEnum):
-    """What happened to a barrier at one subtask."""
+    """The kind of a barrier event at a subtask."""
 
     BARRIER_EMITTED = "barrier_emitted"
     BARRIER_RECEIVED = "barrier_received"
@@ -30,7 +30,7 @@ class BarrierEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelId:
-    """A logical channel: edge, upstream subtask, downstream subtask; stable for the life of a plan."""
+    """A logical channel: edge, upstream subtask and downstream subtask. It is stable while the plan is."""
 
     source: VertexId
     target: VertexId
@@ -40,7 +40,7 @@ class ChannelId:
 
 @dataclass(frozen=True, slots=True)
 class BarrierEvent:
-    """One event. ``size_bytes``/``records`` only where the kind has them; ``channel`` only for channel events."""
+    """One event. ``size_bytes`` and ``records`` depend on the kind; ``channel`` is set for channel events only."""
 
     kind: BarrierEventKind
     vertex_id: VertexId

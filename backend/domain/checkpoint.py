@@ -1,7 +1,7 @@
 """One checkpoint as its coordinator reported it. Milliseconds and bytes; None is *not reported*, never zero.
 
-Names follow Flink, except that its ``state_size`` of one checkpoint is called what it is: the full state size,
-beside the checkpointed size (bytes this checkpoint wrote).
+Names follow Flink, with one exception: Flink's ``state_size`` of a checkpoint is the full state size here. The
+checkpointed size is the number of bytes that the checkpoint wrote.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.domain.ids import VertexId
 from backend.domain.micro_batch import MicroBatch
 
 Values = tuple[int | None, ...]
-"""One value a subtask, by subtask index; None where the subtask reported nothing."""
+"""One value for each subtask, by subtask index; None if the subtask reported nothing."""
 
 
 class CheckpointStatus(StrEnum):
@@ -28,12 +28,12 @@ class CheckpointStatus(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing can change any more."""
+        """Whether the state is final."""
         return self is not CheckpointStatus.IN_PROGRESS
 
 
 class CheckpointKind(StrEnum):
-    """What was triggered."""
+    """The kind of snapshot that was triggered."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
@@ -41,7 +41,7 @@ class CheckpointKind(StrEnum):
 
 
 class SavepointFormat(StrEnum):
-    """What a savepoint was written as: by the engine's own format, or by that of its state backend."""
+    """The format of a savepoint: the engine's own (canonical), or that of the state backend (native)."""
 
     CANONICAL = "canonical"
     NATIVE = "native"
@@ -49,11 +49,12 @@ class SavepointFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHeader:
-    """What the coordinator knows of one checkpoint attempt.
+    """The coordinator's data of one checkpoint attempt.
 
-    ``is_unaligned`` is the checkpoint's own type where the engine reports one (Flink's UNALIGNED_CHECKPOINT).
-    ``end_to_end_duration_ms`` is trigger to latest acknowledgement; of a failed checkpoint it is the time to its
-    failure, and of one in progress None: use now - ``triggered_at`` (Flink shows the latest acknowledgement there).
+    ``is_unaligned`` is the type of the checkpoint if the engine reports one (Flink's UNALIGNED_CHECKPOINT).
+    ``end_to_end_duration_ms`` is the time from the trigger to the latest acknowledgement, or to the failure of a failed
+    checkpoint. It is None for a checkpoint in progress: use now - ``triggered_at``. (Flink shows the latest
+    acknowledgement there.)
     """
 
     checkpoint_id: int
@@ -79,10 +80,11 @@ class CheckpointHeader:
 
 @dataclass(frozen=True, slots=True)
 class VertexDetail:
-    """What each subtask of one vertex reported for one checkpoint; every tuple has one entry a subtask.
+    """The reports of the subtasks of one vertex for one checkpoint. Every tuple has one entry for each subtask.
 
-    ``ack_delay_ms`` is trigger to the arrival of the acknowledgement at the coordinator. ``unaligned`` is the
-    subtask's flag (1 when it persisted in-flight data). ``start_delay_ms`` mixes two machines' clocks and may be odd.
+    ``ack_delay_ms`` is the time from the trigger to the arrival of the acknowledgement at the coordinator.
+    ``unaligned`` is 1 for a subtask that persisted in-flight data. ``start_delay_ms`` compares the clocks of two
+    machines, so it may be wrong or negative.
     """
 
     vertex_id: VertexId
@@ -99,7 +101,7 @@ class VertexDetail:
 
     @property
     def subtask_count(self) -> int:
-        """Number of subtasks of the vertex."""
+        """Number of subtasks in the vertex."""
         return len(self.ack_delay_ms)
 
     @property
@@ -125,9 +127,9 @@ DETAIL_ARRAYS: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A header, and per-vertex detail where it was fetched (empty where it was not, or no longer could be).
+    """A header, and the detail of each vertex if it was fetched; ``details`` is empty if not.
 
-    ``batch`` is there on Spark, where a checkpoint is a micro-batch and has no vertices.
+    ``batch`` is set for Spark, whose checkpoints are micro-batches without vertices.
     """
 
     header: CheckpointHeader
@@ -141,10 +143,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class LateBarrier:
-    """First barrier of a subtask that had not acknowledged, read from its gauge while or after it was open.
+    """First barrier of a subtask that had not acknowledged, read from its gauge during or after the checkpoint.
 
-    ``start_delay_ms`` is the gauge's value; it was seen to change at ``seen_at``, with ``resolution_ms`` between
-    two readings, so the value belongs to this checkpoint and not to the one before (flink-baseline.md 13).
+    ``start_delay_ms`` is the value of the gauge. Its change was seen at ``seen_at``, with ``resolution_ms`` between two
+    readings, so it belongs to this checkpoint and not to the previous one (flink-baseline.md 13).
     """
 
     vertex_id: VertexId
@@ -156,7 +158,7 @@ class LateBarrier:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one checkpoint had come at ``observed_at``: acknowledgements per vertex and who is still awaited."""
+    """The progress of a checkpoint at ``observed_at``: acknowledgements by vertex, and the pending subtasks."""
 
     checkpoint_id: int
     observed_at: datetime
@@ -168,15 +170,15 @@ class Progress:
     """(vertex, subtasks that have not acknowledged)."""
     late_barriers: tuple[LateBarrier, ...] = ()
     alignment_running_ms: tuple[tuple[VertexId, Values], ...] = ()
-    """(vertex, elapsed alignment of each subtask that is aligning now)."""
+    """(vertex, elapsed alignment of each subtask that aligns now)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """The checkpoint settings an engine reports as in force. None is *not reported* or *not applicable*.
+    """The effective checkpoint settings that an engine reports. None means *not reported* or *not applicable*.
 
-    ``aligned_timeout_ms`` is None where unaligned checkpoints are off (Flink prints 0 there), and 0 where every
-    checkpoint is unaligned from the start.
+    ``aligned_timeout_ms`` is None if unaligned checkpoints are off (Flink prints 0), and 0 if every checkpoint is
+    unaligned from the start.
     """
 
     mode: str | None = None
@@ -194,7 +196,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCounts:
-    """The coordinator's counters since it started; they restart with the coordinator."""
+    """The coordinator's counters since it started."""
 
     restored: int
     total: int
@@ -204,5 +206,5 @@ class CheckpointCounts:
 
 
 def largest(values: Sequence[int | None]) -> int | None:
-    """The largest reported value, or None where none was reported."""
+    """The largest reported value, or None if no value was reported."""
     return max((v for v in values if v is not None), default=None)

@@ -1,4 +1,4 @@
-"""Where time comes from: a port. Nothing below the edges reads the wall clock itself."""
+"""The clock as a port. Only the outermost parts read the system clock."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time and a monotonic clock; tests pass one that they move."""
+    """Wall time and a monotonic clock. Tests pass a clock that they move."""
 
     def now(self) -> datetime:
-        """The instant, aware, UTC."""
+        """The current instant: aware, UTC."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a monotonic clock."""
         ...
 
 

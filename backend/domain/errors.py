@@ -1,24 +1,24 @@
-"""Every error this project raises on purpose.
+"""Every error that this project raises on purpose.
 
 * BarrierscopeError
-  + DomainError                the input or the state is wrong; retrying will not help
-    - InvalidInputError          one field of a document, option or body: which, what was wrong, what is allowed
+  + DomainError                the input or the state is wrong; a retry fails again
+    - InvalidInputError          fields of a document, option or body: name, problem, allowed values
     - UnknownEntityError         no such target, job, run, checkpoint ...
-    - ConflictError              it clashes with what is there
-    - PlanError                  a job graph or a configuration the runtime must refuse; names rule, vertex and fix
-      - CorruptCheckpointError     what was read of a checkpoint is not what was written
+    - ConflictError              the request conflicts with stored data
+    - PlanError                  the runtime refuses a job graph or a configuration: rule, vertex and fix
+      - CorruptCheckpointError     the data of a checkpoint differs from what was written
     - ProtocolViolationError     a task broke the checkpoint protocol (a bug, or a broken variant under test)
     - LeadershipLostError        another evaluator has taken over; nothing was written
-    - ApiRefusedError            our own API, asked by a client, said the request is wrong
-  + UpstreamError              something outside us failed; retrying may help
-    - TargetUnavailableError     a target did not answer, or not in time
-    - TargetProtocolError        a target answered, but not as its kind answers
-    - StoreUnavailableError      PostgreSQL is away
-    - PipelineFailedError        Spark did not do what it was asked
-    - ApiUnavailableError        our own API does not answer a client, or not as ours does
-  + HostError                  this machine: a port, a folder, a program; one line tells what to do
+    - ApiRefusedError            our own API refused a client's request
+  + UpstreamError              something outside this process failed; a retry may succeed
+    - TargetUnavailableError     a target did not answer in time
+    - TargetProtocolError        a target's answer does not fit its kind
+    - StoreUnavailableError      PostgreSQL does not answer
+    - PipelineFailedError        a Spark job failed
+    - ApiUnavailableError        our own API does not answer a client, or another program does
+  + HostError                  a port, a folder or a program of this machine, with the fix in the message
 
-Errors carry fields, not only text. They are translated once: ``api/problems.py`` for HTTP, ``cli.py`` for people.
+Errors have fields, not only text. ``api/problems.py`` translates them for HTTP, ``cli/app.py`` for the command line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 
 class BarrierscopeError(Exception):
-    """Root of the tree; never raised itself."""
+    """Root of the tree. It is not raised itself."""
 
 
 class DomainError(BarrierscopeError):
@@ -41,9 +41,9 @@ class UpstreamError(BarrierscopeError):
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One thing wrong with one field.
+    """A problem with one field.
 
-    ``field`` is a dotted path into the document (``vertex[2].parallelism``), ``allowed`` says what would do.
+    ``field`` is a dotted path into the document (``vertex[2].parallelism``). ``allowed`` describes valid values.
     """
 
     field: str
@@ -56,7 +56,7 @@ class FieldProblem:
 
 
 class InvalidInputError(DomainError):
-    """A document, option or body is malformed; every problem found is listed."""
+    """A document, option or body is malformed. Every problem found is listed."""
 
     def __init__(self, problems: Sequence[FieldProblem], *, what: str = "input") -> None:
         self.problems = tuple(problems)
@@ -65,7 +65,7 @@ class InvalidInputError(DomainError):
 
 
 class UnknownEntityError(DomainError):
-    """Nothing of this kind has this id."""
+    """No entity of this kind has this id."""
 
     def __init__(self, *, kind: str, id: object) -> None:
         self.kind = kind
@@ -74,7 +74,7 @@ class UnknownEntityError(DomainError):
 
 
 class ConflictError(DomainError):
-    """The request clashes with what is stored."""
+    """The request conflicts with stored data."""
 
     def __init__(self, message: str, *, kind: str) -> None:
         self.kind = kind
@@ -82,9 +82,9 @@ class ConflictError(DomainError):
 
 
 class PlanError(DomainError):
-    """A job graph or configuration that must be refused.
+    """A job graph or configuration that the runtime refuses.
 
-    ``rule`` is the id in runtime.md (``G-6``), ``vertex`` the vertex or edge it concerns, ``fix`` what to change.
+    ``rule`` is the id in runtime.md (``G-6``), ``vertex`` the vertex or edge, ``fix`` what to change.
     """
 
     def __init__(self, message: str, *, rule: str, vertex: str | None, fix: str) -> None:
@@ -96,7 +96,7 @@ class PlanError(DomainError):
 
 
 class CorruptCheckpointError(PlanError):
-    """A checkpoint that must not be restored: what was read is not what was written. ``part`` says where."""
+    """A checkpoint cannot be restored because ``part`` of it differs from what was written."""
 
     def __init__(self, message: str, *, part: str) -> None:
         self.part = part
@@ -104,7 +104,7 @@ class CorruptCheckpointError(PlanError):
 
 
 class ProtocolViolationError(DomainError):
-    """A task did what the checkpoint protocol forbids."""
+    """A task broke the checkpoint protocol."""
 
     def __init__(self, message: str, *, rule: str, subtask: str | None = None) -> None:
         self.rule = rule
@@ -113,7 +113,7 @@ class ProtocolViolationError(DomainError):
 
 
 class LeadershipLostError(DomainError):
-    """Another process evaluates alerts now; what this one would have written, it did not."""
+    """Another process evaluates alerts now. This one has written nothing."""
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
@@ -130,7 +130,7 @@ class TargetUnavailableError(UpstreamError):
 
 
 class TargetProtocolError(UpstreamError):
-    """A target answered with something its kind never answers (HTML, half a JSON, 200 MB, HTTP 500)."""
+    """A target's answer does not fit its kind (HTML, incomplete JSON, 200 MB, HTTP 500)."""
 
     def __init__(self, *, url: str, reason: str, status: int | None = None) -> None:
         self.url = url
@@ -148,7 +148,7 @@ class StoreUnavailableError(UpstreamError):
 
 
 class PipelineFailedError(UpstreamError):
-    """A Spark job failed, or the session ended under it; what had been moved into place stays, the rest is redone."""
+    """A Spark job failed, or its session ended. Stored hours stay; the next run computes the rest."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -156,15 +156,15 @@ class PipelineFailedError(UpstreamError):
 
 
 class ApiRefusedError(DomainError):
-    """Our API refused a client's request; the message is the problem document's."""
+    """Our API refused a client's request. The message is from the problem document."""
 
 
 class ApiUnavailableError(UpstreamError):
-    """Our API does not answer a client, or something else answers in its place."""
+    """Our API does not answer a client, or another program answers at its address."""
 
 
 class HostError(BarrierscopeError):
-    """This machine is not as needed (port taken, folder unwritable or in use): ``what`` and ``fix``, one line."""
+    """A problem of this machine, such as a port in use or a folder that is not writable, with its fix; one line."""
 
     def __init__(self, what: str, *, fix: str) -> None:
         self.what = what

@@ -1,7 +1,7 @@
-"""Opaque identities. An id is compared and printed, never parsed.
+"""Opaque ids. An id is compared and printed, never parsed.
 
-A *job* is ours: (deployment, job name), stable over redeployments. A *run* is one life of a job at its engine:
-(target, engine's run id, start time). Checkpoint ids are the engine's; they restart with a run.
+A *job* is (deployment, job name) and stays the same over redeployments. A *run* is one execution of a job at its
+engine: (target, engine's run id, start time). The engine assigns checkpoint ids, which start again with each run.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def _digest(*parts: str) -> str:
 
 
 def job_id(*, deployment: str, name: str) -> JobId:
-    """Our id of the job called ``name`` in ``deployment`` (the target's deployment label, else its address)."""
+    """The id of job ``name`` in ``deployment``, which is the target's deployment label, or else its address."""
     return JobId("j" + _digest(deployment, name))
 
 
 def run_id(*, target: TargetId, engine_run_id: EngineRunId, started_at_ms: int | None) -> RunId:
-    """Our id of one run; ``started_at_ms`` is since the epoch, since Flink repeats job ids in some HA setups.
+    """The id of one run. It includes the start, ms since the epoch, because Flink repeats job ids in some HA setups.
 
-    None where the engine's id is of one run alone, as Spark's query id with its run id is: when the run started may
-    then be learned later.
+    ``started_at_ms`` is None if the engine's id identifies one run, as Spark's query id with its run id does. The start
+    of the run may then become known later.
     """
     return RunId("r" + _digest(target, engine_run_id, "" if started_at_ms is None else str(started_at_ms)))
 
 
 def target_id(*, url: str) -> TargetId:
-    """Our id of the target at ``url`` (normalised by the caller)."""
+    """The id of the target at ``url``, which the caller has normalised."""
     return TargetId("t" + _digest(url))

@@ -1,8 +1,8 @@
-"""One micro-batch of a Spark Structured Streaming query: what its checkpoint has beside a header.
+"""One micro-batch of a Spark Structured Streaming query, in addition to the header of its checkpoint.
 
 A micro-batch is Spark's checkpoint: a write-ahead offsets file, the run, the commit of the state stores, a commits
-file. There are no barriers and nothing is aligned, so nothing of a subtask is told here. Milliseconds, bytes and rows;
-None is *not reported*, never zero. Names follow ``StreamingQueryProgress`` of Spark 4.3.
+file. It has no barriers, no alignment and no values of subtasks. Units are milliseconds, bytes and rows. None means
+*not reported*, never zero. Names follow ``StreamingQueryProgress`` of Spark 4.3.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backend.domain.verdict import Basis
 
 
 class BatchPhase(StrEnum):
-    """What a micro-batch spends its time on, in the order in which Spark does it.
+    """The phases of a micro-batch, in Spark's order.
 
     ``ADD_BATCH`` runs the query and writes to the sink; the state stores commit inside it. ``WAL_COMMIT`` writes the
     offsets file and ``COMMIT_OFFSETS`` the commits file; both are zero with asynchronous progress tracking.
@@ -30,7 +30,7 @@ class BatchPhase(StrEnum):
 
 
 class PressureSign(StrEnum):
-    """What tells of back-pressure on Spark, which has no measure of it; the first that is raised tells most."""
+    """Signs of backpressure on Spark, which does not measure it; strongest first."""
 
     OVERRUN = "overrun"
     BACKLOG_GROWTH = "backlog-growth"
@@ -40,10 +40,10 @@ class PressureSign(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """How far one source came. Offsets are the source's own JSON, cut where they are long.
+    """The progress of one source. Offsets are the source's own JSON; long ones are cut.
 
-    ``backlog`` is what waits beyond the end of the batch, in the source's own units (offsets, rows); None where the
-    source does not report its newest offset, as files do not.
+    ``backlog`` is the amount after the end of the batch, in the source's own units (offsets, rows). It is None if the
+    source does not report its newest offset, such as a file source.
     """
 
     description: str
@@ -58,10 +58,10 @@ class SourceProgress:
 class BatchState:
     """The state stores of a batch, summed over its stateful operators.
 
-    ``commit_ms`` is the mean over the state stores, so a time on the clock as far as stores commit side by side;
-    Spark reports their sum, ``commit_total_ms``. ``snapshot_lag`` is how many batches a recovery would replay
-    at the worst store that was reported. ``upload_total_ms``: writing to the checkpoint store (RocksDB), a sum
-    over the stores.
+    ``commit_ms`` is the mean over the state stores, which is the elapsed time if all stores commit in parallel. Spark
+    reports the sum, ``commit_total_ms``. ``snapshot_lag`` is the largest number of batches that a recovery would replay
+    at a reported store. ``upload_total_ms`` is the time to write to the checkpoint store (RocksDB), summed over the
+    stores.
     """
 
     row_count: int | None = None
@@ -76,10 +76,10 @@ class BatchState:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A batch beside its header. ``phases_ms`` holds what was reported, in the order of ``BatchPhase``.
+    """The data of a batch besides its header. ``phases_ms`` has the reported phases, in the order of ``BatchPhase``.
 
-    ``number_basis``: of a batch that failed Spark tells neither number nor trigger; both are then reconstructed from
-    the batch before it.
+    ``number_basis``: Spark reports neither number nor trigger of a failed batch; both are reconstructed from the
+    previous batch.
     """
 
     phases_ms: tuple[tuple[BatchPhase, int], ...] = ()
@@ -91,11 +91,11 @@ class MicroBatch:
     number_basis: Basis = Basis.MEASURED
 
     def phase_ms(self, phase: BatchPhase) -> int | None:
-        """How long one phase took; None where it was not reported."""
+        """The duration of one phase; None if it was not reported."""
         return next((ms for p, ms in self.phases_ms if p is phase), None)
 
     @property
     def backlog(self) -> int | None:
-        """What waits at all sources that report it; None where none does."""
+        """The sum of the reported backlogs; None if no source reports one."""
         known = [s.backlog for s in self.sources if s.backlog is not None]
         return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""One reading of one target: what a collector hands to the store, the analysis and ``diagnose``."""
+"""One reading of one target, which a collector passes to the store, the analysis and ``diagnose``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.domain.topology import Placement, Topology
 
 
 class JobState(StrEnum):
-    """The state of a run at its engine, coarse: the engine's own word is kept beside it."""
+    """The state of a run at its engine, simplified. The engine's own word is stored too."""
 
     RUNNING = "running"
     RESTARTING = "restarting"
@@ -25,10 +25,10 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobObservation:
-    """What one poll saw of one run. Tuples hold what was fetched this time: an empty one is *not asked*, not *none*.
+    """The data of one run in one poll. An empty tuple means that the poll did not fetch it, not that there is none.
 
-    ``config`` and ``topology`` are None where the poll did not fetch them. ``counts.failed`` may exceed the failed
-    checkpoints ever listed: that surplus (failures without id, time or cause) is kept by the store as a count.
+    ``config`` and ``topology`` are None if the poll did not fetch them. ``counts.failed`` may exceed the number of
+    listed failed checkpoints. The store keeps the difference (failures without id, time or cause) as a count.
     """
 
     engine_run_id: EngineRunId
@@ -49,14 +49,14 @@ class JobObservation:
     exceptions: tuple[tuple[datetime, str], ...] = ()
     restart_count: int | None = None
     problems: tuple[str, ...] = ()
-    """What could not be read of this run this time, one line each."""
+    """The errors in reading this run, one line each."""
     clock_offset_ms: int | None = None
-    """The run's own clock minus ours at this poll, where runs of one target keep different times; else None."""
+    """The run's clock minus ours at this poll, if the runs of a target use different clocks; else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollCost:
-    """What one poll cost the target."""
+    """The cost of one poll for the target."""
 
     request_count: int
     response_bytes: int
@@ -65,7 +65,7 @@ class PollCost:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One poll of one target that was answered. ``engine_version`` is the engine's own word."""
+    """One successful poll of one target. ``engine_version`` is the engine's own text."""
 
     target_id: TargetId
     observed_at: datetime
@@ -74,6 +74,6 @@ class Observation:
     jobs: tuple[JobObservation, ...]
     cost: PollCost
     clock_offset_ms: int | None = None
-    """The engine's clock minus ours, as far as the poll could tell: an age compares the two."""
+    """The engine's clock minus ours, as measured by the poll. Ages are corrected by it."""
     received_at: datetime | None = None
-    """When it came in by our clock, where a job sent it itself; ``observed_at`` is by the job's clock then."""
+    """For pushed data: the time of arrival on our clock. ``observed_at`` is then on the job's clock."""

@@ -1,7 +1,7 @@
-"""Backpressure and queues of one vertex at one instant, per subtask. None is *not reported*.
+"""Backpressure and queues of one vertex at one instant, by subtask. None means *not reported*.
 
-Ratios are shares of the time (0..1) of the engine's own averaging window. On one TaskManager Flink's local
-channels read the sender's buffers, so ``queued_in_bytes`` stays 0 there while ``queued_out_bytes`` tells.
+Ratios are shares of time (0..1) in the engine's own averaging window. Within one TaskManager, Flink's local channels
+read the sender's buffers, so ``queued_in_bytes`` stays 0 there and ``queued_out_bytes`` has the queue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Values = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class VertexPressure:
-    """One reading of one vertex; tuples over subtask indices. Counts are totals since the attempt began."""
+    """One reading of one vertex. Tuples are by subtask index. Counts are totals since the attempt began."""
 
     vertex_id: VertexId
     observed_at: datetime
@@ -32,5 +32,5 @@ class VertexPressure:
     records_out_count: Values = ()
     bytes_in_count: Values = ()
     start_delay_gauge_ms: Values = ()
-    """The gauge ``checkpointStartDelayNanos``, truncated to ms; 0 means never, else the last late barrier's value."""
+    """The gauge ``checkpointStartDelayNanos`` in whole ms: the value of the last late barrier, else 0."""
     alignment_gauge_ms: Values = ()

@@ -1,9 +1,9 @@
-"""One hour of one job in a few numbers: what the pipeline keeps after the checkpoints themselves are gone.
+"""The rollup of one job over one hour, which the pipeline keeps after the checkpoints are deleted.
 
-Definitions, the same for whoever works them out (Spark for closed hours, SQL for what it has not done yet): an hour is
-a UTC hour, and a checkpoint belongs to the one it was triggered in. Savepoints are left out. A measure is taken over
-the hour's *completed* checkpoints that reported it; what is missing is missing, and ``present_count`` says how many
-were not. Quantiles interpolate between the two nearest values, as PostgreSQL's ``percentile_cont`` does.
+Spark computes the rollups of closed hours, and SQL those that Spark has not computed yet, with the same definitions. An
+hour is a UTC hour, and a checkpoint belongs to the hour of its trigger. Savepoints are left out. A measure covers the
+*completed* checkpoints in the hour that reported it; ``present_count`` is their number. Quantiles interpolate between
+the two nearest values, as PostgreSQL's ``percentile_cont`` does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ HOUR = timedelta(hours=1)
 
 
 class Measure(StrEnum):
-    """What is rolled up: a column of the checkpoint header each, its unit last."""
+    """The measures of a rollup. Each is a column of the checkpoint header, with its unit last."""
 
     DURATION = "end_to_end_duration_ms"
     START_DELAY = "start_delay_max_ms"
-    """The largest of any subtask, as are the three below."""
+    """The largest value of any subtask. The same holds for the next three measures."""
     ALIGNMENT = "alignment_max_ms"
     SYNC = "sync_max_ms"
     ASYNC = "async_max_ms"
@@ -33,7 +33,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasureRollup:
-    """One measure of one job in one hour; exact, and never without a value."""
+    """One measure of one job in one hour. It is exact and always has a value."""
 
     present_count: int
     minimum: int
@@ -56,9 +56,9 @@ class HourRollup:
     last_completed_at: datetime | None = None
     measures: Mapping[Measure, MeasureRollup] = field(default_factory=dict)
     is_rolled_up: bool = True
-    """False: worked out from the checkpoints when it was asked for."""
+    """False if it was computed from the checkpoints for this request."""
 
 
 def hour_of(instant: datetime) -> datetime:
-    """The UTC hour an aware instant lies in."""
+    """The begin of the UTC hour that contains an aware instant."""
     return instant.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

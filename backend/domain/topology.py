@@ -9,7 +9,7 @@ from backend.domain.ids import VertexId
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """One vertex. ``name`` is the engine's, ``max_parallelism`` is None where it is not reported."""
+    """One vertex. ``name`` is the engine's. ``max_parallelism`` is None if it is not reported."""
 
     id: VertexId
     name: str
@@ -48,7 +48,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one vertex's subtasks run. Tuples over subtask indices; None where the engine does not say."""
+    """The places of the subtasks of one vertex. Tuples are by subtask index; None means *not reported*."""
 
     vertex_id: VertexId
     hosts: tuple[str | None, ...]

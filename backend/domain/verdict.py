@@ -1,4 +1,4 @@
-"""Who holds the barrier, in which phase and why. *Late is not guilty* (views.md, "Verdict first")."""
+"""The verdict: which subtask holds the barrier, in which phase, and why. A late subtask is not always the cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backend.domain.ids import VertexId
 
 
 class Health(StrEnum):
-    """How a job's checkpoints fare."""
+    """The health of a job's checkpoints."""
 
     HEALTHY = "healthy"
     SLOW = "slow"
@@ -18,7 +18,7 @@ class Health(StrEnum):
 
 
 class VerdictKind(StrEnum):
-    """What limits the job; it may be hidden by unaligned checkpoints and is named all the same."""
+    """What limits the job. It is named also if unaligned checkpoints hide its effect."""
 
     NONE = "none"
     CAPACITY = "capacity"
@@ -42,7 +42,7 @@ class Phase(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where a number comes from; every number shown says which."""
+    """The origin of a number. Every number is shown with its basis."""
 
     MEASURED = "measured"
     RECONSTRUCTED = "reconstructed"
@@ -50,7 +50,7 @@ class Basis(StrEnum):
 
 
 class Confidence(StrEnum):
-    """How far the evidence carries."""
+    """The confidence that the evidence allows."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -59,9 +59,9 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One row of evidence: a statement a person can check, with its number where it has one.
+    """One row of evidence: a statement that a user can check, with its number if it has one.
 
-    ``unit`` is one of ms, bytes, ratio, count, records/s; ``value`` None where the statement is no number.
+    ``unit`` is one of ms, bytes, ratio, count, records/s. ``value`` is None if the statement has no number.
     """
 
     statement: str
@@ -73,7 +73,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer. ``would_decide`` names what is missing where the evidence does not decide."""
+    """The verdict on a job. ``would_decide`` names the missing evidence if the verdict is undecided."""
 
     kind: VerdictKind
     sentence: str

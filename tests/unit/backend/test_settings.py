@@ -110,7 +110,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 def test_a_token_and_a_file_are_one_too_many(tmp_path):
-    with pytest.raises(InvalidInputError, match="BARRIERSCOPE_API_TOKEN is set as well"):
+    with pytest.raises(InvalidInputError, match="BARRIERSCOPE_API_TOKEN is set too"):
         Settings(api_token=_TOKEN, api_token_file=tmp_path / "token").token()
 
 

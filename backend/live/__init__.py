@@ -1,1 +1,1 @@
-"""The live runtime: jobs that run on wall time, and the Flink-shaped REST that shows them."""
+"""The live runtime: jobs that run in real time, and their REST in Flink's form."""

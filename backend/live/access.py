@@ -1,6 +1,6 @@
-"""Who may change the live runtime where others can reach it: who has the API's token. Reading stays open, as Flink's.
+"""Access control of the live runtime beyond loopback: changes need the API's token. Reading is open, as at Flink.
 
-Without a token nobody may: deny by default.
+Without a configured token, changes are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 class TokenToChange:
-    """ASGI middleware around the runtime's REST."""
+    """ASGI middleware in front of the runtime's REST."""
 
     def __init__(self, app: ASGIApp, token: str | None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -35,7 +35,7 @@ class TokenToChange:
 
     def _refusal(self, scope: Scope) -> Response | None:
         if self._token is None:
-            return _errors(403, "the runtime was started without BARRIERSCOPE_API_TOKEN, so nobody may change it")
+            return _errors(403, "the runtime was started without BARRIERSCOPE_API_TOKEN, so changes are not allowed")
         client = scope.get("client")
         address = str(client[0]) if client else ""
         if wait_s := self._attempts.wait_s(address):

@@ -1,6 +1,6 @@
-"""Bodies of requests that change the live runtime: JSON objects whose every field is known. Pure.
+"""Bodies of requests that change the live runtime: JSON objects with known fields only. Pure.
 
-What is wrong is told by field, all of it at once, and nothing is changed then.
+All problems are reported together, by field, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from backend.domain.errors import FieldProblem, InvalidInputError
 def read_object(
     body: bytes, fields: Sequence[str] | None, example: str
 ) -> tuple[dict[str, object], list[FieldProblem]]:
-    """The object that a body holds, an empty one for an empty body, and a problem for each field that is none of
-    ``fields``; with None any may be there.
+    """The object in a body, which is empty for an empty body, and a problem for each field that is not in ``fields``.
+
+    With ``fields`` None, every field is allowed.
 
     Raises:
-        InvalidInputError: it is no JSON object.
+        InvalidInputError: the body is not a JSON object.
 
     """
     allowed = f"an object such as {example}"
     try:
         document = orjson.loads(body) if body.strip() else {}
     except orjson.JSONDecodeError as error:
-        raise InvalidInputError([FieldProblem("body", f"is no JSON ({error})", allowed)], what="body") from None
+        raise InvalidInputError([FieldProblem("body", f"is not JSON ({error})", allowed)], what="body") from None
     if not isinstance(document, dict):
-        raise InvalidInputError([FieldProblem("body", "is no object", allowed)], what="body")
+        raise InvalidInputError([FieldProblem("body", "is not an object", allowed)], what="body")
     unknown = [] if fields is None else [key for key in document if key not in fields]
-    return document, [FieldProblem(str(key), "is not known here", ", ".join(fields or ())) for key in unknown]
+    return document, [FieldProblem(str(key), "is an unknown field", ", ".join(fields or ())) for key in unknown]
 
 
 def read_trigger_id(fields: Mapping[str, object], problems: Sequence[FieldProblem]) -> str | None:
-    """The id that the caller gave its request, to ask twice and trigger once; None without one.
+    """The caller's id of its request, with which a repeated request triggers only once; None if there is none.
 
     Raises:
-        InvalidInputError: it is malformed, or there are ``problems`` already.
+        InvalidInputError: the id is malformed, or ``problems`` is not empty.
 
     """
     given = fields.get("triggerId")
@@ -50,5 +51,5 @@ def read_trigger_id(fields: Mapping[str, object], problems: Sequence[FieldProble
 
 
 def is_id(value: object) -> bool:
-    """Whether it is an id as Flink writes them."""
+    """Whether ``value`` is an id in Flink's form."""
     return isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef")

@@ -1,8 +1,8 @@
-"""Checkpoints of the live runtime as the JSON that Flink 1.20 answers: same names, units, types and sentinels. Pure.
+"""Checkpoints of the live runtime as Flink 1.20's JSON: the same names, units, types and sentinels. Pure.
 
-Source: recordings of a real cluster (``tests/contract``), not documentation; the quirks are meant. Percentiles of an
-empty set are the *string* ``"NaN"``, and so they always are over subtasks; a latest acknowledgement of -1 is none;
-``alignment_buffered`` is a dead field; an entry under ``history`` has no tasks.
+Source: recordings of a real cluster (``tests/contract``), not documentation. Flink's peculiarities are intended.
+Percentiles of an empty set, and all percentiles over subtasks, are the *string* ``"NaN"``. A latest acknowledgement of
+-1 means none. ``alignment_buffered`` has no meaning in Flink. An entry in ``history`` has no tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backend.live.view import Ack, CheckpointState, CheckpointView, JobView
 from backend.live.wire import Json, Object, quantile
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
-# Tolerable failures are a Java int there; unlimited is its largest.
+# Flink's tolerable failures are a Java int; its largest value means unlimited.
 _INT_MAX = 2**31 - 1
 
 
@@ -69,7 +69,7 @@ def checkpoint_config(view: JobView) -> Object:
         "checkpoint_storage": "FileSystemCheckpointStorage",
         "unaligned_checkpoints": settings.is_unaligned,
         "tolerable_failed_checkpoints": min(settings.tolerable_failures, _INT_MAX),
-        # Flink prints 0 where unaligned checkpoints are off: not applicable there.
+        # Flink prints 0 if unaligned checkpoints are off, because the timeout does not apply.
         "aligned_checkpoint_timeout": settings.aligned_timeout_ms
         if settings.is_unaligned
         else UNSET_ALIGNED_TIMEOUT_MS,
@@ -84,7 +84,7 @@ def checkpoint_config(view: JobView) -> Object:
 
 
 def checkpoint_entry(view: JobView, checkpoint: CheckpointView) -> Object:
-    """One checkpoint in ``history`` and ``latest``: as in the details, without tasks."""
+    """One checkpoint in ``history`` and ``latest``: the details without tasks."""
     return _checkpoint(view, checkpoint, {})
 
 
@@ -186,7 +186,7 @@ def _subtask(view: JobView, trigger_ms: int, index: int, ack: Ack | None) -> Obj
             "duration": ack.alignment_us // 1000,
         },
         "start_delay": ack.start_delay_us // 1000,
-        # Flink derives the flag from what was persisted (runtime.md ME-7).
+        # Flink derives the flag from the persisted bytes (runtime.md ME-7).
         "unaligned_checkpoint": ack.persisted_bytes > 0,
         "aborted": False,
         "status": "completed",
@@ -211,7 +211,7 @@ def _summary(values: Sequence[int]) -> Object:
 
 
 def _min_max_avg(values: Iterable[int]) -> Object:
-    # Flink computes no percentiles over subtasks and prints the string instead.
+    # Flink computes no percentiles over subtasks, and prints this string.
     return _ends(sorted(values)) | {name: "NaN" for name, _ in _PERCENTILES}
 
 

@@ -1,10 +1,10 @@
-"""Maps wall time to virtual time for the jobs of the live runtime, slice by slice, and never skips.
+"""Runs the jobs of the live runtime in real time: maps wall time to virtual time, and never skips virtual time.
 
-Each job's virtual time 0 is mapped to one instant; from then on its engine is run up to the present in slices short
-enough that the REST between them stays prompt. Where the engines need more time than passes, virtual time falls
-behind and ``lag_ms`` says by how much; nothing is left out, and every time shown is the mapped virtual one.
+The virtual time 0 of each job maps to one instant. The driver runs each engine up to the present in slices, which are
+short so that the REST answers between them without delay. If the engines need more time than passes, virtual time falls
+behind by ``lag_ms``. Every time shown is the mapped virtual time.
 
-With a warm-up the origin lies that long in the past: the first seconds are made up as fast as they go.
+With a warm-up, time 0 lies in the past, and the engines run as fast as possible until they reach the present.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from backend.live.wire import Json, Object
 _SLICE_COST_S = 0.004
 _SLICE_MIN_US = 200
 _SLICE_MAX_US = 250_000
-# How far the jobs may be behind while nothing is asked of the driver: the resolution of what the REST shows.
+# How far the jobs may be behind while the driver rests: the resolution of the REST.
 _REST_S = 0.025
-# A view older than this is made anew; many requests of one poll share one.
+# A view older than this is built again. The requests of one poll share a view.
 _VIEW_AGE_MAX_S = 0.2
 _REQUESTS_KEPT = 1000
 
 
 class LiveEngine(Protocol):
-    """One job's engine, as the driver needs it."""
+    """The engine of one job, as the driver uses it."""
 
     @property
     def now_us(self) -> int:
@@ -41,44 +41,44 @@ class LiveEngine(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended for good."""
+        """Whether the job has ended."""
         ...
 
     def run_until(self, at_us: int) -> None:
-        """Carry out everything up to and including virtual time ``at_us``."""
+        """Run up to and including virtual time ``at_us``."""
         ...
 
     def view(self, *, job_id: str, origin_epoch_ms: int, lag_ms: int) -> JobView:
-        """What the REST shows now."""
+        """The current values for the REST."""
         ...
 
     def barriers(self, checkpoint_id: int) -> Sequence[BarrierEvent] | None:
-        """Barrier events of one checkpoint, or None where it is not (or no longer) known."""
+        """Barrier events of one checkpoint, or None if it is not known."""
         ...
 
     def measurements(self, checkpoint_id: int) -> Object | None:
-        """What was measured of one checkpoint beyond Flink's answers, or None where it is not (or no longer) known."""
+        """Measurements of one checkpoint in addition to Flink's; None if it is not known."""
         ...
 
     def restarts(self) -> list[Json]:
-        """What the last restarts cost, newest first."""
+        """The cost of the last restarts, newest first."""
         ...
 
     def settings(self) -> Mapping[str, str]:
-        """The settings in force that may change while the job runs."""
+        """The current settings that can change while the job runs."""
         ...
 
     def change_settings(self, changes: Mapping[str, str]) -> None:
-        """Change all of ``changes`` at the present virtual time, or none.
+        """Apply all of ``changes`` at the current virtual time, or none.
 
         Raises:
-            InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
+            InvalidInputError: a key cannot change while the job runs, or a value is out of bounds.
 
         """
         ...
 
     def trigger_savepoint(self, form: str) -> int:
-        """Ask for a savepoint at the present virtual time; returns the number of the request."""
+        """Request a savepoint at the current virtual time; returns the number of the request."""
         ...
 
     def stop(self, form: str, *, drains: bool) -> int:
@@ -86,34 +86,34 @@ class LiveEngine(Protocol):
         ...
 
     def savepoint(self, number: int, job_id: str) -> SavepointView | None:
-        """How far a requested savepoint has come, or None where it is not (or no longer) known."""
+        """The state of a requested savepoint, or None if it is not known."""
         ...
 
     def trigger_checkpoint(self) -> int:
-        """Ask for a checkpoint at the present virtual time; returns the number of the request."""
+        """Request a checkpoint at the current virtual time; returns the number of the request."""
         ...
 
     def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
-        """How far a requested checkpoint has come, or None where it is not (or no longer) known."""
+        """The state of a requested checkpoint, or None if it is not known."""
         ...
 
     def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
-        """Restart the job at another parallelism, by vertex, at the present virtual time or from a savepoint.
+        """Restart the job with another parallelism, by vertex, from its last checkpoint or from a new savepoint.
 
         Raises:
-            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+            PlanError: the job cannot run or restore with it; the job continues unchanged.
 
         """
         ...
 
     def rescales(self) -> list[Json]:
-        """The last changes of parallelism that were asked for, newest first."""
+        """The last requested changes of parallelism, newest first."""
         ...
 
 
 @dataclass(slots=True)
 class LiveJob:
-    """One job of the runtime and where its virtual time 0 lies."""
+    """One job of the runtime, and the instant of its virtual time 0."""
 
     id: str
     engine: LiveEngine
@@ -124,25 +124,25 @@ class LiveJob:
     view: JobView | None = None
     viewed_s: float = 0.0
     savepoints: dict[str, int] = field(default_factory=dict)
-    """Numbers of requested savepoints by the id that who asked was given."""
+    """Numbers of requested savepoints, by the id that the REST returned."""
     checkpoints: dict[str, int] = field(default_factory=dict)
-    """The same of requested checkpoints."""
+    """The same for requested checkpoints."""
 
 
 class RuntimeDriver:
-    """Runs the jobs in step with the wall clock, on the event loop that also serves their REST."""
+    """Runs the jobs in real time, on the event loop that also serves their REST."""
 
     def __init__(self, jobs: Sequence[LiveJob], monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._jobs = {job.id: job for job in jobs}
         self._monotonic_s = monotonic_s
 
     async def run(self) -> None:
-        """Keep every job at the present until cancelled."""
+        """Run every job up to the present, until cancelled."""
         while True:
             behind = False
             for job in self._jobs.values():
                 behind |= self.advance(job)
-                # Requests are answered between two slices.
+                # The event loop answers requests between two slices.
                 await asyncio.sleep(0)
             if not behind:
                 await asyncio.sleep(_REST_S)
@@ -156,16 +156,16 @@ class RuntimeDriver:
         began_s = self._monotonic_s()
         job.engine.run_until(min(due_us, now_us + job.slice_us))
         cost_s = max(self._monotonic_s() - began_s, 1e-6)
-        # Towards the slice that costs what one may; at most doubled, since an idle moment foretells nothing.
+        # Adapt the slice to the allowed cost. It at most doubles, because the job may be idle only for a moment.
         job.slice_us = int(min(max(job.slice_us * min(2.0, _SLICE_COST_S / cost_s), _SLICE_MIN_US), _SLICE_MAX_US))
         return job.engine.now_us < due_us
 
     def lag_ms(self, job: LiveJob) -> int:
-        """How far a job is behind the wall clock."""
+        """How far a job is behind the wall clock, in ms."""
         if job.engine.is_over:
             return 0
         behind_us = self._due_us(job) - job.engine.now_us
-        # Up to one rest of the driver nobody is late: that is its resolution.
+        # A lag within the driver's resolution counts as zero.
         return 0 if behind_us <= _REST_S * 2e6 else behind_us // 1000
 
     def lag_max_ms(self) -> int:
@@ -173,7 +173,7 @@ class RuntimeDriver:
         return max(map(self.lag_ms, self._jobs.values()), default=0)
 
     def views(self) -> list[JobView]:
-        """Every job, in the order in which they were given."""
+        """Every job, in the given order."""
         return [self._view(job) for job in self._jobs.values()]
 
     def view(self, job_id: str) -> JobView:
@@ -186,7 +186,7 @@ class RuntimeDriver:
         return self._view(self.job(job_id))
 
     def job(self, job_id: str) -> LiveJob:
-        """The job itself, to change it.
+        """The job with this id.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -198,29 +198,29 @@ class RuntimeDriver:
         return job
 
     def change_settings(self, job_id: str, changes: Mapping[str, str]) -> Mapping[str, str]:
-        """Change settings of a running job; returns those in force afterwards."""
+        """Change settings of a running job; returns the new settings."""
         job = self.job(job_id)
         job.engine.change_settings(changes)
         job.view = None
         return job.engine.settings()
 
     def trigger_savepoint(self, job_id: str, form: str, trigger_id: str | None) -> str:
-        """Ask for a savepoint; returns the id to ask after it with. One id triggers once."""
+        """Request a savepoint; returns the id of the request. A repeated id does not trigger again."""
         job = self.job(job_id)
         return _asked(job, "savepoint", job.savepoints, trigger_id, lambda: job.engine.trigger_savepoint(form))
 
     def stop(self, job_id: str, form: str, trigger_id: str | None, *, drains: bool) -> str:
-        """Stop a job with a savepoint; returns the id to ask after it with."""
+        """Stop a job with a savepoint; returns the id of the request."""
         job = self.job(job_id)
         return _asked(job, "savepoint", job.savepoints, trigger_id, lambda: job.engine.stop(form, drains=drains))
 
     def trigger_checkpoint(self, job_id: str, trigger_id: str | None) -> str:
-        """Ask for a checkpoint; returns the id to ask after it with. One id triggers once."""
+        """Request a checkpoint; returns the id of the request. A repeated id does not trigger again."""
         job = self.job(job_id)
         return _asked(job, "checkpoint", job.checkpoints, trigger_id, job.engine.trigger_checkpoint)
 
     def requested_checkpoint(self, job_id: str, trigger_id: str) -> RequestedCheckpointView:
-        """How far a requested checkpoint has come.
+        """The state of a requested checkpoint.
 
         Raises:
             UnknownEntityError: there is no such job or request.
@@ -234,10 +234,10 @@ class RuntimeDriver:
         return found
 
     def rescale(self, job_id: str, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
-        """Restart a job at another parallelism, by vertex; nothing happens where none changes.
+        """Restart a job with another parallelism, by vertex. Do nothing if no parallelism changes.
 
         Raises:
-            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+            PlanError: the job cannot run or restore with it; the job continues unchanged.
 
         """
         job = self.job(job_id)
@@ -246,7 +246,7 @@ class RuntimeDriver:
             job.view = None
 
     def savepoint(self, job_id: str, trigger_id: str) -> SavepointView:
-        """How far a requested savepoint has come.
+        """The state of a requested savepoint.
 
         Raises:
             UnknownEntityError: there is no such job or request.
@@ -271,7 +271,7 @@ class RuntimeDriver:
 
 
 def _asked(job: LiveJob, kind: str, given: dict[str, int], trigger_id: str | None, ask: Callable[[], int]) -> str:
-    """Ask once for each id; without one it is given one. ``given`` remembers the newest."""
+    """Call ``ask`` once for each id; without an id, create one. ``given`` keeps the newest requests."""
     if trigger_id is not None and trigger_id in given:
         return trigger_id
     number = ask()

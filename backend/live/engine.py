@@ -1,8 +1,7 @@
-"""One job's engine as the live runtime's driver needs it: runs it, and translates what it measured into ``JobView``.
+"""The engine of one job in the live runtime: runs it, and translates its state into ``JobView``.
 
-The runtime is pure and knows no REST; here its microseconds, tasks and records become what Flink would show. Flink's
-own conventions are kept: a checkpoint counts as unaligned once a subtask persisted in-flight bytes, and those bytes are
-part of its checkpointed size.
+The runtime is pure and knows no REST; this module translates its values into Flink's. It follows Flink's conventions: a
+checkpoint is unaligned if a subtask persisted in-flight bytes, and these bytes are part of its checkpointed size.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ _STATES: Mapping[State, CheckpointState] = {
 def build_live_engine(spec: JobSpec, *, seed: int | None = None) -> RuntimeEngine:
     """An engine for one job, at virtual time 0."""
     engine = JobEngine(spec, seed=seed)
-    # Deployed: a request may come before the driver's first slice, and every vertex has subtasks to show.
+    # Deploy the job, so that requests before the driver's first slice see the subtasks of every vertex.
     engine.run_until(0)
     return RuntimeEngine(engine)
 
 
 def job_run_id(name: str, origin_epoch_ms: int) -> str:
-    """The 32 hexadecimal digits that one execution of a job goes by."""
+    """The id of one execution of a job: 32 hexadecimal digits."""
     return hashlib.blake2b(f"{name}/{origin_epoch_ms}".encode(), digest_size=16).hexdigest()
 
 
@@ -85,44 +84,44 @@ class RuntimeEngine:
 
     @property
     def is_over(self) -> bool:
-        """Jobs of the live runtime have no end."""
+        """Always False: jobs of the live runtime do not end."""
         return False
 
     def run_until(self, at_us: int) -> None:
-        """Carry out everything up to and including ``at_us``."""
+        """Run up to and including ``at_us``."""
         self._engine.run_until(at_us)
 
     def barriers(self, checkpoint_id: int) -> Sequence[BarrierEvent] | None:
-        """Barrier events under the vertex ids that the REST shows."""
+        """Barrier events, with the vertex ids of the REST."""
         events = self._engine.barriers(checkpoint_id)
         return None if events is None else [self._shown(event) for event in events]
 
     def measurements(self, checkpoint_id: int) -> Object | None:
-        """What the runtime measured of a checkpoint beyond Flink's answers; None where it is not kept."""
+        """Measurements of a checkpoint in addition to Flink's; None if it is not known."""
         engine = self._engine
         record = next((r for r in engine.coordinator.history if r.id == checkpoint_id), None)
         return None if record is None else measure_json.checkpoint(record, record.graph, self._vertex_ids)
 
     def restarts(self) -> list[Json]:
-        """What the last restarts cost, newest first."""
+        """The cost of the last restarts, newest first."""
         return measure_json.restarts(self._engine.restarts, self._engine.env.graph, self._vertex_ids)
 
     def settings(self) -> Mapping[str, str]:
-        """The live settings in force."""
+        """The current settings that can change while the job runs."""
         return settings.show(self._engine.config, LIVE_CONFIG_KEYS)
 
     def change_settings(self, changes: Mapping[str, str]) -> None:
-        """Change all of them or none.
+        """Apply all of ``changes`` or none.
 
         Raises:
-            InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
+            InvalidInputError: a key cannot change while the job runs, or a value is out of bounds.
             PlanError: the settings contradict each other.
 
         """
         self._engine.set_config(changes)
 
     def trigger_savepoint(self, form: str) -> int:
-        """Ask for a savepoint now; returns the number of the request."""
+        """Request a savepoint now; returns the number of the request."""
         return self._engine.request_savepoint(SavepointFormat(form)).number
 
     def stop(self, form: str, *, drains: bool) -> int:
@@ -130,32 +129,32 @@ class RuntimeEngine:
         return self._engine.request_stop(SavepointFormat(form), drains=drains).number
 
     def trigger_checkpoint(self) -> int:
-        """Ask for a checkpoint now; returns the number of the request."""
+        """Request a checkpoint now; returns the number of the request."""
         return self._engine.request_checkpoint().number
 
     def requested_checkpoint(self, number: int) -> RequestedCheckpointView | None:
-        """How far a requested checkpoint has come; None where it is not (or no longer) known."""
+        """The state of a requested checkpoint; None if it is not known."""
         asked = self._engine.coordinator.triggering.checkpoint_requests.get(number)
         if asked is None:
             return None
         return RequestedCheckpointView(asked.requested_at_us, asked.ended_at_us, asked.checkpoint_id, asked.message)
 
     def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> None:
-        """Restart the job at another parallelism, by the vertex ids that the REST shows.
+        """Restart the job with another parallelism, by the vertex ids of the REST.
 
         Raises:
-            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+            PlanError: the job cannot run or restore with it; the job continues unchanged.
 
         """
         own = {shown: vertex for vertex, shown in self._vertex_ids.items()}
         self._engine.rescale({own[v]: p for v, p in parallelism.items()}, from_savepoint=from_savepoint)
 
     def rescales(self) -> list[Json]:
-        """The last changes of parallelism that were asked for, newest first."""
+        """The last requested changes of parallelism, newest first."""
         return measure_json.rescales(self._engine.rescales, self._vertex_ids)
 
     def savepoint(self, number: int, job_id: str) -> SavepointView | None:
-        """How far a requested savepoint has come; None where it is not (or no longer) known."""
+        """The state of a requested savepoint; None if it is not known."""
         asked = self._engine.coordinator.triggering.savepoint_requests.get(number)
         if asked is None:
             return None
@@ -168,7 +167,7 @@ class RuntimeEngine:
         )
 
     def view(self, *, job_id: str, origin_epoch_ms: int, lag_ms: int) -> JobView:
-        """What the REST shows now."""
+        """The current values for the REST."""
         engine, coordinator = self._engine, self._engine.coordinator
         latest, failed = coordinator.latest_completed, coordinator.latest_failed
         savepoint = coordinator.latest_savepoint
@@ -297,7 +296,7 @@ def _figures(record: CheckpointRecord, origin_epoch_ms: int) -> CompletedFigures
     assert latest_us is not None
     size = record.state_bytes + record.persisted_bytes
     return CompletedFigures(
-        # Whole milliseconds as the instants show them, so that the summary agrees with the details.
+        # From the whole milliseconds of the instants, so that the summary agrees with the details.
         end_to_end_ms=(origin_epoch_ms + latest_us // 1000) - (origin_epoch_ms + record.triggered_at_us // 1000),
         checkpointed_bytes=size,
         state_bytes=size,

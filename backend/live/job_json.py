@@ -1,10 +1,10 @@
-"""Jobs and vertices of the live runtime as the JSON that Flink 1.20 answers: same names, units and sentinels. Pure.
+"""Jobs and vertices of the live runtime as Flink 1.20's JSON: the same names, units and sentinels. Pure.
 
-Source: recordings of a real cluster (``tests/contract``), not documentation; the quirks are meant: an ``end-time`` of
--1 while it runs, busy time as a float among integers, each backpressure field twice.
+Source: recordings of a real cluster (``tests/contract``), not documentation. Flink's peculiarities are intended: an
+``end-time`` of -1 while the job runs, busy time as a float among integers, each backpressure field twice.
 
-What Flink does not have is added under names it does not use: ``barrierscope-runtime`` and ``lag-ms``. What it has and
-a reference runtime has not (heap, slots to spare) is 0.
+Fields that Flink does not have get names that Flink does not use: ``barrierscope-runtime`` and ``lag-ms``. Fields that
+the reference runtime does not have (heap, free slots) are 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.live.view import JobState, JobView, SubtaskView, TaskState, VertexV
 from backend.live.wire import Json, Object, quantile
 
 FLINK_VERSION = "1.20"
-"""The version whose REST this is; the collector goes by ``barrierscope-runtime`` and not by it."""
+"""The Flink version with this REST. The collector recognises the runtime by ``barrierscope-runtime``."""
 
 _HOST = "localhost"
 # As in Flink: the state that is furthest from running is the vertex's, and FINISHED only if every subtask has finished.
@@ -92,7 +92,7 @@ def jobs_overview(views: Sequence[JobView]) -> Object:
 
 
 def task_managers(views: Sequence[JobView], task_manager_id: str) -> Object:
-    """``/taskmanagers``: one process runs everything, so there is one."""
+    """``/taskmanagers``: only one, because one process runs everything."""
     return {"taskmanagers": [_task_manager(views, task_manager_id)]}
 
 
@@ -155,7 +155,7 @@ def _task_manager(views: Sequence[JobView], task_manager_id: str) -> Object:
 
 
 def _slots(views: Sequence[JobView]) -> int:
-    # As with Flink's slot sharing, a job takes as many slots as its widest vertex has subtasks.
+    # As with Flink's slot sharing, a job needs as many slots as its widest vertex has subtasks.
     return sum(max((v.parallelism for v in j.vertices), default=0) for j in views)
 
 
@@ -222,7 +222,7 @@ def exceptions(view: JobView) -> Object:
                     "stacktrace": f"{e.name}: {e.message}",
                     "timestamp": view.epoch_ms(e.at_us),
                     "failureLabels": {},
-                    # Flink leaves it out where no task is to blame.
+                    # Flink leaves it out if no task caused the exception.
                     **({} if e.task is None else {"taskName": e.task}),
                     "concurrentExceptions": [],
                 }
@@ -234,7 +234,7 @@ def exceptions(view: JobView) -> Object:
 
 
 def _plan(view: JobView) -> Object:
-    # Flink lists the nodes from the sinks up.
+    # Flink lists the nodes from the sinks to the sources.
     return {
         "jid": view.id,
         "name": view.name,
@@ -266,7 +266,7 @@ def _job_vertex(view: JobView, vertex: VertexView) -> Object:
     totals = [_io_metrics(s) for s in vertex.subtasks]
     return {
         "id": vertex.id,
-        # One slot sharing group, as Flink's default has it.
+        # One slot sharing group, as in Flink's default.
         "slotSharingGroupId": view.id,
         "name": vertex.name,
         "maxParallelism": vertex.max_parallelism,
@@ -282,7 +282,7 @@ def _job_vertex(view: JobView, vertex: VertexView) -> Object:
 
 def _total(rows: Sequence[Mapping[str, int | float | bool | str]], key: str) -> int | float | str:
     numbers = [row[key] for row in rows]
-    # A sum with what is no number is none.
+    # A sum with a NaN is NaN.
     return NAN_TEXT if NAN_TEXT in numbers else sum(n for n in numbers if not isinstance(n, str))
 
 
@@ -336,7 +336,7 @@ def vertex(view: JobView, one: VertexView, task_manager_id: str) -> Object:
         "now": view.epoch_ms(view.now_us),
         "subtasks": rows,
         "aggregated": {
-            # What is no number is -1 there, as before a vertex runs.
+            # Flink prints -1 for NaN here, as before a vertex runs.
             "metrics": {
                 key: _aggregate([-1 if t[key] == NAN_TEXT else int(t[key]) for t in totals]) for key in numeric
             },
@@ -396,7 +396,7 @@ def _vertex_subtask(view: JobView, index: int, subtask: SubtaskView, task_manage
 
 
 def _time_in_states(view: JobView, subtask: SubtaskView) -> dict[str, int]:
-    # Deploying takes no virtual time here; Flink prints -1 for a state that was skipped, never seen in a recording.
+    # Deploying takes no virtual time. Flink prints -1 for a skipped state, which no recording has.
     end_us = view.now_us if subtask.ended_at_us is None else subtask.ended_at_us
     waiting = dict.fromkeys(("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING"), 0)
     return waiting | {"RUNNING": (end_us - subtask.started_at_us) // 1000}

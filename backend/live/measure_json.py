@@ -1,9 +1,9 @@
-"""What the runtime measures and Flink's REST has no place for, as JSON: microseconds and bytes, null is unknown. Pure.
+"""Measurements of the runtime that Flink's REST does not have, as JSON: microseconds and bytes, null is unknown. Pure.
 
-Of a checkpoint: who acknowledged last and what its time went to (ME-13); by vertex quantiles over its subtasks (ME-12),
-and of each subtask the kinds of its barriers, the order of its phases, in-flight data by channel, its files and what it
-decided at its cap (ME-18, CAP-7). Of a job: what each of its last restarts cost, by parts and by subtask (ME-17,
-RC-11). Vertices go by the ids that the rest of the REST shows.
+For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13); quantiles over the subtasks of
+each vertex (ME-12); and for each subtask the kinds of its barriers, the order of its phases, in-flight data by channel,
+its files and its decisions at the cap (ME-18, CAP-7). For a job: the cost of each of the last restarts, by part and by
+subtask (ME-17, RC-11). Vertex ids are those of the rest of the REST.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _rescale(rescale: Rescale, ids: Mapping[str, str]) -> Object:
         "vertices": [
             {"vertex": ids[v], "name": v, "before": rescale.before[v], "after": parallelism}
             for v, parallelism in sorted(rescale.parallelism.items())
-            # A job file may name one that there is not; then it was refused.
+            # A job file may name an unknown vertex; the rescale was then refused.
             if v in rescale.before
         ],
     }
@@ -121,7 +121,7 @@ def _restart(restart: Restart, graph: Graph, ids: Mapping[str, str]) -> Object:
         "failed_at_us": restart.failed_at_us,
         "cause": restart.cause,
         "restored_id": restart.restored_id,
-        # A failure is noticed in the event in which it happens.
+        # The runtime detects a failure in the same event.
         "detection_us": 0,
         "restart_us": restart.restart_us,
         **restart.costs,

@@ -1,8 +1,8 @@
-"""Metrics of the live runtime under the names that Flink 1.20 offers, with its units and ways to print. Pure.
+"""Metrics of the live runtime with the names, units and formats of Flink 1.20. Pure.
 
-A vertex offers only what the runtime measures: a subset of Flink's names, never another one. Values of one subtask
-are strings, of all subtasks together numbers. A name that no subtask has makes the aggregated answer empty, and one
-whose value is no number is left out of it: both as recorded (flink-baseline.md, "Metrics endpoints").
+A vertex offers the metrics that the runtime measures, a subset of Flink's. The values of one subtask are strings,
+aggregates over subtasks are numbers. A name that no subtask has makes the aggregated answer empty, and a value that is
+not a number is left out, as in the recordings (flink-baseline.md, "Metrics endpoints").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from backend.live.wire import Json, Object, quantile
 
 Value = int | float | bool
 _AGGREGATES = ("min", "max", "avg", "sum", "skew")
-# Flink caps the skew there (seen: 100.0 for values of which half are zero).
+# Flink limits the skew to this (seen: 100.0 for values of which half are zero).
 _SKEW_MAX = 100.0
 
 _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
@@ -37,7 +37,7 @@ _GAUGES: Mapping[str, Callable[[SubtaskView], Value]] = {
     "numBytesIn": lambda s: s.bytes_in,
     "numBytesOut": lambda s: s.bytes_out,
     "mailboxQueueSize": lambda s: s.mailbox_size,
-    # Whole milliseconds, printed in nanoseconds.
+    # Whole milliseconds in nanoseconds.
     "checkpointStartDelayNanos": lambda s: s.start_delay_gauge_us // 1000 * 1_000_000,
 }
 _QUANTILES = {"median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
@@ -69,7 +69,7 @@ _RATES: Mapping[str, Callable[[SubtaskView], Value]] = {
     "mailboxLatencyMs_stddev": _wait_ms(pstdev),
     **{f"mailboxLatencyMs_{name}": _wait_ms(_quantile(q)) for name, q in _QUANTILES.items()},
 }
-# Flink counts what came within a task manager apart from what came over the network.
+# Flink counts local buffers and buffers from the network separately.
 _BUFFERS_IN: Mapping[str, Callable[[SubtaskView], Value]] = {
     "numBuffersInLocal": lambda s: s.buffers_in - s.buffers_in_remote,
     "numBuffersInLocalPerSecond": _rate(lambda r: r.buffers_in - r.buffers_in_remote),
@@ -86,7 +86,7 @@ _IN_BUFFERS: Mapping[str, Callable[[SubtaskView], Value]] = {
     "inputQueueLength": lambda s: s.in_queue_buffers,
     "inputQueueSize": lambda s: s.in_queue_bytes,
 }
-# Of each gate while buffer debloating is on, as Flink's SingleInputGateFactory registers them.
+# For each gate if buffer debloating is on, as Flink's SingleInputGateFactory registers them.
 _GATE: Mapping[str, Callable[[GateView], Value]] = {
     "debloatedBufferSize": lambda g: g.debloated_buffer_bytes,
     "estimatedTimeToConsumeBuffersMs": lambda g: g.time_to_consume_ms,
@@ -102,7 +102,7 @@ def _named() -> tuple[Mapping[str, Callable[[SubtaskView], Value]], Mapping[str,
     everywhere = {**_GAUGES, **_RATES}
     for names, side in ((_IN_BUFFERS, "Input"), (_OUT_BUFFERS, "Output")):
         for name, value in names.items():
-            # 1.20 offers both; the first is gone in 2.x.
+            # 1.20 has both names, and 2.x only the second.
             everywhere[f"buffers.{name}"] = value
             everywhere[f"Shuffle.Netty.{side}.Buffers.{name}"] = value
     for name, value in _BUFFERS_IN.items():
@@ -115,7 +115,7 @@ _SOURCE_METRICS, _METRICS = _named()
 
 
 def vertex_metrics(vertex: VertexView, get: Sequence[str] | None) -> list[Json]:
-    """``/vertices/:vid/metrics``: each subtask's, under ``<subtask>.<name>``; without ``get`` the names on offer."""
+    """``/vertices/:vid/metrics``: metrics of each subtask as ``<subtask>.<name>``; without ``get``, their names."""
     metrics = _of(vertex)
     if get is None:
         return [{"id": f"{n}.{name}"} for n in range(len(vertex.subtasks)) for name in metrics]
@@ -128,7 +128,7 @@ def vertex_metrics(vertex: VertexView, get: Sequence[str] | None) -> list[Json]:
 
 
 def aggregated_metrics(vertex: VertexView, get: Sequence[str] | None, aggregates: Sequence[str]) -> list[Json]:
-    """``/vertices/:vid/subtasks/metrics``: over the subtasks; without ``get`` the names on offer."""
+    """``/vertices/:vid/subtasks/metrics``: aggregates over the subtasks; without ``get``, their names."""
     metrics = _of(vertex)
     if get is None:
         return [{"id": name} for name in metrics]
@@ -145,7 +145,7 @@ def aggregated_metrics(vertex: VertexView, get: Sequence[str] | None, aggregates
 
 
 def job_metrics(view: JobView, get: Sequence[str] | None) -> list[Json]:
-    """``/jobs/:id/metrics``; without ``get`` the names on offer. Unknown names are left out."""
+    """``/jobs/:id/metrics``; without ``get``, the names. Unknown names are left out."""
     values = _job_values(view)
     if get is None:
         return [{"id": name} for name in values]

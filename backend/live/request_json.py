@@ -1,8 +1,8 @@
-"""What a user may ask of a job of the live runtime besides savepoints: a checkpoint now, another parallelism. Pure.
+"""Requests to a job of the live runtime besides savepoints: a checkpoint now, and another parallelism. Pure.
 
-Both in Flink's shapes: ``POST /jobs/:id/checkpoints`` and ``GET, PUT /jobs/:id/resource-requirements``. The runtime has
-a slot for every subtask, so that a job always goes to the upper bound; it writes every checkpoint in full, so that an
-incremental one is refused and not made up.
+Both have Flink's form: ``POST /jobs/:id/checkpoints`` and ``GET, PUT /jobs/:id/resource-requirements``. The runtime has
+a slot for every subtask, so a job always gets the upper bound. It writes every checkpoint in full, so an incremental
+one is refused.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _EXAMPLE = '{"<vertex id>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}}
 
 
 def wanted_checkpoint(body: bytes) -> str | None:
-    """Read the body of a trigger of a checkpoint; returns the caller's own id for it, if it gave one.
+    """Read the body of a checkpoint request; returns the caller's id, or None.
 
     Raises:
-        InvalidInputError: it is no JSON object, or asks for what is not to be had.
+        InvalidInputError: the body is not a JSON object, or requests something that the runtime does not support.
 
     """
     fields, problems = read_object(body, ("checkpointType", "triggerId"), '{"checkpointType": "CONFIGURED"}')
     kind = fields.get("checkpointType")
     if kind == CheckpointType.INCREMENTAL:
-        problem = "every checkpoint of this runtime is written in full"
+        problem = "this runtime writes every checkpoint in full"
         problems.append(FieldProblem("checkpointType", problem, ", ".join(_CHECKPOINT_TYPES)))
     elif kind is not None and kind not in _CHECKPOINT_TYPES:
-        problems.append(FieldProblem("checkpointType", "is no type of checkpoints", ", ".join(_CHECKPOINT_TYPES)))
+        problems.append(FieldProblem("checkpointType", "is not a checkpoint type", ", ".join(_CHECKPOINT_TYPES)))
     return read_trigger_id(fields, problems)
 
 
@@ -67,25 +67,25 @@ def checkpoint_status(asked: RequestedCheckpointView) -> Object:
 
 
 def resource_requirements(view: JobView) -> Object:
-    """``GET /jobs/:id/resource-requirements``: what each vertex runs at."""
+    """``GET /jobs/:id/resource-requirements``: the parallelism of each vertex."""
     return {v.id: {"parallelism": {"lowerBound": 1, "upperBound": v.parallelism}} for v in view.vertices}
 
 
 @dataclass(frozen=True, slots=True)
 class WantedRescale:
-    """Parallelism by vertex id of the REST, of those vertices that change; ``from_savepoint`` takes one first."""
+    """The new parallelism of each vertex that changes, by vertex id. ``from_savepoint``: take a savepoint first."""
 
     parallelism: Mapping[str, int]
     from_savepoint: bool
 
 
 def wanted_rescale(body: bytes, view: JobView, source: str | None) -> WantedRescale:
-    """Read ``PUT /jobs/:id/resource-requirements``, which names every vertex, as at Flink.
+    """Read ``PUT /jobs/:id/resource-requirements``, which must name every vertex, as at Flink.
 
     ``source`` is the query's ``from``: ``checkpoint``, the default, or ``savepoint``.
 
     Raises:
-        InvalidInputError: what is wrong with it, vertex by vertex.
+        InvalidInputError: the request is invalid; the problems are listed by vertex.
 
     """
     fields, problems = read_object(body, None, _EXAMPLE)
@@ -95,7 +95,7 @@ def wanted_rescale(body: bytes, view: JobView, source: str | None) -> WantedResc
         vertex = vertices.get(vertex_id)
         if vertex is None:
             known = ", ".join(f"{v.id} ({v.name})" for v in view.vertices)
-            problems.append(FieldProblem(vertex_id, "is no vertex of this job", known))
+            problems.append(FieldProblem(vertex_id, "is not a vertex of this job", known))
             continue
         upper = _upper_bound(vertex, requirement, problems)
         if upper is not None and upper != vertex.parallelism:
@@ -106,14 +106,14 @@ def wanted_rescale(body: bytes, view: JobView, source: str | None) -> WantedResc
         if v.id not in fields
     ]
     if source is not None and source not in list(RescaleSource):
-        problems.append(FieldProblem("from", "is nothing to go on from", ", ".join(RescaleSource)))
+        problems.append(FieldProblem("from", "is not a valid source", ", ".join(RescaleSource)))
     if problems:
         raise InvalidInputError(problems, what="body")
     return WantedRescale(wanted, source == RescaleSource.SAVEPOINT)
 
 
 def _upper_bound(vertex: VertexView, requirement: object, problems: list[FieldProblem]) -> int | None:
-    """The parallelism that is wanted of a vertex; None where a problem was added."""
+    """The requested parallelism of a vertex; None if a problem was added."""
     where = f"{vertex.id} ({vertex.name})"
     bounds = requirement.get("parallelism") if isinstance(requirement, dict) else None
     if not isinstance(bounds, dict) or set(bounds) != set(_BOUNDS):

@@ -1,18 +1,18 @@
-"""The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths, its shapes, and two paths of its own.
+"""The live runtime's monitoring REST under ``/runtime/v1``: Flink's paths and answers, and some paths of its own.
 
-It decides nothing itself: the driver holds the jobs, ``job_json``, ``checkpoint_json`` and
-``metrics`` hold the shapes. Errors are Flink's ``{"errors": [...]}``, without stack traces. Its own paths:
+The driver has the jobs; ``job_json``, ``checkpoint_json`` and ``metrics`` build the answers. Errors have Flink's form
+``{"errors": [...]}``, without stack traces. Its own paths:
 
-* GET  ``/jobs/:id/checkpoints/:cid/barriers``   what a real Flink does not tell: each barrier on each channel
-* GET  ``/jobs/:id/checkpoints/:cid/measurements``   quantiles, and what each subtask did (``runtime_measure_json``)
-* GET  ``/jobs/:id/restarts``                          what each restart cost
-* GET  ``/jobs/:id/rescales``                          what became of each change of parallelism
-* GET, PATCH ``/jobs/:id/settings``              the settings that may change while the job runs
+* GET  ``/jobs/:id/checkpoints/:cid/barriers``       each barrier on each channel, which Flink does not report
+* GET  ``/jobs/:id/checkpoints/:cid/measurements``   quantiles, and values of each subtask (``measure_json``)
+* GET  ``/jobs/:id/restarts``                        the cost of each restart
+* GET  ``/jobs/:id/rescales``                        the outcome of each change of parallelism
+* GET, PATCH ``/jobs/:id/settings``                  the settings that can change while the job runs
 
-What may be asked for: other settings, and, as at Flink, a checkpoint, a savepoint, a stop with one, and another
-parallelism (``PUT /jobs/:id/resource-requirements``).
+Requests that change a job: new settings and, as at Flink, a checkpoint, a savepoint, a stop with a savepoint, and
+another parallelism (``PUT /jobs/:id/resource-requirements``).
 
-Listening is on loopback; a foreign ``Host`` or ``Origin`` is refused (DNS rebinding, cross-site requests).
+A foreign ``Host`` or ``Origin`` is refused (DNS rebinding, cross-site requests).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_runtime_app(driver: RuntimeDriver, *, version: str, hosts: frozenset[str] = frozenset()) -> Starlette:
-    """The ASGI app; its owner runs ``driver.run()`` beside it. ``hosts`` are names it may have besides loopback's."""
+    """The ASGI app. Its owner also runs ``driver.run()``. ``hosts``: accepted host names besides loopback's."""
     rest = _Rest(driver, version)
     app = Starlette(
         routes=[Mount(PREFIX, routes=rest.routes())],
@@ -55,7 +55,7 @@ def create_runtime_app(driver: RuntimeDriver, *, version: str, hosts: frozenset[
 
 
 class SameSite:
-    """ASGI middleware: refuses requests that were made to another name, or by a page of another site."""
+    """ASGI middleware that refuses requests for another host name or from a page of another site."""
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str]) -> None:
         self._app = app
@@ -73,7 +73,7 @@ class SameSite:
 
 
 class _Rest:
-    """The handlers. Each finds what its path names and hands it to one of the pure builders."""
+    """The handlers. Each finds the objects in its path and passes them to a pure builder."""
 
     def __init__(self, driver: RuntimeDriver, version: str) -> None:
         self._driver = driver
@@ -106,7 +106,7 @@ class _Rest:
             Route(detail + "/subtasks/{vertex}", self.checkpoint_subtasks),
             Route(checkpoint + "/{checkpoint}/barriers", self.barriers),
             Route(checkpoint + "/{checkpoint}/measurements", self.measurements),
-            # Behind the paths that it would swallow.
+            # After the paths that it would match too.
             Route(checkpoint + "/{trigger}", self.requested_checkpoint),
             Route(job + "/restarts", self.restarts),
             Route(job + "/rescales", self.rescales),
@@ -184,7 +184,7 @@ class _Rest:
         return _json(self._driver.job(self._job(request).id).engine.rescales())
 
     async def resource_requirements(self, request: Request) -> Response:
-        """``/jobs/:id/resource-requirements``: GET each vertex's parallelism; PUT another, of every vertex."""
+        """``/jobs/:id/resource-requirements``: GET or PUT the parallelism of every vertex."""
         job = self._job(request)
         if request.method != "PUT":
             return _json(request_json.resource_requirements(job))
@@ -194,33 +194,33 @@ class _Rest:
         return _json({})
 
     async def trigger_checkpoint(self, request: Request) -> Response:
-        """POST ``/jobs/:id/checkpoints``: ask for a checkpoint."""
+        """POST ``/jobs/:id/checkpoints``: request a checkpoint."""
         job = self._job(request)
         trigger_id = request_json.wanted_checkpoint(await _body(request))
         return _json({"request-id": self._driver.trigger_checkpoint(job.id, trigger_id)}, 202)
 
     async def requested_checkpoint(self, request: Request) -> Response:
-        """``/jobs/:id/checkpoints/:triggerid``: how far it has come."""
+        """``/jobs/:id/checkpoints/:triggerid``: the state of a requested checkpoint."""
         job = self._job(request)
         asked = self._driver.requested_checkpoint(job.id, _hexadecimal(request, "trigger"))
         return _json(request_json.checkpoint_status(asked))
 
     async def settings(self, request: Request) -> Response:
-        """``/jobs/:id/settings``: GET those that may change now; PATCH some of them, all or none."""
+        """``/jobs/:id/settings``: GET the settings that can change now; PATCH changes all given settings, or none."""
         job = self._job(request)
         if request.method == "PATCH":
             return _json(dict(self._driver.change_settings(job.id, await _changes(request))))
         return _json(dict(self._driver.job(job.id).engine.settings()))
 
     async def trigger_savepoint(self, request: Request) -> Response:
-        """POST ``/jobs/:id/savepoints``: ask for a savepoint."""
+        """POST ``/jobs/:id/savepoints``: request a savepoint."""
         job = self._job(request)
         wanted = savepoint_json.wanted(await _body(request))
         trigger_id = self._driver.trigger_savepoint(job.id, wanted.form, wanted.trigger_id)
         return _json({"request-id": trigger_id}, 202)
 
     async def stop(self, request: Request) -> Response:
-        """POST ``/jobs/:id/stop``: stop with a savepoint, which ``/savepoints/:triggerid`` tells of."""
+        """POST ``/jobs/:id/stop``: stop with a savepoint; ``/savepoints/:triggerid`` has its state."""
         job = self._job(request)
         wanted = savepoint_json.wanted_stop(await _body(request))
         asked = wanted.savepoint
@@ -228,7 +228,7 @@ class _Rest:
         return _json({"request-id": trigger_id}, 202)
 
     async def savepoint(self, request: Request) -> Response:
-        """``/jobs/:id/savepoints/:triggerid``: how far it has come."""
+        """``/jobs/:id/savepoints/:triggerid``: the state of a requested savepoint."""
         job = self._job(request)
         return _json(savepoint_json.status(self._driver.savepoint(job.id, _hexadecimal(request, "trigger"))))
 
@@ -265,26 +265,28 @@ async def _changes(request: Request) -> Mapping[str, str]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidInputError([FieldProblem("body", f"is no JSON ({error})", allowed)], what="body") from None
+        raise InvalidInputError([FieldProblem("body", f"is not JSON ({error})", allowed)], what="body") from None
     if not isinstance(document, dict) or not document:
-        raise InvalidInputError([FieldProblem("body", "is no object with settings", allowed)], what="body")
+        raise InvalidInputError([FieldProblem("body", "is not an object with settings", allowed)], what="body")
     wrong = [key for key, value in document.items() if not isinstance(value, str | int | float | bool)]
     if wrong:
-        raise InvalidInputError([FieldProblem(k, "is no plain value", "text or a number") for k in wrong], what="body")
+        raise InvalidInputError(
+            [FieldProblem(k, "is not a plain value", "text or a number") for k in wrong], what="body"
+        )
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in document.items()}
 
 
 def _hexadecimal(request: Request, name: str) -> str:
     text: str = request.path_params[name]
     if len(text) != 32 or not set(text) <= set("0123456789abcdef"):
-        raise HTTPException(400, f"{name} id {text[:100]!r} is malformed: 32 hexadecimal digits are needed")
+        raise HTTPException(400, f"{name} id {text[:100]!r} is malformed: it must have 32 hexadecimal digits")
     return text
 
 
 def _number(request: Request) -> int:
     text: str = request.path_params["checkpoint"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise HTTPException(400, f"checkpoint id {text[:100]!r} is malformed: a number is needed")
+        raise HTTPException(400, f"checkpoint id {text[:100]!r} is malformed: it must be a number")
     return int(text)
 
 

@@ -1,7 +1,7 @@
-"""Savepoints of the live runtime as Flink's REST has them: what a trigger may say, and how far one has come. Pure.
+"""Savepoints of the live runtime in Flink's form: the bodies of requests, and the state of a savepoint. Pure.
 
-The runtime keeps savepoints in its memory and writes no files, so that a target directory is refused and not ignored;
-so is cancelling with a savepoint, which is not built. A failure is told without a stack trace.
+The runtime keeps savepoints in memory, so a target directory is refused. To cancel with a savepoint is not supported
+and is refused too. A failure has no stack trace.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ FAILURE = "org.apache.flink.runtime.checkpoint.CheckpointException"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A trigger's body. ``trigger_id`` is the caller's own, to ask twice and trigger once."""
+    """The body of a savepoint request. With ``trigger_id``, a repeated request triggers only once."""
 
     form: str
     trigger_id: str | None
 
 
 def wanted(body: bytes) -> Wanted:
-    """Read the body of a trigger; an empty one asks for a canonical savepoint.
+    """Read the body of a savepoint request. An empty body requests a canonical savepoint.
 
     Raises:
-        InvalidInputError: it is no JSON object, or asks for what is not to be had.
+        InvalidInputError: the body is not a JSON object, or requests something that the runtime does not support.
 
     """
     fields, problems = read_object(body, _FIELDS, _EXAMPLE)
     if fields.get("cancel-job") not in (None, False):
-        problems.append(FieldProblem("cancel-job", "a job cannot be cancelled here", "false"))
+        problems.append(FieldProblem("cancel-job", "this runtime cannot cancel a job", "false"))
     return _wanted(fields, problems, "target-directory")
 
 
 def _wanted(fields: dict[str, object], problems: list[FieldProblem], directory: str) -> Wanted:
     form = fields.get("formatType") or _FORMATS[0]
     if form not in _FORMATS:
-        problems.append(FieldProblem("formatType", "is no format of savepoints", ", ".join(_FORMATS)))
+        problems.append(FieldProblem("formatType", "is not a savepoint format", ", ".join(_FORMATS)))
     if fields.get(directory) is not None:
-        problems.append(FieldProblem(directory, "there are no directories here", "leave it out"))
+        problems.append(FieldProblem(directory, "this runtime has no directories", "no value"))
     return Wanted(str(form), read_trigger_id(fields, problems))
 
 
 @dataclass(frozen=True, slots=True)
 class WantedStop:
-    """The body of a stop with a savepoint."""
+    """The body of a request to stop with a savepoint."""
 
     savepoint: Wanted
     drains: bool
 
 
 def wanted_stop(body: bytes) -> WantedStop:
-    """Read the body of a stop (``/jobs/:id/stop``); an empty one stops without draining.
+    """Read the body of ``/jobs/:id/stop``. An empty body stops without draining.
 
     Raises:
-        InvalidInputError: it is no JSON object, or asks for what is not to be had.
+        InvalidInputError: the body is not a JSON object, or requests something that the runtime does not support.
 
     """
     fields, problems = read_object(body, _STOP_FIELDS, _EXAMPLE)
@@ -73,7 +73,7 @@ def wanted_stop(body: bytes) -> WantedStop:
 
 
 def status(savepoint: SavepointView) -> Object:
-    """``/jobs/:id/savepoints/:triggerid``; beside Flink's fields the time from the request to the end (SV-4)."""
+    """``/jobs/:id/savepoints/:triggerid``: Flink's fields, and the time from the request to the end (SV-4)."""
     if savepoint.ended_at_us is None:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
     operation: Object = {"location": savepoint.location}

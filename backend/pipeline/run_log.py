@@ -1,9 +1,10 @@
-"""The pipeline's log in PostgreSQL: the hours to do, the runs, and the move of finished rollups into place.
+"""The pipeline's log in PostgreSQL: the stale hours, the runs, and the move of staged rollups into their tables.
 
-Which hours changed is told by transaction ids, not by a clock: an hour is done as of a horizon below which every
-transaction had ended before the hour was read, and it is stale once a checkpoint of it was written by another. So a
-late, slow or clock-skewed writer is never missed. One run at a time: an advisory lock of the connection over which
-rollups are moved, so a run that lost it can no longer write. Needs no pyspark.
+Transaction ids, not clocks, show which hours have changed. An hour is rolled up with a horizon: every transaction with
+a lower id had ended before the hour was read. The hour is stale if a transaction at or above the horizon wrote one of
+its checkpoints, so a late or slow writer, or one with a wrong clock, is not missed. Only one run works at a time: it
+holds an advisory lock on the connection that moves the rollups, so a run that loses the lock cannot write. This module
+does not import pyspark.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import psycopg
@@ -21,16 +23,16 @@ from backend.domain.errors import HostError, StoreUnavailableError
 from backend.domain.rollup import hour_of
 
 LOCK_KEY = 0x62617275
-"""The run that works holds this advisory lock; whoever shows its progress looks for it."""
+"""The active run holds this advisory lock, and the API checks it to show the progress."""
 JOB = "rollups"
 DEMO_JOB = "spark-demo"
-"""The demo query of ``up``: it has no runs, and tells here whether it is there."""
+"""The demo query of ``up``. It has no runs, and its row shows whether it runs."""
 _CONNECT_TIMEOUT_S = 10
 _OPTIONS = "-c statement_timeout=600000 -c lock_timeout=30000 -c timezone=UTC"
 _REASON_MAX = 500
 
 _HOUR = "date_trunc('hour', c.triggered_at, 'UTC')"
-# The watermark spares looking at what was complete; the hour's own horizon decides.
+# The watermark only saves reading completed hours; the horizon of each hour decides.
 _STALE = f"""
 SELECT DISTINCT {_HOUR} FROM checkpoints c LEFT JOIN rollup_hours h ON h.hour = {_HOUR}
 WHERE c.kind = 'checkpoint' AND c.triggered_at < %(closed)s AND c.changed_xid >= coalesce(h.horizon_xid, 0)
@@ -55,9 +57,18 @@ FROM rollup_staging WHERE run_id = %(run)s AND measure IS NOT NULL ORDER BY job_
 """
 
 
+class RunState(StrEnum):
+    """The states of a run in the log."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
 @dataclass(frozen=True, slots=True)
 class RolledUpMark:
-    """Of hours before ``hour``, every change by a transaction below ``xid`` has been rolled up."""
+    """All changes to hours before ``hour`` by transactions below ``xid`` have been rolled up."""
 
     xid: int
     hour: datetime
@@ -67,16 +78,16 @@ _NOTHING = RolledUpMark(0, datetime(1970, 1, 1, tzinfo=UTC))
 
 
 class RunLog:
-    """The log, over one connection. Instants are aware, UTC; hours are their first instants."""
+    """The log over one connection. Instants are aware, UTC. An hour is given by its first instant."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
 
     def claim(self) -> None:
-        """Become the one run at work, and sweep up what a killed one left.
+        """Become the active run, and remove the staged rows of a killed run.
 
         Raises:
-            HostError: another run is at work.
+            HostError: another run is active.
 
         """
         if not self._value("SELECT pg_try_advisory_lock(%(key)s)", key=LOCK_KEY):
@@ -84,19 +95,21 @@ class RunLog:
         with self._connection.transaction():
             self._run("DELETE FROM rollup_staging")
             self._run(
-                "UPDATE pipeline_runs SET state = 'interrupted', ended_at = now(),"
-                " reason = 'it was killed; what it had not finished is done by the next run' WHERE state = 'running'"
+                "UPDATE pipeline_runs SET state = %(interrupted)s, ended_at = now(),"
+                " reason = 'it was killed; the next run does the remaining hours' WHERE state = %(running)s",
+                interrupted=RunState.INTERRUPTED,
+                running=RunState.RUNNING,
             )
 
     def horizon(self) -> int:
-        """Every transaction below this id has ended; a new server's ids may have begun anew, then nothing is done."""
+        """Every transaction below this id has ended. If a new server's ids started again, mark all hours as stale."""
         horizon, newest = self._row(
             "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,"
             " greatest((SELECT max(horizon_xid) FROM rollup_hours), (SELECT max(complete_xid) FROM pipeline_schedule))"
         )
         if newest is not None and newest > horizon:
-            # Either a long transaction that began before the last run (ids below what was done are done), or a copy
-            # of the database on another server: its ids say nothing of ours.
+            # Either a long transaction that began before the last run, or a copy of the database on another server,
+            # whose ids cannot be compared with the stored ones.
             ahead = self._value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
             if newest > ahead:
                 with self._connection.transaction():
@@ -105,13 +118,13 @@ class RunLog:
         return int(horizon)
 
     def stale_hours(self, now: datetime) -> list[datetime]:
-        """Closed hours whose checkpoints changed since they were rolled up, or which never were; oldest first."""
+        """Closed hours that were never rolled up, or whose checkpoints have changed since; oldest first."""
         mark = self._rolled_up_mark()
         values = {"closed": hour_of(now), "xid": mark.xid, "from": mark.hour}
         return [hour for (hour,) in self._run(_STALE, **values)]
 
     def hours_between(self, since: datetime, until: datetime, now: datetime) -> list[datetime]:
-        """Closed hours that begin in a range and have checkpoints, oldest first."""
+        """Closed hours that begin in the range and have checkpoints, oldest first."""
         values = {"since": since, "until": min(until, hour_of(now))}
         return [hour for (hour,) in self._run(_PRESENT, **values) if hour >= since]
 
@@ -119,7 +132,8 @@ class RunLog:
         """Open a run in the log; returns its id."""
         run_id = uuid.uuid4().hex
         self._run(
-            "INSERT INTO pipeline_runs (id, started_at, state) VALUES (%(run)s, %(now)s, 'running')",
+            "INSERT INTO pipeline_runs (id, started_at, state) VALUES (%(run)s, %(now)s, %(state)s)",
+            state=RunState.RUNNING,
             run=run_id,
             now=now,
         )
@@ -127,11 +141,11 @@ class RunLog:
         return run_id
 
     def plan(self, run_id: str, hours_total: int) -> None:
-        """Say how much the run has to do."""
+        """Record the number of hours that the run has to do."""
         self._run("UPDATE pipeline_runs SET hours_total = %(n)s WHERE id = %(run)s", n=hours_total, run=run_id)
 
     def move(self, run_id: str, horizon: int, hours_done: int) -> list[datetime]:
-        """Put what is staged in the place of what those hours held: all of it, or nothing. Returns the hours."""
+        """Replace the rollups of the staged hours in one transaction. Returns the hours."""
         with self._connection.transaction():
             rows = self._run("SELECT DISTINCT hour FROM rollup_staging WHERE run_id = %(run)s ORDER BY 1", run=run_id)
             # An hour whose day was dropped while it was read has no rows, and keeps the rollups it has.
@@ -162,7 +176,7 @@ class RunLog:
             now=now,
         )
 
-    def end(self, run_id: str, state: str, now: datetime, reason: str | None = None) -> None:
+    def end(self, run_id: str, state: RunState, now: datetime, reason: str | None = None) -> None:
         """Close a run in the log."""
         self._run(
             "UPDATE pipeline_runs SET state = %(state)s, ended_at = %(now)s, reason = %(reason)s WHERE id = %(run)s",
@@ -173,7 +187,7 @@ class RunLog:
         )
 
     def schedule(self, now: datetime, *, next_run_at: datetime | None, reason: str | None, job: str = JOB) -> None:
-        """Say when the next run is due, or why none is; of a job without runs, that it is there, or why not."""
+        """Record when the next run is due, or why none is. For a job without runs: that it runs, or why it does not."""
         self._run(
             "INSERT INTO pipeline_schedule (job, next_run_at, reason, updated_at)"
             " VALUES (%(job)s, %(next)s, %(reason)s, %(now)s) ON CONFLICT (job) DO UPDATE SET"
@@ -185,7 +199,7 @@ class RunLog:
         )
 
     def withdraw(self, job: str) -> None:
-        """Say no more of a job."""
+        """Remove the record of a job."""
         self._run("DELETE FROM pipeline_schedule WHERE job = %(job)s", job=job)
 
     def _rolled_up_mark(self) -> RolledUpMark:
@@ -209,7 +223,7 @@ class RunLog:
 
 @contextmanager
 def open_run_log(database_url: str) -> Iterator[RunLog]:
-    """The books of the database at ``database_url`` (``postgresql://...``).
+    """The log in the database at ``database_url`` (``postgresql://...``).
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer, now or within the block.

@@ -1,8 +1,8 @@
-"""Builds the Spark session: the only place that does. One session a process, few jobs, ended with its block.
+"""Builds the Spark session; only this module does. A process has one session, which ends with its block.
 
-Nothing of it is reachable from another machine, nor is its web page served. The database's URL holds a password, so it
-is no option of any reader (plans, logs and errors show those): it is handed over in a file without a name, which
-Spark's workers open while this process lives.
+The session opens no ports to other machines and serves no web page. The database's URL contains a password, so it is
+not an option of a reader, because plans, logs and errors show options. It is passed in an unnamed file, which Spark's
+workers can open while this process runs.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from backend.pipeline.java import SparkRuntime
 from backend.pipeline.source import CheckpointSource, StagingSink
 
 _SETTINGS = {
-    # Two threads leave a small machine usable; a task that fails is tried three times.
+    # Two threads leave a small machine usable. A task has three attempts.
     "spark.master": "local[2,3]",
     "spark.driver.memory": "1g",
-    # A run is over before the second compiler pays off, and a small heap needs no collector with threads of its own:
-    # a third less CPU for the hours of a small fleet.
+    # A run is too short to profit from the second compiler, and a small heap needs no concurrent collector. This saves
+    # a third of the CPU time for a small fleet.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # An hour of a thousand jobs is some megabytes: more partitions than this cost more than they share out.
+    # An hour of a thousand jobs has a few megabytes; more partitions would cost more than they save.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
@@ -41,12 +41,12 @@ _SETTINGS = {
 
 @contextmanager
 def spark_session(runtime: SparkRuntime, *, app_name: str = "barrierscope") -> Iterator[SparkSession]:
-    """A session on ``runtime``; this process's environment becomes what Spark needs, and stays so."""
+    """A session on ``runtime``. It replaces the environment of this process permanently."""
     os.environ.clear()
     os.environ.update(runtime.environment)
     with tempfile.TemporaryDirectory(prefix="barrierscope-spark-") as folder:
         builder = SparkSession.Builder().appName(app_name)
-        # The warehouse is made at the first table, and there is none; a relative one would point into any folder.
+        # No table is created, so the warehouse stays empty. A relative path would depend on the current folder.
         for key, value in (_SETTINGS | {"spark.local.dir": folder, "spark.sql.warehouse.dir": folder}).items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
@@ -58,14 +58,14 @@ def spark_session(runtime: SparkRuntime, *, app_name: str = "barrierscope") -> I
 
 
 def register(session: SparkSession) -> None:
-    """Make the store's data sources known to a session."""
+    """Register the store's data sources with a session."""
     session.dataSource.register(CheckpointSource)
     session.dataSource.register(StagingSink)
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Whatever Spark raises within the block is one error, of one line.
+    """Turn an exception of Spark within the block into one error with one line.
 
     Raises:
         PipelineFailedError: Spark did not start, or a job of it failed.
@@ -79,7 +79,7 @@ def translated() -> Iterator[None]:
 
 def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Spark quotes the worker's traceback; its last line is what went wrong there.
+    # Spark quotes the worker's traceback, whose last line has the error.
     quoted = [line for line in lines if line.startswith("RuntimeError: ")]
     chosen = quoted[-1].removeprefix("RuntimeError: ") if quoted else (lines[0] if lines else type(error).__name__)
     return chosen[:300]
@@ -87,7 +87,7 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def handed_over(secret: str) -> Iterator[str]:
-    """A path at which processes of this user read ``secret`` while the block lasts; no file is left by a kill."""
+    """A path from which processes of this user can read ``secret`` within the block. A kill leaves no file."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("barrierscope")
         try:

@@ -1,8 +1,8 @@
-"""The store as a Spark data source: checkpoints out, staged rollups in. Arrow both ways, over ADBC.
+"""The store as a Spark data source: it reads checkpoints and writes staged rollups, as Arrow over ADBC.
 
-A task reads whole hours, each in one statement, so an hour is seen as of one instant. A task writes in one transaction
-under a name of its own attempt; what failed or doubled attempts wrote is struck out before anything counts. The URL of
-the database is read from the file that the option ``url_file`` names, and from nowhere else.
+A task reads whole hours in one statement, so each hour is read at one instant. A task writes in one transaction, with
+a name for each attempt; the rows of failed and repeated attempts are deleted before the rollups are used. The URL of
+the database comes only from the file in the option ``url_file``.
 """
 
 # ruff: noqa: S608  statements hold this module's own column lists and whole numbers.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600
 _STATEMENT_TIMEOUT_MS = 600_000
-# What no sound checkpoint lasts (30 years); beyond it there is no instant to name.
+# Longer than any real checkpoint (30 years); beyond it, the instant of the end cannot be represented.
 DURATION_MAX_MS = 10**12
 
 CHECKPOINT_SCHEMA = "job_id string, hour timestamp, status string, failure_reason string, completed_at timestamp, " + (
@@ -57,7 +57,7 @@ _SELECT = (
 
 @dataclass
 class HourSpan(InputPartition):
-    """Consecutive hours, by their first seconds since the epoch; ``end_s`` is not among them."""
+    """Consecutive hours, as seconds since the epoch. ``end_s`` is exclusive."""
 
     start_s: int
     end_s: int
@@ -65,14 +65,14 @@ class HourSpan(InputPartition):
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What the attempt of a task wrote, and under which name."""
+    """The name and the row count of a task's attempt."""
 
     part: str
     row_count: int
 
 
 def spans(hours: Sequence[int], *, most: int) -> list[HourSpan]:
-    """``hours`` (seconds since the epoch, any order) as spans of consecutive ones, each at most ``most`` hours long."""
+    """Group ``hours`` (seconds since the epoch, any order) into spans of at most ``most`` consecutive hours."""
     found: list[HourSpan] = []
     for hour in sorted(set(hours)):
         last = found[-1] if found else None
@@ -88,15 +88,15 @@ class CheckpointSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What Spark calls it."""
+        """The name of the format in Spark."""
         return "barrierscope_checkpoints"
 
     def schema(self) -> str:
-        """One row a checkpoint."""
+        """One row for each checkpoint."""
         return CHECKPOINT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads it."""
+        """The reader of the checkpoints."""
         return _CheckpointReader(self.options)
 
 
@@ -122,24 +122,24 @@ class _CheckpointReader(DataSourceReader):
 
 
 class StagingSink(DataSource):
-    """Takes rows of ``STAGING_SCHEMA`` for one run. Options: ``url_file``, ``run_id``."""
+    """Writes rows of ``STAGING_SCHEMA`` for one run. Options: ``url_file``, ``run_id``."""
 
     @classmethod
     def name(cls) -> str:
-        """What Spark calls it."""
+        """The name of the format in Spark."""
         return "barrierscope_rollup_staging"
 
     def schema(self) -> str:
-        """One row an hour of a job, and one a measure of it."""
+        """One row for each hour of a job, and one for each of its measures."""
         return STAGING_SCHEMA
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Writes it."""
+        """The writer of the staged rows."""
         return StagingWriter(self.options)
 
 
 class StagingWriter(DataSourceArrowWriter):
-    """One transaction an attempt; ``commit`` leaves the rows of the attempts that Spark counts, and no others."""
+    """Writes each attempt in one transaction. ``commit`` keeps only the rows of the attempts that Spark accepts."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url_file = options["url_file"]
@@ -168,16 +168,16 @@ class StagingWriter(DataSourceArrowWriter):
         return Staged(part, row_count)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Strike out what attempts wrote that Spark does not count."""
+        """Delete the rows of the attempts that Spark does not accept."""
         parts = sorted(m.part for m in messages if isinstance(m, Staged))
-        # Names of runs and parts are hexadecimal and made by us.
+        # The names of runs and parts are hexadecimal numbers that this module creates.
         kept = ", ".join(f"'{part}'" for part in parts) or "''"
         with _connected(self._url_file) as connection, connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM rollup_staging WHERE run_id = '{self._run_id}' AND part NOT IN ({kept})")
             connection.commit()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing counts that the driver did not move; the next run sweeps it up."""
+        """Do nothing: rows that are not moved have no effect, and the next run deletes them."""
 
     def _named(self, batch: pa.RecordBatch, part: str) -> pa.RecordBatch:
         import pyarrow as pa
@@ -189,7 +189,7 @@ class StagingWriter(DataSourceArrowWriter):
 
 @contextmanager
 def _connected(url_file: str) -> Iterator[Connection]:
-    """A connection of ADBC; what goes wrong with it is told in one line without the URL."""
+    """An ADBC connection. Its errors become one line without the URL."""
     from adbc_driver_postgresql import dbapi
 
     try:

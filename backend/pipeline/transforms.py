@@ -1,7 +1,7 @@
-"""Checkpoints to rollups: DataFrame to DataFrame, no reads and no writes. Definitions are those of ``domain.rollup``.
+"""Checkpoints to rollups: DataFrame to DataFrame, without reads or writes. ``domain.rollup`` has the definitions.
 
-Every number is exact: quantiles come from the sorted values with the arithmetic of PostgreSQL's ``percentile_cont``
-(so they are equal to the last bit), buckets from whole-number bounds, sums from decimals that cannot overflow.
+Every number is exact: quantiles use the sorted values and the arithmetic of PostgreSQL's ``percentile_cont``, and are
+equal to its results to the last bit; buckets have whole-number bounds; sums are decimals that cannot overflow.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def hourly_rollups(checkpoints: DataFrame) -> DataFrame:
-    """Rows as they are staged: for each job and hour its counts (``measure`` is null), and one row a measure.
+    """The rows to stage: for each job and hour one row with its counts (``measure`` is null), and one for each measure.
 
     Args:
-        checkpoints: As ``source.CHECKPOINT_SCHEMA``; an hour has to be whole.
+        checkpoints: Rows of ``source.CHECKPOINT_SCHEMA``, with all checkpoints of each hour.
 
     """
-    # All that follows groups by more than these, and so needs no further exchange.
+    # All later groupings include these columns, so they need no further exchange.
     by_hour = checkpoints.repartition(*_KEY)
     return _counts(by_hour).unionByName(_measures(by_hour), allowMissingColumns=True)
 
@@ -92,8 +92,8 @@ def _measures(checkpoints: DataFrame) -> DataFrame:
 
 
 def bucket_of(value: Column) -> Column:
-    """``analysis.log_buckets.bucket_of``: a logarithm tells about where, the exact bounds on either side decide."""
-    # One text, which the optimiser makes a constant of: as thousands of literals it takes seconds to hand over.
+    """``analysis.log_buckets.bucket_of``: a logarithm gives an estimate, which the exact bounds correct."""
+    # One text, which the optimiser turns into a constant. Thousands of literals would take seconds to transfer.
     bounds = F.split(F.lit(",".join(map(str, BOUNDS))), ",").cast("array<bigint>")
     guess = F.least(F.ceil(F.log(value.cast("double")) / F.lit(log(GAMMA))), F.lit(len(BOUNDS) - 1)).cast("int")
     return (
@@ -113,5 +113,5 @@ def _quantile(share: float) -> Column:
 
 
 def _array_text(column: str) -> Column:
-    # As PostgreSQL writes an array; it is read as one when it is moved out of staging.
+    # PostgreSQL's text form of an array, which the move out of staging converts.
     return F.concat(F.lit("{"), F.array_join(F.col(column).cast("array<string>"), ","), F.lit("}"))

@@ -178,9 +178,9 @@ async def test_what_cannot_be_rescaled_is_refused_by_vertex_and_the_job_goes_on(
 
     others = {v: wanted for v, wanted in good.items() if v != keyed}
     wrong: list[tuple[object, str, str]] = [
-        ([], "body", "is no object"),
+        ([], "body", "is not an object"),
         (others, keyed, "the request is incomplete, vertex keyed is missing"),
-        (good | {"0" * 32: good[keyed]}, "0" * 32, "is no vertex of this job"),
+        (good | {"0" * 32: good[keyed]}, "0" * 32, "is not a vertex of this job"),
         (good | {keyed: 3}, f"{keyed} (keyed)", "has no parallelism"),
         (good | {keyed: {"parallelism": {"upperBound": 3}}}, f"{keyed} (keyed)", "has no parallelism"),
         (bounds(1, 0), f"{keyed} (keyed)", "bounds 1 and 0"),

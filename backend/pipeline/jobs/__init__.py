@@ -1,1 +1,1 @@
-"""What the pipeline does: read, transform, write. One module a job."""
+"""The jobs of the pipeline: read, transform, write. Each job has a module."""

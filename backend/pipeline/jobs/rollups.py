@@ -1,7 +1,7 @@
-"""Hourly rollups: read the checkpoints of the hours that changed, summarise them in Spark, move them into place.
+"""Hourly rollups: read the checkpoints of changed hours, summarise them in Spark, and move the result into place.
 
-Hours are done in batches, each moved in one transaction: killed at any moment, a run has either done a batch or not,
-and the next run does what is missing. A run that finds nothing stale starts no Spark and writes no rollup.
+Hours are processed in batches, and each batch is moved in one transaction. A killed run has completed a batch or not,
+and the next run does the rest. A run without stale hours does not start Spark and writes nothing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 from backend.domain.clock import Clock, to_epoch_ms
 from backend.domain.errors import BarrierscopeError
 from backend.domain.rollup import hour_of
-from backend.pipeline.run_log import RolledUpMark, RunLog, open_run_log
+from backend.pipeline.run_log import RolledUpMark, RunLog, RunState, open_run_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backend.pipeline.java import SparkRuntime
 
-# A day at a time: few Spark jobs, and no more lost to a kill than is soon done again.
+# One day: few Spark jobs, and little work to repeat after a kill.
 BATCH_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class HourRange:
-    """Hours that begin at or after ``since`` and before ``until``, whether they changed or not."""
+    """Hours that begin at or after ``since`` and before ``until``, changed or not."""
 
     since: datetime
     until: datetime
@@ -37,22 +37,22 @@ class HourRange:
 
 @dataclass(frozen=True, slots=True)
 class RollupReport:
-    """What one run did."""
+    """The result of one run."""
 
     run_id: str
     hours_total: int
     hours_done: int
-    """Fewer than ``hours_total`` where a day was dropped while it was read."""
+    """Less than ``hours_total`` if retention deleted a day during the run."""
     duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class RollupRun:
-    """How a run works: where, with which Spark, and whom it tells. ``at`` is told the name of each step (for tests)."""
+    """One run, with its database, Spark and callbacks. ``at`` gets the name of each step, for tests."""
 
     database_url: str
     find_spark: Callable[[], SparkRuntime]
-    """Called where there is work; raises where there is no Spark."""
+    """Called if there is work. Raises if Spark is missing."""
     clock: Clock
     batch_hours: int = BATCH_HOURS
     on_progress: Callable[[int, int], None] = lambda done, total: None
@@ -61,12 +61,12 @@ class RollupRun:
     """A session to use instead of starting one."""
 
     def do(self, wanted: HourRange | None = None) -> RollupReport:
-        """Do the hours that are stale, or those of a range.
+        """Roll up the stale hours, or the hours of a range.
 
         Raises:
-            HostError: another run is at work, or there is no Spark on this machine.
-            PipelineFailedError: Spark did not start, or a job of it failed.
-            StoreUnavailableError: PostgreSQL is away.
+            HostError: another run is active, or Spark is missing.
+            PipelineFailedError: Spark did not start, or a Spark job failed.
+            StoreUnavailableError: PostgreSQL does not answer.
 
         """
         began_s = self.clock.monotonic_s()
@@ -78,12 +78,12 @@ class RollupRun:
             except BaseException as error:
                 self._note_end(run_log, run_id, error)
                 raise
-            run_log.end(run_id, "done", self.clock.now())
+            run_log.end(run_id, RunState.DONE, self.clock.now())
         return RollupReport(run_id, total, done, self.clock.monotonic_s() - began_s)
 
     def _do(self, run_log: RunLog, run_id: str, wanted: HourRange | None) -> tuple[int, int]:
         now = self.clock.now()
-        # Before anything is looked at: what ends later is looked at again by the next run.
+        # Read before the hours: transactions that end later are read by the next run.
         mark = RolledUpMark(run_log.horizon(), hour_of(now))
         hours = run_log.stale_hours(now) if wanted is None else run_log.hours_between(wanted.since, wanted.until, now)
         run_log.plan(run_id, len(hours))
@@ -95,7 +95,7 @@ class RollupRun:
 
     def _roll_up(self, run_log: RunLog, run_id: str, hours: Sequence[datetime]) -> int:
         runtime = None if self.started is not None else self.find_spark()
-        # Not before: where there is no Spark, these cannot be imported.
+        # Imported late, because the import fails without Spark.
         from backend.pipeline.session import handed_over, spark_session, translated
 
         done = 0
@@ -118,14 +118,14 @@ class RollupRun:
         is_stopped = isinstance(error, KeyboardInterrupt | SystemExit)
         reason = "it was stopped" if is_stopped else " ".join(str(error).split())
         try:
-            run_log.end(run_id, "interrupted" if is_stopped else "failed", self.clock.now(), reason)
+            run_log.end(run_id, RunState.INTERRUPTED if is_stopped else RunState.FAILED, self.clock.now(), reason)
         except BarrierscopeError:
-            # The store is away: the next run finds this one open, and closes it.
+            # The store does not answer. The next run finds this run open and closes it.
             return
 
 
 def stage(session: SparkSession, url_file: str, run_id: str, hours: Sequence[datetime]) -> None:
-    """Summarise these hours and leave the result in the staging table, under the run's id."""
+    """Roll up these hours into the staging table, with the id of the run."""
     from backend.pipeline.source import CheckpointSource, StagingSink
     from backend.pipeline.transforms import hourly_rollups
 

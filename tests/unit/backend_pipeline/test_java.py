@@ -74,7 +74,7 @@ def test_a_link_on_the_path_leads_to_the_home_that_the_runtime_names(tmp_path: P
             "is Java 8, and Spark needs",
         ),
         ('echo "Error: could not find libjvm.so" >&2; exit 6', "exit code 6: Error: could not find libjvm.so"),
-        ("exit 0", "does not start (exit code 0: it says nothing)"),
+        ("exit 0", "does not start (exit code 0: no output)"),
         ('echo "openjdk version \\"21\\"" >&2', 'openjdk version "21"'),
     ],
 )

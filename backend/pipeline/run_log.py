@@ -97,8 +97,8 @@ class RunLog:
             self._run(
                 "UPDATE pipeline_runs SET state = %(interrupted)s, ended_at = now(),"
                 " reason = 'it was killed; the next run does the remaining hours' WHERE state = %(running)s",
-                interrupted=RunState.INTERRUPTED,
-                running=RunState.RUNNING,
+                interrupted=RunState.INTERRUPTED.value,
+                running=RunState.RUNNING.value,
             )
 
     def horizon(self) -> int:
@@ -133,7 +133,7 @@ class RunLog:
         run_id = uuid.uuid4().hex
         self._run(
             "INSERT INTO pipeline_runs (id, started_at, state) VALUES (%(run)s, %(now)s, %(state)s)",
-            state=RunState.RUNNING,
+            state=RunState.RUNNING.value,
             run=run_id,
             now=now,
         )
@@ -180,7 +180,7 @@ class RunLog:
         """Close a run in the log."""
         self._run(
             "UPDATE pipeline_runs SET state = %(state)s, ended_at = %(now)s, reason = %(reason)s WHERE id = %(run)s",
-            state=state,
+            state=state.value,
             now=now,
             reason=None if reason is None else reason[:_REASON_MAX],
             run=run_id,

@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     runtime_warm_up_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
     """Virtual seconds that the live runtime runs at its start, so that there is a history."""
     runtime_allowed_hosts: str = ""
-    """Comma-separated host names that the live runtime's REST accepts besides its address and loopback."""
+    """Comma-separated host names that the live runtime's REST accepts in addition to its address and loopback."""
     built_in_target: str | None = None
     """Root of the live runtime that ``up`` runs. ``migrate`` registers it, or removes it if this is empty."""
     built_in_spark_demo: Annotated[bool | None, BeforeValidator(_none_if_empty)] = None

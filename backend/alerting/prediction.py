@@ -13,7 +13,7 @@ checkpoint ``c`` with duration ``D_c`` gives up to three slowdown factors of the
 
 Bound. The same prediction is made for every past checkpoint from the others, at the same number of acknowledgements.
 The ``m`` ratios of real to predicted duration are sorted. The ``j``-th smallest ratio times the prediction is a lower
-bound: the real duration is below it with a probability of at most ``j / (m + 1)`` as long as the job behaves as before
+bound. The real duration is below it with a probability of at most ``j / (m + 1)``, as long as the job behaves as before
 (jackknife conformal prediction: Vovk, Gammerman & Shafer 2005). The checkpoint is predicted to time out if the bound
 with the required confidence is at least the timeout.
 

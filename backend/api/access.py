@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 class AccessRules:
     """The access rules. ``token`` is None if the service listens on loopback only.
 
-    ``hosts``: accepted host names besides loopback's. ``public_url``: the address that browsers use
+    ``hosts``: accepted host names in addition to loopback's. ``public_url``: the address that browsers use
     (``https://barrierscope.example``); behind a proxy it differs from the address in the request.
     """
 

@@ -174,7 +174,7 @@ async def _running(
 
 
 async def _advise(advice: AdviceService) -> None:
-    """Keep advice up to date, also if nobody reads it."""
+    """Keep advice up to date, also while no client reads it."""
     while True:
         await asyncio.sleep(_ADVICE_EVERY_S)
         try:

@@ -48,7 +48,7 @@ class _Lifespan:
         message = "ended without an answer"
         try:
             await app(scope, self._inbox.get, self._outbox.put)
-        except Exception as error:  # noqa: BLE001  the top of a task: the answer has the error, and the other application goes on
+        except Exception as error:  # noqa: BLE001  the top of a task: the answer has the error, and the other application continues
             message = f"{type(error).__name__}: {error}"
         await self._outbox.put({"type": "lifespan.failed", "message": message})
 

@@ -134,7 +134,7 @@ class Schedule:
     def _wait_until(self, due: datetime) -> bool:
         """Wait until ``due``; returns False if a stop was requested first."""
         while (left_s := (due - self.clock.now()).total_seconds()) > 0:
-            # Short steps follow the wall clock, which goes on while the machine is suspended; a long wait does not.
+            # Short steps follow the wall clock, which continues while the machine is suspended; a long wait does not.
             if self.stop.wait(min(left_s, 15.0)):
                 return False
         return not self.stop.is_set()

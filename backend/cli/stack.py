@@ -1,8 +1,8 @@
 """The processes of ``up``: starts PostgreSQL and the roles in order, watches them, and stops them in reverse order.
 
-Order of the start: end the processes that a killed instance left; start the runtime, which needs no store, and
-PostgreSQL; migrate; start the API with the pages, then the collector; when the pages have data, start alerts and
-rollups. All data is in the data folder, so the next start has the history. PostgreSQL commits each stored checkpoint,
+Order of the start: end the processes that a killed instance left; start the runtime, which needs no store; start
+PostgreSQL; migrate; start the API with the pages; start the collector. When the pages have data, alerts and rollups
+start. All data is in the data folder, so the next start has the history. PostgreSQL commits each stored checkpoint,
 so ``kill -9`` at any moment loses no stored checkpoint.
 """
 

@@ -21,7 +21,7 @@ from backend.cli.instance import ProcessMark, mark_process
 
 _BACKOFF_FIRST_S = 0.5
 _BACKOFF_MAX_S = 30.0
-# After this time a role counts as steady, and its next end starts the backoff anew.
+# After this time a role counts as steady, and its next end starts the backoff from the beginning.
 _STEADY_S = 60.0
 _LOG_MAX_BYTES = 8 * 2**20
 _LOOK_INTERVAL_S = 0.05

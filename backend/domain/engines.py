@@ -38,7 +38,7 @@ class EngineCapabilities:
     kind: str
     name: str
     source: str
-    """Where readings come from, as a phrase for people, such as ``REST API of the cluster``."""
+    """The source of readings as a phrase, such as ``REST API of the cluster``."""
     is_pushed: bool = False
     """Its jobs send their readings, dated by their own clocks; nothing polls them."""
     has_unique_run_ids: bool = False

@@ -76,7 +76,7 @@ class BatchState:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The data of a batch besides its header. ``phases_ms`` has the reported phases, in the order of ``BatchPhase``.
+    """The data of a batch without its header. ``phases_ms`` has the reported phases, in the order of ``BatchPhase``.
 
     ``number_basis``: Spark reports neither number nor trigger of a failed batch; both are reconstructed from the
     previous batch.

@@ -1,9 +1,9 @@
 """Measurements of the runtime that Flink's REST does not have, as JSON: microseconds and bytes, null is unknown. Pure.
 
-For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13); quantiles over the subtasks of
-each vertex (ME-12); and for each subtask the kinds of its barriers, the order of its phases, in-flight data by channel,
-its files and its decisions at the cap (ME-18, CAP-7). For a job: the cost of each of the last restarts, by part and by
-subtask (ME-17, RC-11). Vertex ids are those of the rest of the REST.
+For a checkpoint: the subtask that acknowledged last, with the parts of its time (ME-13), and quantiles over the
+subtasks of each vertex (ME-12). For each subtask: the kinds of its barriers, the order of its phases, in-flight data by
+channel, its files and its decisions at the cap (ME-18, CAP-7). For a job: the cost of each of the last restarts, by
+part and by subtask (ME-17, RC-11). Vertex ids are those of the rest of the REST.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests to a job of the live runtime besides savepoints: a checkpoint now, and another parallelism. Pure.
+"""Requests to a job of the live runtime: a checkpoint now, and another parallelism. Pure.
 
 Both have Flink's form: ``POST /jobs/:id/checkpoints`` and ``GET, PUT /jobs/:id/resource-requirements``. The runtime has
 a slot for every subtask, so a job always gets the upper bound. It writes every checkpoint in full, so an incremental

@@ -44,7 +44,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_runtime_app(driver: RuntimeDriver, *, version: str, hosts: frozenset[str] = frozenset()) -> Starlette:
-    """The ASGI app. Its owner also runs ``driver.run()``. ``hosts``: accepted host names besides loopback's."""
+    """The ASGI app. Its owner also runs ``driver.run()``. ``hosts``: accepted names in addition to loopback's."""
     rest = _Rest(driver, version)
     app = Starlette(
         routes=[Mount(PREFIX, routes=rest.routes())],

@@ -14,7 +14,8 @@ from markdown_it.token import Token
 
 _CODE = "Code"
 """Stands for inline code, an address or a placeholder: a word that no rule knows."""
-_NOT_PROSE = re.compile(r"^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|LOCK|SET|COPY)\b")
+_NOT_PROSE = re.compile(r"^\s*(?:(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|LOCK|SET|COPY)\b|<)|sans-serif")
+"""SQL, HTML and lists of fonts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def _plain(token: Token) -> str:
 
 
 def string_passages(path: Path) -> Iterator[Passage]:
-    """The strings of a Python module that read as a sentence: three words or more, and no SQL."""
+    """The strings of a Python module that read as a sentence: three words or more."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     documentation = {id(node) for node in _docstrings(tree)}
     parts = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}

@@ -37,12 +37,12 @@ from backend.domain.ids import VertexId
 
 DURATION_METHOD = (
     "replay of the last {count} checkpoints: measured start delay of the sources, one record at each hop, measured "
-    "sync and async parts, and the time to write the overtaken data; the interval spans the checkpoints, {store}, "
+    "sync and async parts, and the time to write the overtaken data. The interval spans the checkpoints, {store}, "
     "and 100 ms of noise"
 )
 PERSISTED_METHOD = (
     "replay of the last {count} checkpoints: bytes queued before the barrier when it overtakes, from {readings} "
-    "of the queues; the interval spans the checkpoints, the readings and the known error of the gauges (measured over "
+    "of the queues. The interval spans the checkpoints, the readings and the known error of the gauges (measured over "
     "read: 0.8 to 1.45)"
 )
 _HOP_MS = (0.0, 1.0, 10.0)

@@ -1,9 +1,9 @@
 """The phases of one subtask in one checkpoint, in milliseconds since the trigger.
 
-Start delay, alignment, sync, async and acknowledgement are measured. The start of the snapshot is reconstructed: it is
+Start delay, alignment, sync, async and acknowledgement are measured. The start of the snapshot is reconstructed. It is
 at the last barrier if aligned, at the first barrier if unaligned from the start, and with an aligned timeout at
-``min(first + alignment, max(first, timeout))`` (checked on recordings of Flink 1.20; using the subtask's own flag
-instead misplaces most rows). If the snapshot starts before the last barrier, async contains the rest of the alignment,
+``min(first + alignment, max(first, timeout))``. This was checked on recordings of Flink 1.20; a rule by the subtask's
+own flag misplaces most rows. If the snapshot starts before the last barrier, async contains the rest of the alignment,
 which is then an overlay and not a segment.
 
 Invariants: a missing value never becomes a number. A phase is negative only if ``has_clock_skew``, because start delay

@@ -1,4 +1,4 @@
-"""What ``diagnose`` advises on recordings of a real Flink 1.20.5: the cure where there is one, silence where not."""
+"""The advice of ``diagnose`` on recordings of a real Flink 1.20.5, and the reasons for giving none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from collectors import diagnose
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, recording, served
 
-# What the same job, unaligned, really wrote (recording C2): its smallest and its largest checkpoint.
+# Persisted bytes of the smallest and the largest checkpoint of the same job with unaligned checkpoints (C2).
 PERSISTED_BYTES = (3_266_650, 3_578_441)
 UNALIGNED_MS = 36
 LAST = "slow-stage-2 -> sink: Writer"
@@ -43,7 +43,7 @@ def of(recommendation, metric):
     # All of E expires at 3 s.
     [("B2", 4_000), ("E", 3_000)],
 )
-def test_checkpoints_that_wait_behind_queues_are_advised_to_overtake_them_at_any_moment(capsys, name, natural_ms):
+def test_unaligned_checkpoints_are_advised_for_the_recordings_with_queues_at_any_moment(capsys, name, natural_ms):
     for at_s in running(name):
         advice = advice_on(capsys, name, at_s)
         (found,) = advice["recommendations"]
@@ -62,7 +62,7 @@ def test_checkpoints_that_wait_behind_queues_are_advised_to_overtake_them_at_any
         assert "raise the checkpoint timeout" not in json.dumps(found).lower(), where
 
 
-def test_the_prediction_for_unaligned_from_the_start_holds_for_what_that_job_really_did(capsys):
+def test_the_prediction_for_unaligned_holds_for_the_recording_of_the_unaligned_job(capsys):
     """C2 is B2 with unaligned checkpoints: its 16 took 25 to 82 ms."""
     (found,) = advice_on(capsys, "B2")["recommendations"]
     (at_once,) = [c for c in found["candidates"] if c["mode"] == "unaligned"]
@@ -72,7 +72,7 @@ def test_the_prediction_for_unaligned_from_the_start_holds_for_what_that_job_rea
     assert PERSISTED_BYTES[1] <= at_once["persisted_bytes"]["high"]
 
 
-def test_failures_by_timeout_are_expected_to_end(capsys):
+def test_no_checkpoint_is_predicted_to_expire(capsys):
     (found,) = advice_on(capsys, "E")["recommendations"]
     expired, duration = of(found, "expired_ratio"), of(found, "end_to_end_duration_ms")
 
@@ -80,7 +80,7 @@ def test_failures_by_timeout_are_expected_to_end(capsys):
     assert duration["is_before_at_least"]
 
 
-def test_it_says_everything_needed_to_judge_it(capsys):
+def test_a_recommendation_has_rollback_risks_and_conditions(capsys):
     (found,) = advice_on(capsys, "B2")["recommendations"]
 
     assert found["how_to"]["lines"] == [
@@ -100,14 +100,14 @@ def test_it_says_everything_needed_to_judge_it(capsys):
 
 
 @pytest.mark.parametrize("name", ["A", "H", "C2"])
-def test_where_checkpoints_are_well_nothing_is_said_of_the_mode(capsys, name):
+def test_healthy_checkpoints_get_no_advice_on_the_mode(capsys, name):
     for at_s in running(name)[::2]:
         advice = advice_on(capsys, name, at_s)
         assert advice["recommendations"] == [], f"{name} at {at_s} s"
         assert {s["topic"] for s in advice["silences"]} == {"mode", "in-flight"}
 
 
-def test_a_failing_subtask_is_named_and_the_mode_left_alone(capsys):
+def test_a_failing_subtask_is_named_and_no_mode_is_advised(capsys):
     for at_s in running("G"):
         advice = advice_on(capsys, "G", at_s)
         mode = next(s for s in advice["silences"] if s["topic"] == "mode")
@@ -116,7 +116,7 @@ def test_a_failing_subtask_is_named_and_the_mode_left_alone(capsys):
         assert (mode["vertex"], mode["subtasks"]) == (LAST, [0]), f"at {at_s} s"
 
 
-def test_on_fewer_than_five_checkpoints_it_is_silent_and_says_so(capsys):
+def test_fewer_than_five_checkpoints_are_the_reason_for_no_advice(capsys):
     advice = advice_on(capsys, "B2", recording(RECORDINGS / "B2").begins_s + 10)
 
     assert advice["considered_count"] < 5

@@ -1,4 +1,4 @@
-"""``diagnose`` at targets that are away, odd or hostile: one typed error or a shown name, never a traceback."""
+"""``diagnose`` of absent, broken and hostile targets: one typed error or an answer, never a traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _readings_without_pauses(monkeypatch):
 
 @contextmanager
 def serving(app):
-    """The application on a port of its own, in a thread."""
+    """Serve the application on its own port, in a thread."""
     ready, box = threading.Event(), {}
 
     async def main() -> None:
@@ -72,7 +72,7 @@ class Renamed(RecordedFlink):
         return status, body
 
 
-def test_an_address_where_nobody_listens_is_unavailable():
+def test_an_address_without_a_listener_is_unavailable():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -90,7 +90,7 @@ def test_an_address_where_nobody_listens_is_unavailable():
         pytest.param(answering(b'{"errors": ["boom"]}', status=500), id="500"),
     ],
 )
-def test_what_is_no_flink_is_said_to_be_none(app, capsys):
+def test_a_target_that_is_not_flink_is_a_protocol_error(app, capsys):
     with serving(app) as url, pytest.raises(TargetProtocolError):
         diagnose.run(url, job=None, output_format="json")
 
@@ -98,17 +98,17 @@ def test_what_is_no_flink_is_said_to_be_none(app, capsys):
 
 
 @pytest.mark.parametrize("url", ["", "my-flink:8081", "ftp://my-flink", "http://"])
-def test_what_is_no_address_is_said_to_be_none(url):
+def test_an_address_that_is_not_valid_is_rejected(url):
     with pytest.raises(InvalidInputError):
         diagnose.run(url, job=None, output_format="text")
 
 
-def test_a_format_that_does_not_exist_names_those_that_do():
+def test_an_unknown_format_is_rejected_with_the_valid_ones():
     with pytest.raises(InvalidInputError, match="text, json, markdown"):
         diagnose.run("http://127.0.0.1:1", job=None, output_format="yaml")
 
 
-def test_a_job_that_is_not_there_names_those_that_are():
+def test_an_unknown_job_is_rejected_with_the_names_of_the_jobs():
     with served(RecordedFlink(RECORDINGS / "H", 58.0)) as url, pytest.raises(InvalidInputError) as raised:
         diagnose.run(url, job="orders", output_format="text")
 
@@ -132,7 +132,7 @@ def test_a_cluster_without_any_job_is_an_empty_answer(capsys):
         assert diagnose.run(url, job=None, output_format="text") == 0
 
 
-def test_a_target_that_goes_away_after_the_first_reading_still_gives_an_answer(capsys):
+def test_a_target_that_fails_after_the_first_reading_still_gives_an_answer(capsys):
     flink = RecordedFlink(RECORDINGS / "B2", 58.0)
     seen = {"overviews": 0}
     inner = web_app(flink)
@@ -159,7 +159,7 @@ HOSTILE = "a|b `c` <img src=x onerror=alert(1)> [x](http://evil.example) *d* _e_
 
 
 @pytest.mark.parametrize("output_format", ["text", "json", "markdown"])
-def test_hostile_names_are_shown_as_text_and_as_nothing_else(capsys, output_format):
+def test_hostile_names_are_shown_as_plain_text(capsys, output_format):
     with served(Renamed(58.0, job=HOSTILE, vertex=HOSTILE)) as url:
         assert diagnose.run(url, job=None, output_format=output_format) == 0
     out = capsys.readouterr().out
@@ -189,5 +189,5 @@ def test_hostile_names_are_shown_as_text_and_as_nothing_else(capsys, output_form
         ("a|b", r"a\|b"),
     ],
 )
-def test_markdown_is_escaped_where_it_would_mean_something(text, shown):
+def test_characters_with_a_meaning_in_markdown_are_escaped(text, shown):
     assert escaped(text) == shown

@@ -1,4 +1,4 @@
-"""``diagnose`` end to end over HTTP on recordings of a real Flink 1.20.5: who is named, and in every format."""
+"""``diagnose`` end to end over HTTP on recordings of a real Flink 1.20.5: its verdicts in every format."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def diagnosed(capsys, name, *, at_s, output_format="json", job=None, is_verbose=
 
 
 def moments(name):
-    """Instants through the run: from the third checkpoint on, and the last one it ran at."""
+    """Instants of the run, from the third checkpoint to the last instant at which the job ran."""
     last = recording(RECORDINGS / name).last_running_s
     return [28.0, 35.0, 47.0, 58.0, last]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_recording_names_whom_its_scenario_made_guilty_at_any_moment(capsys, name):
+def test_each_recording_names_the_culprit_of_its_scenario_at_any_moment(capsys, name):
     for at_s in moments(name):
         (answer, _) = diagnosed(capsys, name, at_s=at_s)
         (job,) = json.loads(answer.out)["jobs"]
@@ -53,7 +53,7 @@ def test_each_recording_names_whom_its_scenario_made_guilty_at_any_moment(capsys
         assert answer.err == ""
 
 
-def test_capacity_says_that_it_is_not_one_subtask_and_names_the_phase_that_suffers(capsys):
+def test_a_capacity_verdict_names_all_subtasks_and_the_longest_phase(capsys):
     for name, phase in (("B2", "start-delay"), ("E", "start-delay"), ("C2", None)):
         answer, _ = diagnosed(capsys, name, at_s=58.0)
         verdict = json.loads(answer.out)["jobs"][0]["verdict"]
@@ -80,7 +80,7 @@ def test_the_numbers_of_the_evidence_are_those_of_the_recording(capsys):
 
 
 @pytest.mark.parametrize("name", ["B2", "E", "G"])
-def test_a_job_that_has_ended_is_still_told_about_from_its_checkpoints(capsys, name):
+def test_an_ended_job_is_judged_by_its_checkpoints(capsys, name):
     answer, _ = diagnosed(capsys, name, at_s=recording(RECORDINGS / name).end_s)
     (job,) = json.loads(answer.out)["jobs"]
 
@@ -90,7 +90,7 @@ def test_a_job_that_has_ended_is_still_told_about_from_its_checkpoints(capsys, n
         assert any("back-pressure" in what for what in job["verdict"]["would_decide"])
 
 
-def test_after_the_end_of_an_unaligned_job_its_persisted_queues_tell_that_something_was_held_back(capsys):
+def test_after_the_end_of_an_unaligned_job_its_persisted_queues_show_back_pressure(capsys):
     answer, _ = diagnosed(capsys, "C2", at_s=recording(RECORDINGS / "C2").end_s)
     verdict = json.loads(answer.out)["jobs"][0]["verdict"]
 
@@ -98,8 +98,8 @@ def test_after_the_end_of_an_unaligned_job_its_persisted_queues_tell_that_someth
     assert "3.3 MB" in verdict["sentence"]
 
 
-def test_in_the_first_seconds_values_that_only_look_measured_accuse_nobody_and_acquit_nobody(capsys):
-    """Until its first update a task shows busy for all of the time."""
+def test_in_the_first_seconds_values_that_only_look_measured_are_ignored(capsys):
+    """Before its first update, a task shows as always busy."""
     answer, _ = diagnosed(capsys, "B2", at_s=recording(RECORDINGS / "B2").begins_s + 6)
     (job,) = json.loads(answer.out)["jobs"]
 
@@ -150,7 +150,7 @@ def test_the_short_text_of_an_undecided_job_names_the_reading_that_would_decide(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_markdown_has_a_heading_the_sentence_and_whole_tables(capsys, name):
+def test_the_markdown_has_a_heading_and_complete_tables(capsys, name):
     answer, _ = diagnosed(capsys, name, at_s=58.0, output_format="markdown")
     lines = answer.out.splitlines()
 
@@ -162,7 +162,7 @@ def test_the_markdown_has_a_heading_the_sentence_and_whole_tables(capsys, name):
 
 
 def test_only_the_job_asked_for_costs_requests(capsys):
-    """The recorded cluster lists a dozen jobs that have ended beside the one that runs."""
+    """The recorded cluster lists one running job and a dozen ended ones."""
     answer, flink = diagnosed(capsys, "E", at_s=58.0, job="E")
 
     assert [job["job"] for job in json.loads(answer.out)["jobs"]] == ["E"]
@@ -170,11 +170,11 @@ def test_only_the_job_asked_for_costs_requests(capsys):
     assert ids == {flink.recording.job_id}
 
 
-def test_a_handful_of_requests_is_enough(capsys):
+def test_diagnose_makes_few_requests(capsys):
     for name in NAMES:
         _, flink = diagnosed(capsys, name, at_s=58.0)
         vertices = 4 if name == "H" else 3
-        # Ten checkpoints, one request a vertex each; the rest is the job and the readings.
+        # Ten checkpoints with one request for each vertex; the other requests are for the job and the readings.
         assert len(flink.asked) <= 10 * vertices + 50, name
 
 

@@ -1,4 +1,4 @@
-"""Whatever the numbers: advice is whole, its intervals are in order, and it never proposes what makes no sense."""
+"""For all numbers: advice is complete, its intervals are in order, and its settings are valid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_ordered(interval: Interval) -> bool:
     st.sampled_from([flink, lambda _: RUNTIME, lambda _: SPARK]),
     st.sampled_from([None, "1.13.2", "1.20.5", "2.3.0", "odd"]),
 )
-def test_every_job_gets_one_answer_on_each_topic_and_nothing_breaks(evidence, engine_in, version):
+def test_every_job_gets_one_answer_on_each_topic(evidence, engine_in, version):
     advice = advise(evidence, engine=engine_in(version), version=version)
 
     topics = [a.topic for a in (*advice.recommendations, *advice.silences)]
@@ -52,7 +52,7 @@ def runs(draw):
 
 @settings(max_examples=40)
 @given(runs(), st.integers(0, 3_000_000), st.sampled_from([0.5, 0.8, 1.0]))
-def test_predictions_are_ordered_and_what_is_proposed_can_be_read_back(run, queued, held):
+def test_intervals_are_in_order_and_the_proposed_settings_are_recognised_when_applied(run, queued, held):
     advice = advise(job(run, readings(held, queued), config=EXACTLY_ONCE), engine=FLINK, version="1.20.5")
     out = AdviceOut.model_validate(advice)
     assert AdviceOut.model_validate_json(out.model_dump_json()) == out
@@ -71,7 +71,7 @@ def test_predictions_are_ordered_and_what_is_proposed_can_be_read_back(run, queu
 
 @settings(max_examples=15)
 @given(st.integers(5, 10), st.integers(1, 5_000_000))
-def test_more_queued_is_never_predicted_to_persist_less(count, queued):
+def test_longer_queues_never_lower_the_predicted_persisted_bytes(count, queued):
     def persisted(size):
         advice = advise(job(slow_run(count), readings(1.0, size), config=EXACTLY_ONCE), engine=FLINK, version=None)
         return [e.predicted.value for r in advice.recommendations for e in r.expected if e.metric is Metric.PERSISTED]

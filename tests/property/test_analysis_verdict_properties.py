@@ -1,4 +1,4 @@
-"""Whatever the numbers: no order of subtasks, no delay shared by all and no missing value makes a culprit."""
+"""For all numbers: the verdict does not depend on the order of subtasks, a common delay or missing values."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def permuted(evidence, order):
 
 @settings(max_examples=150)
 @given(evidences(), st.permutations(range(WIDTH)))
-def test_a_permutation_of_the_subtasks_permutes_the_answer(evidence, order):
+def test_renumbering_the_subtasks_renumbers_the_verdict(evidence, order):
     before, after = diagnose(evidence), diagnose(permuted(evidence, order))
     note(before.verdict.sentence)
 
@@ -136,8 +136,8 @@ def test_a_permutation_of_the_subtasks_permutes_the_answer(evidence, order):
 
 
 @given(evidences(), st.integers(0, 600_000))
-def test_a_delay_shared_by_all_changes_no_culprit_that_the_readings_name(evidence, shared_ms):
-    """Lateness alone is no guilt: with every barrier later by as much, readings name whom they named."""
+def test_a_delay_of_all_subtasks_does_not_change_a_culprit_that_readings_show(evidence, shared_ms):
+    """Late is not guilty: if every barrier is later by the same time, readings show the same culprit."""
     named = {VerdictKind.CAPACITY, VerdictKind.SKEW, VerdictKind.STRAGGLER}
     before = diagnose(evidence).verdict
     later = replace(
@@ -156,7 +156,7 @@ def test_a_delay_shared_by_all_changes_no_culprit_that_the_readings_name(evidenc
                         start_delay_ms=tuple(None if v is None else v + shared_ms for v in d.start_delay_ms),
                         ack_delay_ms=tuple(None if v is None else v + shared_ms for v in d.ack_delay_ms),
                     )
-                    # A source that lets its barrier in late is a culprit of its own: those stay as they were.
+                    # A source that emits its barrier late is another culprit: sources stay unchanged.
                     if TOPOLOGY.upstream(d.vertex_id)
                     else d
                     for d in c.details
@@ -173,7 +173,7 @@ def test_a_delay_shared_by_all_changes_no_culprit_that_the_readings_name(evidenc
 
 
 @given(evidences())
-def test_every_verdict_is_whole(evidence):
+def test_every_verdict_has_its_parts(evidence):
     found = [diagnose(evidence).verdict, *(checkpoint_verdict(c, evidence) for c in evidence.checkpoints)]
 
     for verdict in found:
@@ -209,7 +209,7 @@ def test_no_phase_is_negative_and_their_order_holds_unless_clocks_differ(checkpo
 
 
 @given(checkpoints(), CONFIGS)
-def test_what_was_not_reported_stays_unknown(checkpoint, config):
+def test_a_value_that_was_not_reported_stays_unknown(checkpoint, config):
     timeout = config.aligned_timeout_ms if config else None
     for row in checkpoint.details:
         for p in subtask_phases(checkpoint.header, row, timeout, config.is_unaligned_enabled if config else None):

@@ -1,4 +1,4 @@
-"""Log buckets keep their promise: exact bounds, merging in any order, and a bounded error for every quantile."""
+"""Log buckets: exact bounds, merging in any order, and a bounded error for every quantile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_value_lies_between_the_exact_powers_that_bound_its_bucket(value):
     assert bucket == 0 or value > gamma ** (bucket - 1)
 
 
-def test_the_bounds_reach_the_largest_value_the_store_can_hold_and_number_few_enough_for_two_bytes():
+def test_the_bounds_reach_the_largest_stored_value_and_a_bucket_number_fits_two_bytes():
     assert BOUNDS[-1] == 2**63 - 1
     assert len(BOUNDS) < 2**15
     assert list(BOUNDS) == sorted(BOUNDS)
@@ -50,7 +50,7 @@ def test_a_quantile_of_buckets_is_within_the_promised_error_of_that_of_the_value
 
 
 @given(st.lists(st.lists(_INT8, max_size=30), max_size=8), st.randoms(use_true_random=False))
-def test_merged_parts_are_the_buckets_of_the_whole_in_whatever_order(parts, random):
+def test_merging_parts_in_any_order_gives_the_buckets_of_the_whole(parts, random):
     whole = count(chain.from_iterable(parts))
     shuffled = [item for part in parts for item in count(part).items()]
     random.shuffle(shuffled)
@@ -59,7 +59,7 @@ def test_merged_parts_are_the_buckets_of_the_whole_in_whatever_order(parts, rand
     assert sum(whole.values()) == sum(map(len, parts))
 
 
-def test_of_nothing_there_is_no_quantile_and_beyond_the_ends_there_is_none_to_ask_for():
+def test_without_values_there_is_no_quantile_and_q_outside_0_to_1_is_an_error():
     assert quantile({}, 0.5) is None
     with pytest.raises(ValueError, match="within 0 and 1"):
         quantile({3: 1}, 1.1)

@@ -90,7 +90,7 @@ def test_each_partitioner_spreads_as_its_name_says(partitioner: Partitioner) -> 
         assert all(800 < counts[t] < 1200 for t in range(4)), counts
 
 
-def test_one_edge_after_another_hashes_by_origin_anew() -> None:
+def test_each_edge_hashes_by_origin_independently() -> None:
     spreads = [
         route(
             EdgeSpec("a", "b", Partitioner.HASH, by_origin=True),

@@ -1,4 +1,4 @@
-"""Goal: numbers scrambled many at once are those scrambled one by one (DET-3)."""
+"""Goal: scrambling many numbers at once equals scrambling them one by one (DET-3)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SIGNED = st.integers(-(2**63), 2**63 - 1)
 
 @settings(max_examples=20)
 @given(value=st.integers(0, 2**64 - 1), block=st.integers(0, 2**50))
-def test_a_run_is_its_numbers_one_by_one(value: int, block: int) -> None:
+def test_scrambling_a_run_equals_scrambling_each_number(value: int, block: int) -> None:
     first = block * LANES
     assert mix64_run(value, first) == tuple(mix64_pair(value, first + n) for n in range(LANES))
 
 
 @settings(max_examples=20)
 @given(pairs=st.lists(st.tuples(_SIGNED, _SIGNED), max_size=5), copies=st.integers(0, LANES))
-def test_a_sum_is_that_of_its_numbers_one_by_one(pairs: list[tuple[int, int]], copies: int) -> None:
+def test_the_sum_of_a_run_equals_the_sum_of_its_scrambled_numbers(pairs: list[tuple[int, int]], copies: int) -> None:
     pairs = pairs * copies
     values, inners = [value for value, _ in pairs], [inner for _, inner in pairs]
     assert mix64_sum(values, inners) == sum(mix64_pair(value, inner) for value, inner in pairs) % 2**64

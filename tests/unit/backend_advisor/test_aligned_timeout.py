@@ -33,8 +33,8 @@ def test_proposed_timeouts_are_round(value, nice):
     assert nice_ms(value) == nice
 
 
-def test_r_at_1_keeps_the_timeout_above_the_way_of_healthy_barriers():
-    """Of old the barrier took 600 ms without back-pressure: overtaking before 900 ms would persist data for nothing."""
+def test_r_at_1_keeps_the_timeout_above_the_travel_time_of_healthy_barriers():
+    """Without back-pressure the barrier took 600 ms: overtaking before 900 ms would persist data without need."""
     calm = [
         replace(r, observed_at=r.observed_at.replace(minute=0, second=s))
         for s, r in zip([10] * 3, CALM[::2], strict=False)
@@ -53,7 +53,7 @@ def _later(rows):
     return [replace(r, observed_at=r.observed_at + timedelta(seconds=45)) for r in rows]
 
 
-def test_r_at_1_without_a_healthy_checkpoint_says_what_it_takes_instead():
+def test_r_at_1_without_a_healthy_checkpoint_states_the_assumed_travel_time():
     found = recommended(advised(slow_run()))
 
     assert found.proposed.aligned_timeout_ms == 200
@@ -74,7 +74,7 @@ def test_r_at_1_raises_a_timeout_that_makes_healthy_checkpoints_persist(timeout_
 
 
 @pytest.mark.parametrize(("interval_ms", "timeout_ms", "bound"), [(5_000, 600_000, 2_500), (60_000, 3_000, 1_500)])
-def test_r_at_2_keeps_the_timeout_below_what_interval_and_checkpoint_timeout_leave(interval_ms, timeout_ms, bound):
+def test_r_at_2_keeps_the_timeout_below_the_limits_of_interval_and_checkpoint_timeout(interval_ms, timeout_ms, bound):
     config = replace(EXACTLY_ONCE, interval_ms=interval_ms, timeout_ms=timeout_ms)
     found = recommended(advised(expired_run() if timeout_ms == 3_000 else slow_run(), config=config))
 
@@ -95,12 +95,12 @@ def test_r_at_3_shows_what_each_candidate_would_have_done():
     persisted = [c.persisted_bytes.value for c in timed]
     assert durations == sorted(durations)
     assert persisted == sorted(persisted, reverse=True)
-    # At 2 s the barrier is past the first exchange, and 2.8 of 3.3 s before the end of the second.
+    # At 2 s the barrier has passed the first exchange, and 2.8 s of the 3.3 s at the second are left.
     assert by_timeout[2_000].persisted_bytes.value == pytest.approx(1.1 * 1_600_000 * 2_800 / 3_300, rel=0.01)
 
 
 @pytest.mark.parametrize(("interval_ms", "crossed"), [(300, True), (500, False)])
-def test_r_at_4_says_where_no_timeout_serves_both_and_takes_0_under_constant_back_pressure(interval_ms, crossed):
+def test_r_at_4_chooses_0_under_constant_back_pressure_if_no_timeout_fits(interval_ms, crossed):
     config = replace(EXACTLY_ONCE, interval_ms=interval_ms)
     found = recommended(advised(slow_run(), config=config))
 
@@ -108,7 +108,7 @@ def test_r_at_4_says_where_no_timeout_serves_both_and_takes_0_under_constant_bac
     assert (found.proposed.mode is Mode.UNALIGNED) is crossed
 
 
-def test_r_at_5_says_of_deep_graphs_only_that_the_clock_is_the_checkpoints():
+def test_r_at_5_states_for_deep_graphs_only_that_the_timeout_counts_from_the_trigger():
     assert "R-AT-5" in recommended(advised(slow_run())).rules
     two = chain(SOURCE, LAST)
     run = [completed(n, detail(SOURCE, first=[5] * 4), detail(LAST, first=[4_800] * 4)) for n in range(1, 9)]
@@ -132,7 +132,7 @@ def test_a_timeout_near_the_natural_duration_is_lowered():
     assert [c.key for c in found.changes] == ["execution.checkpointing.aligned-checkpoint-timeout"]
 
 
-def test_before_aligned_timeouts_count_from_the_trigger_none_is_proposed():
+def test_no_timeout_is_proposed_for_versions_without_one_that_counts_from_the_trigger():
     found = recommended(advised(slow_run(), version="1.13.6"))
 
     assert found.how_to.lines == ("execution.checkpointing.unaligned: true",)

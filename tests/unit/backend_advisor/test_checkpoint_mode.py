@@ -28,7 +28,7 @@ from tests.support.handwritten_runs import CALM, declined, snapshotting
 # --- R-UC-1 ---
 
 
-def test_barriers_behind_queued_data_are_advised_to_overtake_it():
+def test_unaligned_checkpoints_are_advised_if_barriers_wait_behind_queued_data():
     found = recommended(advised(slow_run()))
 
     assert found.rules[0] == "R-UC-1"
@@ -37,7 +37,7 @@ def test_barriers_behind_queued_data_are_advised_to_overtake_it():
     duration, persisted = expected(found, Metric.DURATION), expected(found, Metric.PERSISTED)
     assert duration.before == 4_800
     assert duration.predicted.high < 1_000
-    # Eight subtasks with 400 kB before them each.
+    # Eight subtasks, each with 400 kB queued before it.
     assert persisted.predicted.low < 3_200_000 < persisted.predicted.high
     assert {r.metric for r in found.evidence} >= {
         "endToEndDuration",
@@ -49,7 +49,7 @@ def test_barriers_behind_queued_data_are_advised_to_overtake_it():
     assert (late.vertex, late.subtasks) == ("last", (0, 1, 2, 3))
 
 
-def test_a_job_whose_checkpoints_are_all_cut_off_says_that_its_natural_duration_is_not_known():
+def test_if_all_checkpoints_expired_the_advice_says_that_their_full_duration_is_not_known():
     config = replace(EXACTLY_ONCE, timeout_ms=3_000)
     found = recommended(advised(expired_run(), config=config))
 
@@ -59,19 +59,19 @@ def test_a_job_whose_checkpoints_are_all_cut_off_says_that_its_natural_duration_
     assert found.confidence.value != "high"
 
 
-def test_without_back_pressure_aligned_is_left_alone():
+def test_without_back_pressure_no_other_mode_is_advised():
     silent(advised([quick(n) for n in range(1, 9)], CALM), "R-UC-12")
 
 
 @pytest.mark.parametrize(("held", "speaks"), [(0.45, False), (0.5, True), (0.6, True)])
-def test_back_pressure_must_be_high(held, speaks):
+def test_unaligned_is_not_advised_under_low_back_pressure(held, speaks):
     found = mode_of(advised(slow_run(), readings(held=held)))
     assert isinstance(found, Recommendation) is speaks
 
 
 @pytest.mark.parametrize(("waiting_ms", "speaks"), [(2_600, False), (3_200, True)])
-def test_the_barriers_way_must_take_more_than_half_of_the_duration(waiting_ms, speaks):
-    """The rest of 5.6 s is a sync part, which stays below half of it as well."""
+def test_unaligned_is_advised_only_if_travel_takes_more_than_half_of_the_duration(waiting_ms, speaks):
+    """The rest of the 5.6 s is a sync part, which is less than half of the duration too."""
     sync = 5_600 - waiting_ms
     last = detail(LAST, first=[waiting_ms] * 4, sync=sync)
     rows = [detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[900] * 4), last]
@@ -81,16 +81,16 @@ def test_the_barriers_way_must_take_more_than_half_of_the_duration(waiting_ms, s
         assert found.rule in ("R-UC-1", "R-UC-4")
 
 
-def test_without_readings_nothing_is_predicted_and_nothing_advised():
+def test_without_readings_nothing_is_predicted_or_advised():
     assert "could not be read" in silent(advised(slow_run(), []), "R-UC-1").reason
 
 
-def test_what_interval_and_timeout_leave_time_for_needs_no_other_mode():
+def test_checkpoints_within_interval_and_timeout_need_no_other_mode():
     config = replace(EXACTLY_ONCE, interval_ms=600_000)
     assert "leave enough time" in silent(advised(slow_run(), config=config), "R-UC-12").reason
 
 
-def test_at_least_once_is_told_what_it_lacks():
+def test_an_at_least_once_job_gets_the_reason_for_no_advice():
     silent(advised(slow_run(), config=replace(EXACTLY_ONCE, mode="at_least_once")), "R-UC-10")
 
 
@@ -102,12 +102,12 @@ def test_several_checkpoints_at_a_time_are_reported_as_a_conflict_and_not_change
 
 
 @pytest.mark.parametrize("ship", ["BROADCAST", "FORWARD"])
-def test_exchanges_that_no_barrier_overtakes_on_are_no_reason_for_unaligned(ship):
+def test_unaligned_is_not_advised_for_exchanges_at_which_barriers_do_not_overtake(ship):
     silent(advised(slow_run(), topology=chain(ship=ship)), "R-UC-7")
 
 
 @pytest.mark.parametrize("config", [UNALIGNED, with_timeout(200)])
-def test_what_is_unaligned_and_healthy_already_gets_nothing_on_the_mode(config):
+def test_unaligned_and_healthy_checkpoints_get_no_advice_on_the_mode(config):
     run = [persisting(quick(n), 400_000) for n in range(1, 9)]
     assert isinstance(mode_of(advised(run, config=config)), NoAdvice)
 
@@ -116,7 +116,7 @@ def test_what_is_unaligned_and_healthy_already_gets_nothing_on_the_mode(config):
 
 
 @pytest.mark.parametrize("async_ms", [3_000, 8_000])
-def test_a_store_that_is_the_bottleneck_refuses_unaligned(async_ms):
+def test_unaligned_is_not_advised_if_the_store_is_the_bottleneck(async_ms):
     found = silent(advised([snapshotting(n, async_=async_ms) for n in range(1, 9)], CALM), "R-UC-2")
 
     assert found.vertex == "last"
@@ -125,7 +125,7 @@ def test_a_store_that_is_the_bottleneck_refuses_unaligned(async_ms):
 
 @pytest.mark.parametrize(("async_ms", "refused"), [(2_000, False), (6_000, True)])
 def test_near_the_border_the_larger_part_decides_between_store_and_queues(async_ms, refused):
-    """The barrier's way is 4 s in each."""
+    """The barrier travels for 4 s in each case."""
     rows = [
         detail(SOURCE, first=[5] * 4),
         detail(MIDDLE, first=[1_500] * 4),
@@ -138,8 +138,8 @@ def test_near_the_border_the_larger_part_decides_between_store_and_queues(async_
         assert found.rule == "R-UC-2"
 
 
-def test_where_writing_the_queues_takes_as_long_as_waiting_for_them_the_store_is_named():
-    """2 MB in 2 s a checkpoint: 3.2 MB more would take another three."""
+def test_the_store_is_named_if_writing_the_queues_takes_as_long_as_waiting():
+    """A checkpoint writes 2 MB in 2 s: 3.2 MB more would take another 3 s."""
     rows = [
         detail(SOURCE, first=[5] * 4),
         detail(MIDDLE, first=[1_500] * 4),
@@ -152,18 +152,18 @@ def test_where_writing_the_queues_takes_as_long_as_waiting_for_them_the_store_is
     assert "MB/s" in found.reason
 
 
-def test_a_subtask_that_fails_is_named_and_the_mode_is_left_alone():
+def test_a_failing_subtask_is_named_and_no_mode_is_advised():
     run = [quick(n) if n % 2 else declined(n, {2}) for n in range(1, 10)]
     found = silent(advised(run, CALM), "R-UC-1")
 
     assert (found.vertex, found.subtasks) == ("last", (2,))
 
 
-def test_a_sync_part_is_shortened_by_no_mode():
+def test_no_mode_is_advised_for_a_long_sync_part():
     silent(advised([snapshotting(n, sync=4_000) for n in range(1, 9)], CALM), "R-UC-4")
 
 
-def test_what_it_will_not_cure_names_the_vertex_that_lacks_capacity():
+def test_the_limits_of_the_advice_name_the_vertex_that_lacks_capacity():
     found = recommended(advised(slow_run()))
 
     assert any("all 4 subtasks of last" in text for text in found.will_not_cure)

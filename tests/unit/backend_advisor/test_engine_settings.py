@@ -22,7 +22,7 @@ from tests.support.advised_jobs import (
         ("1.17.2", "execution.checkpointing.unaligned", "conf/flink-conf.yaml"),
     ],
 )
-def test_the_lines_are_those_of_the_version(version, key, file):
+def test_the_keys_match_the_version_of_the_engine(version, key, file):
     how_to = recommended(advised(slow_run(), version=version)).how_to
 
     assert how_to.lines == (f"{key}: true", "execution.checkpointing.aligned-checkpoint-timeout: 200 ms")
@@ -32,7 +32,7 @@ def test_the_lines_are_those_of_the_version(version, key, file):
     assert how_to.patch == {}
 
 
-def test_the_runtime_changes_while_it_runs_by_a_patch_that_can_be_undone():
+def test_the_runtime_gets_a_patch_without_a_restart_and_a_rollback_patch():
     how_to = recommended(advised(slow_run(), engine=RUNTIME, version="0.1.0")).how_to
 
     assert not how_to.needs_restart

@@ -22,11 +22,11 @@ from tests.support.handwritten_jobs import quick
 
 
 def writing_too_much(subtask_bytes=2_000_000, async_ms=2_400):
-    """24 MB a checkpoint at 10 MB/s."""
+    """Checkpoints that write 24 MB at 10 MB/s."""
     return [persisting(quick(n, 50), subtask_bytes, async_ms) for n in range(1, 9)]
 
 
-def test_r_cap_1_caps_what_writing_has_no_time_for_on_the_runtime_only():
+def test_r_cap_1_proposes_a_cap_on_the_runtime_if_writing_takes_too_long():
     config = replace(UNALIGNED, timeout_ms=60_000)
     fast = readings(rate_bytes_per_s=5_000_000)
     advice = advised(writing_too_much(), fast, config=config, engine=RUNTIME, version="0.1.0")
@@ -39,7 +39,7 @@ def test_r_cap_1_caps_what_writing_has_no_time_for_on_the_runtime_only():
     assert not found.how_to.needs_restart
 
 
-def test_r_cap_1_on_flink_is_debloating_since_flink_has_no_cap_in_bytes():
+def test_r_cap_1_proposes_debloating_on_flink_which_has_no_cap():
     found = in_flight_of(advised(writing_too_much(), readings(rate_bytes_per_s=250_000), config=UNALIGNED))
 
     assert isinstance(found, Recommendation), found
@@ -49,22 +49,22 @@ def test_r_cap_1_on_flink_is_debloating_since_flink_has_no_cap_in_bytes():
 
 
 @pytest.mark.parametrize(("async_ms", "speaks"), [(1_100, False), (1_300, True)])
-def test_r_cap_1_speaks_from_half_of_the_time_that_the_interval_leaves_on(async_ms, speaks):
-    """Half of half of 5 s is 1.25 s."""
+def test_r_cap_1_applies_from_half_of_the_time_that_the_interval_leaves(async_ms, speaks):
+    """The limit is half of half of 5 s, which is 1.25 s."""
     config = replace(UNALIGNED, timeout_ms=60_000)
     run = writing_too_much(async_ms=async_ms)
     found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=RUNTIME))
     assert isinstance(found, Recommendation) is speaks, found
 
 
-def test_r_cap_1_leaves_writing_no_more_than_a_sixth_of_the_timeout_either():
+def test_r_cap_1_applies_from_a_sixth_of_the_timeout():
     config = replace(UNALIGNED, interval_ms=60_000, timeout_ms=3_000)
     run = writing_too_much(async_ms=700)
     found = in_flight_of(advised(run, readings(rate_bytes_per_s=5_000_000), config=config, engine=RUNTIME))
     assert "within the limits" not in found.reason
 
 
-def test_r_cap_1_says_nothing_of_a_cap_that_is_small_enough_already():
+def test_r_cap_1_does_not_change_a_cap_that_is_low_enough():
     config = replace(UNALIGNED, timeout_ms=60_000, inflight_cap_bytes=1_000_000)
     fast = readings(rate_bytes_per_s=5_000_000)
     found = in_flight_of(advised(writing_too_much(), fast, config=config, engine=RUNTIME))
@@ -72,7 +72,7 @@ def test_r_cap_1_says_nothing_of_a_cap_that_is_small_enough_already():
     assert "already low enough" in found.reason
 
 
-def test_r_cap_1_is_silent_where_in_flight_data_fits_or_there_is_none():
+def test_r_cap_1_gives_no_advice_if_in_flight_data_fits_or_there_is_none():
     fits = [persisting(quick(n), 400_000) for n in range(1, 9)]
     assert isinstance(in_flight_of(advised(fits, config=UNALIGNED)), NoAdvice)
     assert "aligned" in in_flight_of(advised(slow_run())).reason

@@ -22,7 +22,7 @@ from tests.support.handwritten_jobs import LAST, MIDDLE, SOURCE, detail, in_prog
 
 
 @pytest.mark.parametrize(("count", "speaks"), [(0, False), (4, False), (5, True)])
-def test_below_five_checkpoints_nothing_is_advised_and_the_reason_says_how_many(count, speaks):
+def test_below_five_checkpoints_there_is_no_advice_and_the_reason_has_their_number(count, speaks):
     for run in (slow_run(count), expired_run(count)):
         advice = advised(run)
         assert bool(advice.recommendations) is speaks
@@ -49,7 +49,7 @@ def test_one_checkpoint_that_is_open_for_long_is_no_reason_to_change_anything():
     assert "only the checkpoint in progress" in found.reason
 
 
-def test_spark_has_no_such_settings_and_is_told_so():
+def test_for_spark_the_reason_is_that_it_has_no_such_settings():
     advice = advised(slow_run(), engine=SPARK)
 
     assert advice.recommendations == ()

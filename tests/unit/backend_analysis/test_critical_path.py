@@ -1,4 +1,4 @@
-"""The way from a source to the last acknowledgement."""
+"""The critical path from a source to the last acknowledgement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def walked(path):
     return [(s.vertex, s.subtask, s.phase, s.start_ms, s.end_ms) for s in path.steps]
 
 
-def test_it_climbs_from_the_last_acknowledgement_over_the_latest_sender_to_a_source():
+def test_the_path_goes_from_the_last_acknowledgement_over_the_latest_sender_to_a_source():
     checkpoint = completed(
         1,
         detail(SOURCE, first=[5, 9]),
@@ -52,7 +52,7 @@ def test_it_climbs_from_the_last_acknowledgement_over_the_latest_sender_to_a_sou
     assert path.dominant_phase is Phase.START_DELAY
 
 
-def test_a_sender_that_forwarded_after_the_barrier_arrived_was_not_the_one():
+def test_a_sender_that_forwarded_after_the_barrier_arrived_is_not_on_the_path():
     checkpoint = completed(
         1,
         detail(SOURCE, first=[5, 5]),
@@ -95,7 +95,7 @@ def test_an_unaligned_async_part_that_waits_for_the_last_barrier_leads_to_its_se
     assert path.steps[1].end_ms == 910
 
 
-def test_of_a_failed_checkpoint_it_ends_with_the_latest_barrier_that_a_gauge_told():
+def test_the_path_of_a_failed_checkpoint_ends_with_the_latest_barrier_that_a_gauge_showed():
     checkpoint = failed(
         7, detail(SOURCE, first=[5, 5]), detail(MIDDLE, first=[900, 900]), detail(LAST, first=[None, None])
     )
@@ -108,7 +108,7 @@ def test_of_a_failed_checkpoint_it_ends_with_the_latest_barrier_that_a_gauge_tol
     assert path.without_last_ms is None
 
 
-def test_of_a_failed_checkpoint_without_gauges_it_ends_with_the_first_pending_vertex_at_the_failure():
+def test_without_gauges_the_path_of_a_failed_checkpoint_ends_with_the_first_pending_vertex():
     checkpoint = failed(
         7,
         detail(SOURCE, first=[5, 5]),
@@ -123,7 +123,7 @@ def test_of_a_failed_checkpoint_without_gauges_it_ends_with_the_first_pending_ve
     assert walked(path)[-1] == ("middle", 1, Phase.START_DELAY, 5, 3_000)
 
 
-def test_an_open_checkpoint_without_any_acknowledgement_has_no_steps_to_invent():
+def test_an_open_checkpoint_without_an_acknowledgement_has_no_steps():
     path = critical_path(in_progress(3, detail(SOURCE, first=[None, None])), DUO, ALIGNED)
 
     assert path.steps == ()
@@ -133,7 +133,7 @@ def test_without_detail_there_is_no_path():
     assert critical_path(completed(1), DUO, ALIGNED) is None
 
 
-def test_the_path_is_the_same_through_a_diamond_whose_late_arm_governs():
+def test_in_a_diamond_the_path_goes_through_the_later_arm():
     vertices = [Vertex(v, v, 1) for v in ("source", "fast", "slow", "join")]
     edges = [
         Edge(a, b, "HASH") for a, b in (("source", "fast"), ("source", "slow"), ("fast", "join"), ("slow", "join"))

@@ -1,4 +1,4 @@
-"""Healthy, slow, failing, or too few to say."""
+"""Health: healthy, slow, failing, or too few checkpoints."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def test_a_third_of_a_short_timeout_is_slow():
     assert report(taking(2_900, 2_900, 2_900), config).health is Health.HEALTHY
 
 
-def test_below_a_second_nothing_is_slow_however_short_the_interval():
+def test_below_a_second_nothing_is_slow_even_with_a_short_interval():
     config = CheckpointConfig(interval_ms=100, timeout_ms=600_000)
 
     assert report(taking(900, 900, 900), config).health is Health.HEALTHY
 
 
-def test_a_barrier_that_travels_ten_seconds_is_slow_though_the_interval_is_an_hour():
+def test_a_barrier_that_travels_ten_seconds_is_slow_even_if_the_interval_is_an_hour():
     config = CheckpointConfig(interval_ms=3_600_000, timeout_ms=3_600_000)
 
     assert report(taking(11_000, 11_000, 11_000), config).health is Health.SLOW
 
 
-def test_one_failure_of_ten_is_a_hiccup_and_two_are_failing():
+def test_one_failure_in_ten_is_not_failing_but_two_are():
     good = taking(*[50] * 10)
 
     assert report([*good[:9], *good[9:], failed(11)][-10:], ALIGNED).health is Health.HEALTHY
     assert report([*good[:4], failed(5), *good[5:8], failed(9), good[9]], ALIGNED).health is Health.FAILING
 
 
-def test_the_newest_two_failing_in_a_row_are_failing_whatever_came_before():
+def test_two_failures_in_a_row_are_failing_even_after_many_successes():
     assert report([*taking(*[50] * 20), failed(21), failed(22)], ALIGNED).health is Health.FAILING
 
 
@@ -76,6 +76,6 @@ def test_savepoints_and_open_checkpoints_are_left_out():
     assert (found.health, found.judged_count, found.duration_median_ms) == (Health.HEALTHY, 3, 50)
 
 
-def test_without_settings_only_failures_and_travel_tell():
+def test_without_settings_only_failures_and_travel_time_count():
     assert report(taking(5_000, 5_000, 5_000), None).health is Health.HEALTHY
     assert report([failed(1), failed(2)], None).health is Health.FAILING

@@ -1,4 +1,4 @@
-"""Where each phase of a subtask lies, and what stays unknown."""
+"""The begin and end of each phase of a subtask, and the values that stay unknown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_under_an_aligned_timeout_the_snapshot_begins_at_the_timeout_counted_fro
     assert phases.is_alignment_overlaid == (snapshot < 1_600)
 
 
-def test_a_savepoint_is_aligned_whatever_the_settings():
+def test_a_savepoint_is_aligned_under_all_settings():
     header = replace(HEADER, kind=CheckpointKind.SAVEPOINT)
 
     (phases,) = subtask_phases(header, ROW, 0, True)
@@ -65,13 +65,13 @@ def test_a_savepoint_is_aligned_whatever_the_settings():
 
 
 @pytest.mark.parametrize(("is_unaligned", "snapshot"), [(True, 1_000), (False, 1_600), (None, 1_600)])
-def test_where_the_settings_are_not_known_the_type_of_the_checkpoint_decides(is_unaligned, snapshot):
+def test_if_the_settings_are_not_known_the_type_of_the_checkpoint_decides(is_unaligned, snapshot):
     (phases,) = subtask_phases(replace(HEADER, is_unaligned=is_unaligned), ROW, None, None)
 
     assert phases.snapshot_at_ms == snapshot
 
 
-def test_a_pending_subtask_reports_nothing_but_what_its_gauge_told():
+def test_a_pending_subtask_has_only_the_value_of_its_gauge():
     row = detail(LAST, first=[None, 100])
     late = LateBarrier(LAST, 0, 3_200, START + timedelta(seconds=9), 2_000)
     elsewhere = LateBarrier(MIDDLE, 1, 9_999, START, 1)
@@ -85,7 +85,7 @@ def test_a_pending_subtask_reports_nothing_but_what_its_gauge_told():
     assert acknowledged.first_barrier_ms == 100
 
 
-def test_a_first_barrier_after_the_acknowledgement_is_two_clocks_and_is_shown_as_it_is():
+def test_a_first_barrier_after_the_acknowledgement_is_clock_skew_and_is_not_corrected():
     row = detail(LAST, first=[900, -40], ack=[500, 10])
 
     ahead, behind = subtask_phases(HEADER, row, None, False)
@@ -105,7 +105,7 @@ def test_rounding_of_the_parts_is_no_clock_skew():
     assert phases.ack_wait_ms == 0
 
 
-def test_a_subtask_that_had_finished_has_zeros_and_no_badge():
+def test_a_finished_subtask_has_zeros_and_no_badge():
     row = detail(LAST, first=[0, 0], ack=[0, 1], size_bytes=0)
 
     for phases in subtask_phases(HEADER, row, None, False):

@@ -15,12 +15,12 @@ from backend.domain.ids import VertexId
         (BUSY_MIN_RATIO, BACKPRESSURED_OK_RATIO, True),
         (BUSY_MIN_RATIO - 0.01, 0.0, False),
         (1.0, BACKPRESSURED_OK_RATIO + 0.01, False),
-        # Not known is not held back; not known to be busy is not full.
+        # A subtask of unknown back-pressure may be full; one of unknown busy time is not.
         (1.0, None, True),
         (None, None, False),
     ],
 )
-def test_a_subtask_is_full_where_it_is_busy_and_nothing_holds_it_back(busy, held, is_full):
+def test_a_subtask_is_full_if_it_is_busy_and_not_back_pressured(busy, held, is_full):
     load = VertexLoad(VertexId("v"), 3, busy=(busy,), backpressured=(held,), idle=(None,))
 
     assert load.is_full(0) is is_full

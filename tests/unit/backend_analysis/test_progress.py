@@ -1,4 +1,4 @@
-"""Progressing, slow or stuck: judged by the job's own past, else by the timeout."""
+"""Progressing, slow or stuck: compared with completed checkpoints, else with the timeout."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PAST = [AckCurve((100, 200, 1_000, 4_000)), AckCurve((120, 220, 1_200, 4_400))]
         (1_100, 0, None, Judged.SLOW),
     ],
 )
-def test_the_past_of_the_job_is_the_measure(elapsed, acknowledged, last_ack, state):
+def test_an_open_checkpoint_is_compared_with_completed_ones(elapsed, acknowledged, last_ack, state):
     found = judge(OpenCheckpoint(elapsed, acknowledged, 4, last_ack), PAST)
 
     assert found.state is state
     assert found.typical_duration_ms == 4_200
 
 
-def test_the_rule_tells_its_numbers():
+def test_the_rule_states_its_numbers():
     assert "2 of 4 acknowledged after 1.9 s" in judge(OpenCheckpoint(1_900, 2, 4, 210), PAST).rule
     assert "no acknowledgement for 9.7 s" in judge(OpenCheckpoint(9_900, 2, 4, 210), PAST).rule
 
@@ -41,11 +41,11 @@ def test_the_rule_tells_its_numbers():
     ("elapsed", "last_ack", "state"),
     [(1_000, 100, Judged.PROGRESSING), (1_700, 1_600, Judged.SLOW), (1_700, 100, Judged.STUCK)],
 )
-def test_without_a_past_the_timeout_is_the_measure(elapsed, last_ack, state):
+def test_without_completed_checkpoints_it_is_compared_with_the_timeout(elapsed, last_ack, state):
     assert judge(OpenCheckpoint(elapsed, 8, 12, last_ack, timeout_ms=3_000), []).state is state
 
 
-def test_without_past_and_timeout_nothing_is_called_slow():
+def test_without_completed_checkpoints_and_timeout_nothing_is_slow():
     assert judge(OpenCheckpoint(999_999, 1, 4), []).state is Judged.PROGRESSING
 
 

@@ -1,4 +1,4 @@
-"""Who is named, on jobs written down by hand; what real clusters show is in the contract tests."""
+"""Verdicts on jobs written by hand; the contract tests use recordings of real clusters."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_restart_loop_names_the_subtask_and_the_exception():
 # --- one checkpoint, few data ---------------------------------------------------------------------------------------
 
 
-def test_an_expired_checkpoint_tells_when_the_barrier_came_to_whom():
+def test_an_expired_checkpoint_shows_when_the_barrier_reached_which_subtask():
     checkpoint = failed(
         9,
         detail(SOURCE, first=[5] * 4),
@@ -106,7 +106,7 @@ def test_an_expired_checkpoint_tells_when_the_barrier_came_to_whom():
 
 
 @pytest.mark.parametrize(("reached_ms", "told"), [(2_980, "2.98 s"), (3_040, "3.04 s"), (3_000, "3.0 s")])
-def test_a_barrier_that_came_just_before_or_after_the_expiry_is_told_to_the_hundredth(reached_ms, told):
+def test_a_barrier_just_before_or_after_the_expiry_is_shown_with_hundredths(reached_ms, told):
     rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_800] * 4), detail(LAST, first=[None, 9, 9, 9])
     checkpoint = failed(9, *rows)
     late = {9: (LateBarrier(LAST, 0, reached_ms, START, 2_000),)}
@@ -116,7 +116,7 @@ def test_a_barrier_that_came_just_before_or_after_the_expiry_is_told_to_the_hund
     assert f"checkpoint 9, expired after 3.0 s: the barrier reached last subtask 0 after {told}" in statements(found)
 
 
-def test_an_expired_checkpoint_without_gauges_names_who_did_not_acknowledge():
+def test_an_expired_checkpoint_without_gauges_names_the_subtasks_that_did_not_acknowledge():
     rows = detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_800] * 4), detail(LAST, first=[None, 9, 9, None])
     checkpoint = failed(9, *rows)
 
@@ -132,7 +132,7 @@ def test_a_quick_checkpoint_says_that_nothing_holds_it():
     assert found.sentence.startswith("Completed after 40 ms: nothing holds the barrier")
 
 
-def test_a_checkpoint_in_progress_tells_how_long_and_how_far():
+def test_a_checkpoint_in_progress_shows_its_time_and_its_acknowledgements():
     checkpoint = in_progress(12, detail(SOURCE, first=[5] * 4), detail(LAST, first=[None] * 4), every_s=5)
 
     found = checkpoint_verdict(checkpoint, job([checkpoint], FULL_LAST, topology=chain(SOURCE, LAST)))
@@ -140,7 +140,7 @@ def test_a_checkpoint_in_progress_tells_how_long_and_how_far():
     assert found.sentence.startswith("Open for 2.0 s with 4 of 8 subtasks acknowledged")
 
 
-def test_readings_far_from_the_checkpoint_lower_the_confidence_and_are_told_of():
+def test_readings_far_from_the_checkpoint_lower_the_confidence_and_are_mentioned():
     old = held_back(1, SLOW_DELAYS, every_s=-3_600)
 
     found = checkpoint_verdict(old, job([old], FULL_LAST))
@@ -149,7 +149,7 @@ def test_readings_far_from_the_checkpoint_lower_the_confidence_and_are_told_of()
     assert any("more than a minute away" in row.statement for row in found.evidence)
 
 
-def test_nothing_at_all_is_undecided_and_names_everything_that_is_missing():
+def test_without_any_evidence_the_verdict_is_undecided_and_names_what_is_missing():
     found = diagnose(job())
 
     assert (found.health, found.verdict.kind) == (Health.TOO_FEW, VerdictKind.UNDECIDED)
@@ -172,7 +172,7 @@ def test_a_job_without_detail_of_its_slow_checkpoints_says_so():
     assert any("no longer holds" in what for what in found.would_decide)
 
 
-def test_a_broadcast_input_is_told_where_unaligned_checkpoints_stay_slow():
+def test_a_broadcast_input_is_mentioned_if_unaligned_checkpoints_stay_slow():
     topology = chain(SOURCE, LAST, ship="BROADCAST")
     run = [held_back(n, {SOURCE: [5] * 4, LAST: [4_000] * 4}) for n in range(1, 7)]
     readings = [*two_readings(reading(SOURCE, [0.0] * 4, FOUR)), *two_readings(reading(LAST, FOUR))]
@@ -182,7 +182,7 @@ def test_a_broadcast_input_is_told_where_unaligned_checkpoints_stay_slow():
     assert any("BROADCAST" in row.statement for row in found.evidence)
 
 
-def test_settings_that_are_not_known_do_not_keep_a_verdict_from_being_reached():
+def test_a_verdict_does_not_need_the_settings():
     found = diagnose(job(SLOW_RUN, FULL_LAST, config=None))
 
     assert found.verdict.kind is VerdictKind.CAPACITY
@@ -212,11 +212,11 @@ def test_a_vertex_name_of_hundreds_of_characters_is_cut_in_the_sentence_only():
 
 
 def _of_six(at_s: float):
-    """The same job with six subtasks at its end, all of them idle: what a rescale cured."""
+    """Readings of the same job after a rescale to six subtasks, all of them idle."""
     return [reading(MIDDLE, [0.1] * 4, at_s=at_s), reading(LAST, [0.2] * 6, at_s=at_s)]
 
 
-def test_readings_from_after_a_rescale_say_nothing_of_a_checkpoint_before_it():
+def test_readings_after_a_rescale_are_not_used_for_a_checkpoint_before_it():
     checkpoint = SLOW_RUN[-1]
     alone = checkpoint_verdict(checkpoint, job([checkpoint], FULL_LAST))
     mixed = checkpoint_verdict(checkpoint, job([checkpoint], [*FULL_LAST, *_of_six(at_s=70)]))
@@ -228,7 +228,7 @@ def test_readings_from_after_a_rescale_say_nothing_of_a_checkpoint_before_it():
     ]
 
 
-def test_readings_from_before_a_rescale_say_nothing_of_the_job_after_it():
+def test_readings_before_a_rescale_are_not_used_for_the_job_after_it():
     now = chain(SOURCE, MIDDLE, LAST)
     now = Topology(tuple(replace(v, parallelism=6) if v.id == LAST else v for v in now.vertices), now.edges)
 
@@ -290,7 +290,7 @@ def test_a_checkpoint_open_for_far_longer_than_the_others_took_makes_a_quick_job
     assert found.verdict.sentence.startswith("Checkpoint 9 has been open for 17.0 s (usually 40 ms) because last is")
 
 
-def test_a_checkpoint_open_for_too_long_with_nothing_held_back_points_at_the_store():
+def test_a_checkpoint_open_for_too_long_without_back_pressure_points_at_the_store():
     found = diagnose(job([*HEALTHY_RUN, OPEN_LONG], CALM))
 
     assert (found.health, found.verdict.kind, found.verdict.vertex) == (Health.SLOW, VerdictKind.STORE, "last")
@@ -312,13 +312,13 @@ def test_a_checkpoint_open_for_little_longer_than_the_others_took_changes_nothin
     assert diagnose(job([*HEALTHY_RUN, opened], CALM)).health is Health.SLOW
 
 
-def test_a_checkpoint_open_past_its_timeout_has_ended_unseen_and_counts_for_nothing():
+def test_a_checkpoint_open_past_its_timeout_is_ignored():
     found = diagnose(job([*HEALTHY_RUN, OPEN_LONG], CALM, config=replace(ALIGNED, timeout_ms=5_000)))
 
     assert found.health is Health.HEALTHY
 
 
-def test_the_first_checkpoint_of_a_job_that_does_not_come_to_its_end_is_told_of():
+def test_a_first_checkpoint_that_does_not_complete_is_mentioned():
     found = diagnose(job([replace(OPEN_LONG, header=replace(OPEN_LONG.header, checkpoint_id=1))], FULL_LAST))
 
     assert (found.health, found.verdict.kind) == (Health.TOO_FEW, VerdictKind.CAPACITY)
@@ -327,7 +327,7 @@ def test_the_first_checkpoint_of_a_job_that_does_not_come_to_its_end_is_told_of(
     )
 
 
-def test_what_has_just_begun_is_not_hidden_by_the_median():
+def test_the_median_does_not_hide_a_problem_that_has_just_begun():
     late = [held_back(n, SLOW_DELAYS) for n in (9, 10, 11)]
 
     found = diagnose(job([*HEALTHY_RUN, *late], FULL_LAST))
@@ -340,7 +340,7 @@ def test_what_has_just_begun_is_not_hidden_by_the_median():
     assert found.verdict.phase is Phase.START_DELAY
 
 
-def test_the_many_that_were_well_do_not_acquit_whoever_is_late_of_late():
+def test_earlier_healthy_checkpoints_do_not_hide_a_source_that_is_late_now():
     late = [
         completed(n, detail(SOURCE, first=[5, 4_000, 5, 5]), detail(MIDDLE, first=[4_010] * 4)) for n in (9, 10, 11)
     ]
@@ -350,7 +350,7 @@ def test_the_many_that_were_well_do_not_acquit_whoever_is_late_of_late():
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.LATE_INPUT, "source", (1,))
 
 
-def test_two_slow_ones_among_many_are_a_hiccup():
+def test_two_slow_checkpoints_among_many_leave_the_job_healthy():
     found = diagnose(job([*HEALTHY_RUN, *(held_back(n, SLOW_DELAYS) for n in (9, 10))], CALM))
 
     assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
@@ -359,8 +359,8 @@ def test_two_slow_ones_among_many_are_a_hiccup():
 # --- restarts -------------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_task_manager_accuses_no_single_subtask_and_shows_the_exception():
-    """Each attempt redeploys onto dead slots: failures with several subtasks pending, most of them never recorded."""
+def test_after_the_loss_of_a_task_manager_no_subtask_is_named_and_the_exception_is_shown():
+    """Each attempt deploys to lost slots: failures with several pending subtasks, most of them not recorded."""
     run = [
         declined(n, {1, 3}, FailureReason.COORDINATOR_SUSPENDED, "Checkpoint Coordinator is suspending.")
         for n in (1, 2, 3)
@@ -379,7 +379,7 @@ def test_a_lost_task_manager_accuses_no_single_subtask_and_shows_the_exception()
     )
 
 
-def test_the_words_and_the_evidence_give_the_same_number():
+def test_the_sentence_and_the_evidence_have_the_same_number():
     readings = [
         *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
         *two_readings(reading(MIDDLE, [0.0] * 4, FOUR)),

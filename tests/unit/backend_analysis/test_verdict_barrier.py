@@ -1,4 +1,4 @@
-"""Who is named if barriers wait: a full vertex, a straggler, skew, or a source that emits its barriers late."""
+"""Verdicts if barriers wait: a full vertex, a straggler, skew, or a source that emits its barriers late."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.handwritten_runs import (
 # --- capacity -------------------------------------------------------------------------------------------------------
 
 
-def test_a_vertex_whose_subtasks_are_all_full_below_something_held_back_lacks_capacity():
+def test_a_vertex_with_all_subtasks_full_below_a_back_pressured_one_lacks_capacity():
     found = diagnose(job(SLOW_RUN, FULL_LAST))
 
     assert found.health is Health.SLOW
@@ -48,7 +48,7 @@ def test_a_vertex_whose_subtasks_are_all_full_below_something_held_back_lacks_ca
     )
 
 
-def test_capacity_is_named_though_unaligned_checkpoints_hide_it():
+def test_a_lack_of_capacity_that_unaligned_checkpoints_hide_is_named():
     found = diagnose(job(HEALTHY_RUN, FULL_LAST, config=UNALIGNED))
 
     assert found.health is Health.HEALTHY
@@ -57,8 +57,8 @@ def test_capacity_is_named_though_unaligned_checkpoints_hide_it():
     assert "healthy" in found.verdict.sentence
 
 
-def test_the_latest_subtask_of_an_idle_vertex_is_not_guilty():
-    """The longest delay is behind the culprit: the middle is full, the last vertex only waits."""
+def test_the_latest_subtask_of_an_idle_vertex_is_not_the_culprit():
+    """The longest delay is below the culprit: the middle vertex is full, the last one only waits."""
     readings = [
         *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
         *two_readings(reading(MIDDLE, FOUR)),
@@ -70,7 +70,7 @@ def test_the_latest_subtask_of_an_idle_vertex_is_not_guilty():
     assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "middle")
 
 
-def test_the_lowest_full_vertex_is_the_root_where_two_are_full():
+def test_of_two_full_vertices_the_lower_one_is_the_culprit():
     topology = chain(SOURCE, MIDDLE, "third", LAST)
     readings = [
         *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
@@ -82,14 +82,14 @@ def test_the_lowest_full_vertex_is_the_root_where_two_are_full():
     assert diagnose(job(HEALTHY_RUN, readings, topology=topology)).verdict.vertex == "last"
 
 
-def test_full_subtasks_that_nothing_presses_are_no_sign():
-    """Right after a start a vertex whose gauges were not updated shows busy 1.0."""
+def test_full_subtasks_without_back_pressure_above_are_no_sign():
+    """Directly after a start, a vertex with gauges that were not updated yet shows busy 1.0."""
     readings = two_readings(reading(SOURCE, [0.0] * 4), reading(MIDDLE, FOUR), reading(LAST, FOUR))
 
     assert diagnose(job(HEALTHY_RUN, readings)).verdict.kind is VerdictKind.NONE
 
 
-def test_readings_of_a_job_that_has_ended_are_all_zero_and_count_for_nothing():
+def test_the_zero_readings_of_an_ended_job_are_ignored():
     dead = replace(reading(LAST, [0.0] * 4), idle_ratio=(0.0,) * 4)
 
     found = diagnose(job(HEALTHY_RUN, [dead])).verdict
@@ -99,14 +99,14 @@ def test_readings_of_a_job_that_has_ended_are_all_zero_and_count_for_nothing():
     assert found.would_decide
 
 
-def test_without_readings_long_hops_to_most_subtasks_make_capacity_likely_and_say_so():
+def test_without_readings_long_hops_to_most_subtasks_give_capacity_with_low_confidence():
     found = diagnose(job(SLOW_RUN)).verdict
 
     assert (found.kind, found.vertex, found.confidence) == (VerdictKind.CAPACITY, "last", Confidence.LOW)
     assert any("back-pressure" in what for what in found.would_decide)
 
 
-def test_without_readings_one_long_hop_decides_nothing():
+def test_without_readings_one_long_hop_is_undecided():
     run = [held_back(n, {SOURCE: [5] * 4, MIDDLE: [10] * 4, LAST: [5_000, 20, 20, 20]}) for n in range(1, 9)]
 
     found = diagnose(job(run)).verdict
@@ -118,7 +118,7 @@ def test_without_readings_one_long_hop_decides_nothing():
 # --- one subtask ----------------------------------------------------------------------------------------------------
 
 
-def test_one_full_subtask_with_an_outsized_share_of_the_records_is_skew():
+def test_one_full_subtask_with_a_large_share_of_the_records_is_skew():
     skewed = counted(LAST, [0.2, 1.0, 0.2, 0.2], [0.0] * 4, [0, 0, 0, 0], [100, 500, 100, 100])
 
     found = diagnose(job(SLOW_RUN, [*HELD_UP, *skewed])).verdict
@@ -137,8 +137,8 @@ def test_one_full_subtask_with_an_even_share_is_a_straggler_and_its_host_is_name
     assert "worker-7" in found.sentence
 
 
-def test_a_straggler_in_the_middle_makes_its_siblings_look_half_held_back():
-    """Their channels are blocked while the next vertex aligns; that is no guilt and no acquittal of the straggler."""
+def test_a_straggler_is_found_even_if_its_siblings_are_half_back_pressured():
+    """Their channels are blocked while the next vertex aligns, which proves nothing about the straggler."""
     readings = [
         *two_readings(reading(SOURCE, [0.0] * 4, FOUR)),
         *counted(MIDDLE, [0.2, 1.0, 0.2, 0.2], [0.5, 0.0, 0.5, 0.5], [0] * 4, [90, 88, 90, 90]),
@@ -160,7 +160,7 @@ def test_one_full_subtask_without_record_counts_is_undecided_and_says_what_would
     assert any("records" in what for what in found.would_decide)
 
 
-def test_totals_serve_where_the_counters_stood_still_between_two_readings():
+def test_totals_are_used_if_counters_did_not_change_between_readings():
     still = counted(LAST, [0.2, 1.0, 0.2, 0.2], [0.0] * 4, [100, 900, 100, 100], [100, 900, 100, 100])
 
     assert diagnose(job(SLOW_RUN, [*HELD_UP, *still])).verdict.kind is VerdictKind.SKEW
@@ -195,7 +195,7 @@ def late_run(delay_ms=4_000):
     ]
 
 
-def test_a_source_that_lets_its_barrier_in_late_is_named_and_not_the_join_that_waits():
+def test_a_source_that_emits_its_barrier_late_is_named_and_not_the_join_that_waits():
     readings = [
         *two_readings(reading("fast", [0.1, 0.1], [0.8, 0.8])),
         *two_readings(reading("late", [1.0, 0.1])),
@@ -208,7 +208,7 @@ def test_a_source_that_lets_its_barrier_in_late_is_named_and_not_the_join_that_w
     assert any("join waits" in row.statement for row in found.evidence)
 
 
-def test_a_source_that_is_itself_held_back_is_not_late_by_itself():
+def test_a_back_pressured_source_is_not_a_late_source():
     readings = [
         *two_readings(reading("fast", [0.0] * 2, [1.0] * 2)),
         *two_readings(reading("late", [0.0] * 2, [1.0] * 2)),
@@ -218,7 +218,7 @@ def test_a_source_that_is_itself_held_back_is_not_late_by_itself():
     assert diagnose(job(late_run(), readings, topology=joined())).verdict.vertex == "join"
 
 
-def test_a_start_delay_that_outlives_its_acknowledgement_is_a_clock_and_no_late_source():
+def test_a_start_delay_longer_than_the_acknowledgement_is_clock_skew_and_no_late_source():
     run = [
         completed(n, detail(SOURCE, first=[9_000], ack=[30]), detail(LAST, first=[20], async_=4_000))
         for n in range(1, 7)
@@ -233,7 +233,7 @@ def test_a_start_delay_that_outlives_its_acknowledgement_is_a_clock_and_no_late_
 
 
 def filling(first, busy, records=(100, 100, 100, 100)):
-    """The barrier meets a queue before the last vertex, but nothing is held back yet."""
+    """The barrier meets a queue before the last vertex, but nothing is back-pressured yet."""
     readings = [
         *two_readings(reading(SOURCE, [0.1] * 4)),
         *two_readings(reading(MIDDLE, [0.1] * 4)),
@@ -242,7 +242,7 @@ def filling(first, busy, records=(100, 100, 100, 100)):
     return job([held_back(n, {SOURCE: [5] * 4, MIDDLE: [10] * 4, LAST: first}) for n in range(1, 5)], readings)
 
 
-def test_a_full_subtask_whose_queue_still_fills_is_named_before_what_feeds_it_is_held_back():
+def test_a_full_subtask_with_a_growing_queue_is_named_before_the_vertex_above_is_back_pressured():
     found = diagnose(filling([20, 20, 3_000, 20], [0.2, 0.2, 1.0, 0.2])).verdict
 
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.STRAGGLER, "last", (2,))
@@ -253,13 +253,13 @@ def test_a_full_subtask_whose_queue_still_fills_is_named_before_what_feeds_it_is
     assert found.confidence is not Confidence.HIGH
 
 
-def test_a_full_subtask_without_a_queue_is_not_guilty_of_a_long_wait_before_its_sibling():
+def test_a_full_subtask_without_a_queue_is_not_the_cause_of_a_wait_before_its_sibling():
     found = diagnose(filling([3_000, 20, 20, 20], [0.2, 0.2, 1.0, 0.2])).verdict
 
     assert found.kind is VerdictKind.UNDECIDED
 
 
-def test_a_full_subtask_that_nothing_waits_for_is_told_and_not_accused():
+def test_a_full_subtask_that_nothing_waits_for_is_mentioned_but_not_the_culprit():
     readings = two_readings(reading(SOURCE, [0.1] * 4), reading(MIDDLE, [0.2, 0.9, 0.2, 0.2]), reading(LAST, [0.1] * 4))
 
     found = diagnose(job(HEALTHY_RUN, readings)).verdict
@@ -271,7 +271,7 @@ def test_a_full_subtask_that_nothing_waits_for_is_told_and_not_accused():
     assert found.confidence is Confidence.MEDIUM
 
 
-def test_a_source_that_runs_as_fast_as_it_can_is_no_news():
+def test_a_busy_source_is_not_mentioned():
     readings = two_readings(reading(SOURCE, [0.95] * 4), reading(MIDDLE, [0.2] * 4), reading(LAST, [0.1] * 4))
 
     found = diagnose(job(HEALTHY_RUN, readings)).verdict

@@ -12,11 +12,11 @@ from backend.domain.verdict import Confidence
     ("count", "confidence"),
     [(0, Confidence.LOW), (1, Confidence.LOW), (2, Confidence.MEDIUM), (3, Confidence.HIGH), (9, Confidence.HIGH)],
 )
-def test_what_was_seen_more_often_is_surer(count, confidence):
+def test_confidence_grows_with_the_number_of_observations(count, confidence):
     assert by_count(count) is confidence
 
 
 @pytest.mark.parametrize("other", Confidence)
-def test_an_answer_is_as_sure_as_its_weakest_ground(other):
+def test_the_weaker_of_two_confidences_counts(other):
     assert weaker(Confidence.LOW, other) is weaker(other, Confidence.LOW) is Confidence.LOW
     assert weaker(Confidence.HIGH, other) is weaker(other, Confidence.HIGH) is other

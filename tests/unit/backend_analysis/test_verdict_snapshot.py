@@ -1,4 +1,4 @@
-"""Who is named if snapshots take long: a store, a sync part, or a subtask that does not acknowledge."""
+"""Verdicts if snapshots take long: a store, a sync part, or a subtask that does not acknowledge."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_long_async_parts_of_an_aligned_job_are_the_store():
     assert any(row.metric == "checkpointed_size" and row.value == 50_000_000 for row in found.evidence)
 
 
-def test_a_short_checkpoint_is_not_called_slow_for_its_largest_phase():
+def test_a_short_checkpoint_is_not_slow_because_of_its_largest_phase():
     found = diagnose(job([snapshotting(n, async_=400) for n in range(1, 7)], CALM))
 
     assert (found.health, found.verdict.kind) == (Health.HEALTHY, VerdictKind.NONE)
 
 
 @pytest.mark.parametrize("config", [aligned_timeout(3_000), UNALIGNED])
-def test_async_kept_open_upstream_by_unconsumed_barriers_is_not_the_store(config):
+def test_an_async_part_that_waits_for_output_barriers_is_not_the_store(config):
     run = [
         completed(
             n,
@@ -72,7 +72,7 @@ def test_async_kept_open_upstream_by_unconsumed_barriers_is_not_the_store(config
     assert (found.kind, found.vertex) == (VerdictKind.CAPACITY, "last")
 
 
-def test_async_that_waits_for_the_last_barrier_is_not_the_store():
+def test_an_async_part_that_waits_for_the_last_barrier_is_not_the_store():
     run = [
         completed(n, detail(SOURCE, first=[5] * 4), detail(LAST, first=[10] * 4, alignment=3_000, async_=3_005))
         for n in range(1, 7)
@@ -83,7 +83,7 @@ def test_async_that_waits_for_the_last_barrier_is_not_the_store():
     assert found.kind is not VerdictKind.STORE
 
 
-def test_an_expiry_with_one_silent_vertex_and_nothing_held_back_is_the_store():
+def test_an_expiry_with_one_silent_vertex_and_no_back_pressure_is_the_store():
     found = diagnose(job([silent(n) for n in range(1, 7)], CALM))
 
     assert found.health is Health.FAILING
@@ -101,7 +101,7 @@ def test_the_same_expiry_under_back_pressure_is_not_the_store():
     assert diagnose(job([silent(n) for n in range(1, 7)], FULL_LAST)).verdict.kind is VerdictKind.CAPACITY
 
 
-def test_a_silent_subtask_whose_barrier_came_late_is_not_the_store():
+def test_a_silent_subtask_with_a_late_barrier_is_not_the_store():
     late = {n: (LateBarrier(LAST, 0, 11_000, START, 1_000),) for n in range(1, 7)}
 
     found = diagnose(job([silent(n) for n in range(1, 7)], CALM, late_barriers=late)).verdict
@@ -128,13 +128,13 @@ def test_the_only_subtask_pending_in_every_failure_is_the_failing_one():
     assert found.verdict.evidence[0].value == 3
 
 
-def test_failures_that_share_no_single_subtask_accuse_none():
+def test_failures_without_a_common_subtask_name_none():
     run = [*HEALTHY_RUN[:2], declined(3, {0}), declined(6, {1})]
 
     assert diagnose(job(run, CALM)).verdict.kind is VerdictKind.UNDECIDED
 
 
-def test_the_only_subtask_pending_in_every_expiry_is_not_failing_but_late():
+def test_a_subtask_pending_in_every_expiry_is_late_and_not_failing():
     run = [
         failed(
             n,
@@ -163,7 +163,7 @@ def storing(number, async_middle=3_000, async_last=5, last_first=20, last_bytes=
 
 
 @pytest.mark.parametrize("config", [ALIGNED, aligned_timeout(1_000), UNALIGNED])
-def test_a_slow_store_is_named_behind_a_vertex_in_the_middle_whatever_the_alignment(config):
+def test_a_slow_store_behind_a_vertex_in_the_middle_is_named_in_every_mode(config):
     found = diagnose(job([storing(n) for n in range(1, 7)], CALM, config=config)).verdict
 
     assert (found.kind, found.vertex, found.subtasks) == (VerdictKind.STORE, "middle", (0, 1, 2, 3))
@@ -172,22 +172,22 @@ def test_a_slow_store_is_named_behind_a_vertex_in_the_middle_whatever_the_alignm
 
 
 @pytest.mark.parametrize("config", [aligned_timeout(3_000), UNALIGNED])
-def test_async_that_ends_as_the_barrier_comes_through_below_is_waiting_and_not_the_store(config):
-    """Nothing tells of back-pressure here, as after the end of a job: the arrivals below acquit the store."""
+def test_an_async_part_that_ends_when_the_barrier_arrives_below_is_not_the_store(config):
+    """Without readings of back-pressure, the arrival times below show that the store is not the cause."""
     run = [storing(n, async_middle=2_990, last_first=2_980) for n in range(1, 7)]
 
     assert diagnose(job(run, CALM, config=config)).verdict.kind is not VerdictKind.STORE
     assert diagnose(job(run, config=config)).verdict.kind is not VerdictKind.STORE
 
 
-def test_of_two_vertices_that_wait_for_the_store_the_one_that_wrote_the_most_is_named():
+def test_of_two_vertices_that_wait_for_the_store_the_one_that_wrote_more_is_named():
     found = diagnose(job([storing(n, async_last=3_200) for n in range(1, 7)], CALM)).verdict
 
     assert (found.kind, found.vertex) == (VerdictKind.STORE, "middle")
     assert "last: async part, which is long too" in [row.statement for row in found.evidence]
 
 
-def test_a_subtask_that_did_not_even_get_through_is_named_with_the_slow_ones():
+def test_a_subtask_that_did_not_acknowledge_is_named_with_the_slow_ones():
     run = [
         failed(
             n,
@@ -203,7 +203,7 @@ def test_a_subtask_that_did_not_even_get_through_is_named_with_the_slow_ones():
     assert (found.kind, found.subtasks) == (VerdictKind.STORE, (0, 2))
 
 
-def test_a_store_that_serves_its_writers_in_turn_is_no_matter_of_the_last_ones():
+def test_if_a_store_serves_its_writers_in_turn_all_of_them_are_named():
     found = diagnose(job([snapshotting(n, async_=[1_000, 1_600, 3_300, 3_400]) for n in range(1, 7)], CALM)).verdict
 
     assert (found.kind, found.subtasks) == (VerdictKind.STORE, (0, 1, 2, 3))
@@ -219,7 +219,7 @@ def test_one_subtask_with_a_slow_way_to_the_store_is_named_with_its_host():
     assert found.sentence.endswith("the way from worker-7 to the checkpoint store is slow.")
 
 
-def test_a_snapshot_that_the_settings_leave_time_for_is_told_and_accuses_nobody():
+def test_a_long_snapshot_within_the_settings_is_mentioned_but_no_culprit():
     leisurely = replace(ALIGNED, interval_ms=600_000)
 
     found = diagnose(job([snapshotting(n, async_=9_000) for n in range(1, 7)], CALM, config=leisurely))

@@ -1,10 +1,11 @@
-"""What one subtask does for checkpoints: hears of barriers, carries out the protocol's commands, gives up (2.3, TE-1).
+"""One subtask's part in checkpoints: receives barriers, carries out the protocol's commands, gives up (2.3, TE-1).
 
-The protocol decides; here its commands are done to the gate's channels, and ``snapshots`` takes the snapshot itself.
-Elements are processed meanwhile (UC-6). The gauges of a subtask are here (ME-16).
+The protocol decides. This module applies its commands to the gate's channels, and ``snapshots`` takes the snapshot.
+The subtask processes elements meanwhile (UC-6). The checkpoint gauges of a subtask are here too (ME-16).
 
-Invariant: of each channel the state counts what is in front of the cut, and in-flight data is what lies between the
-cuts of its two ends (INV-2, INV-3); at least once, what the state counts besides is counted (INV-6).
+Invariant: the state counts the data in front of the cut of each channel, and in-flight data is the data between the
+cuts at the channel's two ends (INV-2, INV-3). At least once, the state may count more records; their number is
+measured (INV-6).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from backend.runtime.task.stopping import Stopping
 
 
 class CheckpointedTask(SnapshottingTask, Protocol):
-    """What checkpoints ask of the task."""
+    """The task as checkpointing sees it."""
 
     stopping: Stopping
 
@@ -57,7 +58,7 @@ class CheckpointedTask(SnapshottingTask, Protocol):
 
     @property
     def bytes_out(self) -> int:
-        """Bytes written by this attempt, once a channel."""
+        """Bytes written by this attempt, counted once for each channel that receives them."""
         ...
 
 
@@ -81,10 +82,10 @@ class TaskCheckpointing:
         self.is_watching = False
         task.gate.announced = self._announced
 
-    # --- what comes in --------------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------------
 
     def trigger(self, barrier: Barrier) -> None:
-        """The coordinator's request to a source (UC-8); a mail of this subtask."""
+        """Mail: the coordinator triggers a checkpoint at this source (UC-8)."""
         if barrier.checkpoint_id <= self.last_id:
             return
         if barrier.checkpoint_id in self._aborted:
@@ -100,7 +101,7 @@ class TaskCheckpointing:
         self._execute(commands_at_source(barrier, self._view), barrier.checkpoint_id)
 
     def on_barrier(self, channel: InputChannel, barrier: Barrier) -> None:
-        """A barrier was taken from a channel."""
+        """Handle a barrier that was read from a channel."""
         task = self._task
         k = barrier.checkpoint_id
         task.lamport = max(task.lamport, barrier.lamport) + 1
@@ -117,37 +118,38 @@ class TaskCheckpointing:
         if run is None and k in self._snapshots.runs:
             self._env.faults.passed("task.after-first-barrier", task.name)
         elif run is None and k > self._gauged_id:
-            # Aborted before its barrier came: the gauge tells all the same when it did (flink-baseline.md, 13).
+            # The checkpoint was aborted before its barrier arrived: the gauge is set all the same
+            # (flink-baseline.md, 13).
             self._gauge(barrier)
 
     def on_priority(self, _: object) -> None:
-        """Mail: handle all priority events that are there (Q-6)."""
+        """Mail: handle all priority events that have arrived (Q-6)."""
         while (found := self._task.gate.next_priority()) is not None:
             self.on_barrier(*found)
 
     def on_cancel(self, channel: InputChannel, checkpoint_id: int) -> None:
-        """A cancel marker was taken from a channel."""
+        """Handle a cancel marker that was read from a channel."""
         keeper = self._keeper()
         pending = keeper.pending_id
         self._execute(keeper.cancel(checkpoint_id, channel.index), checkpoint_id)
         if pending is not None and pending < checkpoint_id and keeper.pending_id != pending:
-            # Nobody is told of the one that it superseded, as in Flink; what is kept for it goes all the same (CC-5).
+            # The superseded checkpoint is not declined, as in Flink; its data is dropped all the same (CC-5).
             self._drop(pending, "superseded by a cancelled checkpoint")
 
     def on_end_of_partition(self, channel: InputChannel) -> None:
-        """A channel ended."""
+        """Handle the end of a channel."""
         keeper = self._keeper()
         self._execute(keeper.end_of_partition(channel.index, self._env.now), keeper.current_id)
 
     def abort(self, checkpoint_id: int) -> None:
-        """Mail: the coordinator gave the checkpoint up (CO-11)."""
+        """Mail: the coordinator aborted the checkpoint (CO-11)."""
         self._aborted.add(checkpoint_id)
         if len(self._aborted) > 256:
             self._aborted.discard(min(self._aborted))
         commands = self._keeper().aborted(checkpoint_id) if self._task.gate.channels else []
         self._execute(commands, checkpoint_id)
         if commands:
-            # Who waits for its barrier downstream may not hear of it from the coordinator (Appendix A, abort).
+            # A downstream subtask that waits for its barrier may miss the coordinator's message (Appendix A, abort).
             self._broadcast_cancel(checkpoint_id)
         self._drop(checkpoint_id, "aborted by the coordinator")
         self._env.local.drop(self._task.key, checkpoint_id)
@@ -166,13 +168,14 @@ class TaskCheckpointing:
         self._task.stopping.completed(checkpoint_id)
 
     def recheck(self, _: object) -> None:
-        """Data moved while a capped checkpoint waits for room (CAP-3)."""
+        """Check again whether a capped checkpoint that waits for room fits, because data moved (CAP-3)."""
         if self.is_waiting_for_room:
             keeper = self._keeper()
             self._execute(keeper.recheck(self._env.now), keeper.current_id)
 
     def processed(self, channel: InputChannel, element: Element | Event) -> None:
-        """An element was processed while a checkpoint watches (CAP-3), or counts what passes its barriers (ALO-5)."""
+        """Note a processed element: a capped checkpoint may fit now (CAP-3), and at least once, count records
+        that follow a barrier (ALO-5)."""
         self.recheck(None)
         if isinstance(element, Record):
             for run in self._snapshots.runs.values():
@@ -181,7 +184,7 @@ class TaskCheckpointing:
 
     @property
     def alignment_gauge_us(self) -> int:
-        """How long the pending checkpoint has been aligning here; 0 where none is (ME-2)."""
+        """Microseconds that the pending checkpoint has been aligning here; 0 if none is aligning (ME-2)."""
         pending = self._known_keeper.pending_id if self._known_keeper is not None else None
         run = self._snapshots.runs.get(pending) if pending is not None else None
         if run is None or run.measured.alignment_us is not None:
@@ -201,7 +204,7 @@ class TaskCheckpointing:
         return self._clock_us(barrier)
 
     def _announced(self, channel: InputChannel, barrier: Barrier) -> None:
-        # The announcement is a priority event: it is handled by a mail, ahead of the data (Q-4).
+        # The announcement is a priority event: a mail handles it ahead of the data (Q-4).
         self._task.mail(self._on_announcement, (channel, barrier))
 
     def _on_announcement(self, announced: tuple[InputChannel, Barrier]) -> None:
@@ -254,7 +257,7 @@ class TaskCheckpointing:
                 self._give_up(given_up, reason)
 
     def _began(self, barrier: Barrier) -> Run:
-        """AL-3, UC-1: the first sign of a checkpoint; its measurements begin."""
+        """AL-3, UC-1: start the measurements of a checkpoint whose first barrier arrived."""
         self._env.faults.passed("task.before-first-barrier", self._task.name)
         now = self._env.now
         measured = SubtaskCheckpoint(barrier.checkpoint_id, barrier.triggered_at_us, first_barrier_us=now)
@@ -272,7 +275,7 @@ class TaskCheckpointing:
         self.is_watching = self.is_waiting_for_room or any(r.is_counting for r in self._snapshots.runs.values())
 
     def _clock_us(self, barrier: Barrier) -> int:
-        """What the alignment timeout counts from (AT-1, AT-14)."""
+        """The instant from which the alignment timeout counts (AT-1, AT-14)."""
         if not self._env.config.aligns_after_first:
             return barrier.triggered_at_us
         k, at_us = self._first_sign
@@ -283,7 +286,7 @@ class TaskCheckpointing:
         self.start_delay_gauge_us = max(0, self._env.now - barrier.triggered_at_us)
 
     def _persist(self, k: int) -> None:
-        """UC-2. Without it nothing of the input is copied: one that was aligned has nothing in flight (AT-8)."""
+        """UC-2: start to copy the input. An input that was aligned is not copied: it has no in-flight data (AT-8)."""
         run = self._snapshots.runs[k]
         run.measured.order = PhaseOrder.FORWARD_SNAPSHOT_LOG
         if self._env.config.prioritizes_missing:
@@ -297,7 +300,7 @@ class TaskCheckpointing:
         run.persisted_bytes += len(data)
 
     def _ended(self, k: int, *, is_alone: bool) -> None:
-        """The end of ME-2 and ME-3. ``is_alone``: no other checkpoint is in work whose copies go on (CC-4)."""
+        """End the alignment (ME-2, ME-3). ``is_alone``: no other pending checkpoint still copies input (CC-4)."""
         self.is_waiting_for_room = False
         gate = self._task.gate
         gate.may_poll = None
@@ -312,7 +315,7 @@ class TaskCheckpointing:
         self._watch()
         if run is None:
             return
-        # The alignment ends with the last barrier (ME-2), also where a cap makes the snapshot wait longer.
+        # The alignment ends with the last barrier (ME-2), even if a cap delays the snapshot further.
         run.measured.alignment_us = run.last_barrier_us - run.measured.first_barrier_us
         run.measured.processed_bytes = run.polled_by_last_bytes - run.polled_before_bytes
         run.is_input_open = False

@@ -1,4 +1,4 @@
-"""What every part of one running job shares: time, settings, faults, messages, store, log. No rules of its own."""
+"""The objects that all parts of one running job share: time, settings, faults, messages, store, log. No rules."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMes
 
 
 class CoordinatorPort(Protocol):
-    """What tasks say to the coordinator."""
+    """The coordinator as tasks see it."""
 
     def on_ack(self, message: AckMessage) -> None:
-        """An acknowledgement arrived."""
+        """Handle an acknowledgement."""
         ...
 
     def on_decline(self, message: DeclineMessage) -> None:
-        """A refusal arrived."""
+        """Handle a decline."""
         ...
 
     def on_backlog(self, message: BacklogMessage) -> None:
-        """A source began or ended to work off a backlog (SRC-5)."""
+        """Handle the news that a source began or finished working off a backlog (SRC-5)."""
         ...
 
     def on_finished(self, message: FinishedMessage) -> None:
-        """A subtask ended in order (SV-3)."""
+        """Handle the news that a subtask finished (SV-3)."""
         ...
 
     def cap_bytes(self, task: TaskKey) -> int:
-        """The in-flight cap of one subtask (CAP-6)."""
+        """The in-flight cap of one subtask, in bytes (CAP-6)."""
         ...
 
 
 class Environment:
-    """Shared parts; ``config`` is replaced as a whole when a setting changes."""
+    """The shared objects of one job. A change of a setting replaces ``config`` as a whole."""
 
     coordinator: CoordinatorPort
 
@@ -72,17 +72,17 @@ class Environment:
         self.seed = seed
         self.local = LocalCopies()
         self.is_size_only = is_size_only
-        """Whether records go without their bytes (``network.spans``)."""
+        """Whether only the sizes of records are tracked, not their bytes (``network.spans``)."""
         self.is_stepwise = is_stepwise
-        """Whether every step is an event of its own: the same run, for who wants to see each (``running_ahead.py``)."""
+        """Whether every step is a separate event. The run is the same, but slower (``running_ahead.py``)."""
 
     @property
     def now(self) -> int:
-        """Virtual time."""
+        """Virtual time in microseconds."""
         return self.scheduler.now
 
     def send(self, point: str, action: Action, argument: Any) -> None:
-        """A message between coordinator and task: it takes the RPC latency, unless a fault says otherwise."""
+        """Send a message between coordinator and task. It takes the RPC latency unless a fault changes that."""
         delay_us = self.scheduler.jitter(self.config.rpc_latency_us)
         fault = self.faults.message(point)
         if fault is not None and fault.action == FaultAction.DROP:
@@ -96,7 +96,10 @@ class Environment:
     def write(
         self, size_bytes: int, done: Callable[[object], None], failed: Callable[[object], None], factor: float
     ) -> Upload | None:
-        """Write to the store; one of the two is called, unless what it returns is cancelled."""
+        """Write to the store, and call ``done`` or ``failed``. Neither is called if the returned upload is cancelled.
+
+        Returns None if a fault fails the write.
+        """
         fault = self.faults.message("store.write")
         if fault is not None and fault.action == FaultAction.ERROR:
             self.scheduler.after(self.store.latency_us, EventClass.STORAGE, failed)

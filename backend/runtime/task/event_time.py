@@ -1,7 +1,8 @@
-"""Event time at one subtask: watermarks, idle inputs, timers that fire, and what a source tells (1.6).
+"""Event time at one subtask: watermarks, idle inputs, firing timers, and the watermarks that a source emits (1.6).
 
-The watermark is the lowest of the active channels and never goes back (WM-1); it is passed on when the timers it fires
-have fired. Firing is one step, or with interruptible timers one step a timer, with the mailbox between them (BP-6).
+A subtask's watermark is the lowest of its active channels and never decreases (WM-1). The subtask emits it after the
+timers that it makes due have fired. Firing takes one step. With interruptible timers, each timer takes its own step,
+and mails run between them (BP-6).
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from backend.runtime.task.ports import TaskPort
 
 
 class EventTimeTask(TaskPort, Protocol):
-    """What event time asks of the task."""
+    """The task as its event time sees it."""
 
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
-        """Hand records to the operators from ``behind`` on, and emit what comes out."""
+        """Hand records to the operators from index ``behind`` on, and emit the results."""
         ...
 
 
 class SourceTimeTask(TaskPort, Protocol):
-    """What the event time of a source asks of the task."""
+    """The task as the event time of a source sees it."""
 
     def end_of_data(self, *, is_drained: bool = True) -> None:
-        """Tell every receiver that only events follow (Q-2, SRC-4)."""
+        """Send end-of-data to every receiver: only events follow (Q-2, SRC-4)."""
         ...
 
 
 class EventTime:
-    """The event time of one attempt. It begins unknown: a watermark is not restored (WM-3)."""
+    """The event time of one attempt. It is unknown at first, because watermarks are not restored (WM-3)."""
 
     def __init__(self, task: EventTimeTask) -> None:
         self._task = task
@@ -41,20 +42,20 @@ class EventTime:
         first = task.operators[0]
         self._timed = first if isinstance(first, TimedOperator) else None
         self.fired_count = 0
-        """Timers fired by this attempt."""
+        """How many timers this attempt has fired."""
         self.is_firing = False
-        """Whether timers of the current watermark are still to fire (BP-6)."""
+        """Whether timers that are due at the current watermark still have to fire (BP-6)."""
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
     def on_watermark(self, channel: InputChannel, watermark: Watermark) -> None:
-        """A watermark was taken from a channel."""
+        """Handle a watermark that was read from a channel."""
         if watermark.at_us > channel.watermark_us:
             channel.watermark_us = watermark.at_us
         self._advance()
 
     def on_status(self, channel: InputChannel, status: WatermarkStatus) -> None:
-        """A channel became idle, or active again."""
+        """Handle a channel that became idle or active."""
         channel.is_idle = status.is_idle
         is_idle = all(c.is_idle or c.is_ended for c in self._task.gate.channels)
         if is_idle is not self.is_idle:
@@ -91,7 +92,7 @@ class EventTime:
     # --- timers ---------------------------------------------------------------------------------------------------
 
     def fire_on(self) -> None:
-        """One step of firing: the next timer, or the watermark itself once all have fired."""
+        """Fire the next timer, or emit the watermark if all have fired. One step."""
         assert self._timed is not None
         if not self._fire_one(self._timed):
             self.is_firing = False
@@ -109,7 +110,7 @@ class EventTime:
 
 
 class SourceTime:
-    """What one source subtask tells of event time: watermarks now and then, idleness, and the last watermark (WM-2)."""
+    """The event time that one source subtask emits: periodic watermarks, idleness, the last watermark (WM-2)."""
 
     def __init__(self, task: SourceTimeTask, source: Source) -> None:
         self._task = task
@@ -117,28 +118,28 @@ class SourceTime:
         self._interval_us = task.spec.watermark_interval_ms * 1000
         self._idle_after_us = task.spec.idle_timeout_us
         self.next_us = 0
-        """When the next watermark is due."""
+        """When the next watermark is due, in virtual microseconds."""
         self.emitted_us = task.env.now
-        """When the last record was emitted."""
+        """When the last record was emitted, in virtual microseconds."""
         self.is_idle = False
         self._is_over = False
 
     def wake_up(self) -> None:
-        """A record is about to be emitted, after a time without."""
+        """End the idle state: a record is about to be emitted."""
         self.is_idle = False
         self._task.emission.broadcast(WatermarkStatus(is_idle=False))
 
     def tell(self, now_us: int) -> None:
-        """A watermark is due."""
+        """Emit the watermark that is due, and set when the next one is due."""
         self.next_us = now_us + self._interval_us
         self._task.emission.broadcast(Watermark(self._source.watermark_us))
 
     def is_told(self, due_us: int | None, now_us: int) -> bool:
-        """There is nothing to emit until ``due_us``: whether something of that was told now."""
+        """Return whether the source, which has no record until ``due_us``, emitted its end or its idleness now."""
         if due_us is None:
             if self._is_over:
                 return False
-            # A bounded source at its end: nothing can be late any more (WM-2). After a restore it is told again.
+            # A bounded source has ended: it emits the last watermark (WM-2), and emits it again after a restore.
             self.end(is_drained=True)
             return True
         if not self._idle_after_us or self.is_idle or now_us < self.emitted_us + self._idle_after_us:
@@ -148,7 +149,8 @@ class SourceTime:
         return True
 
     def end(self, *, is_drained: bool) -> None:
-        """No record follows: with the last watermark, unless the job is to go on from here another time (FN-21)."""
+        """End the data of this source. ``is_drained``: emit the last watermark first; not if the job will be resumed
+        from here (FN-21)."""
         if self._is_over:
             return
         self._is_over = True
@@ -159,7 +161,7 @@ class SourceTime:
         self._task.end_of_data(is_drained=is_drained)
 
     def wake_us(self, due_us: int | None) -> int | None:
-        """When there is something to do next; None for never."""
+        """When the source next has something to do, in virtual microseconds; None for never."""
         if due_us is None or not self._idle_after_us or self.is_idle:
             return due_us
         return min(due_us, self.emitted_us + self._idle_after_us)

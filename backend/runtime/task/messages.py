@@ -1,4 +1,4 @@
-"""The messages that subtasks send to the coordinator. Values only; the RPC latency passes before one arrives."""
+"""The messages that subtasks send to the coordinator. Values only. Each arrives after the RPC latency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.runtime.measure.measures import SubtaskCheckpoint, SubtaskSnapshot,
 
 @dataclass(frozen=True, slots=True)
 class AckMessage:
-    """One subtask's acknowledgement on its way to the coordinator."""
+    """A subtask acknowledges a checkpoint."""
 
     checkpoint_id: int
     task: TaskKey
@@ -21,7 +21,7 @@ class AckMessage:
 
 @dataclass(frozen=True, slots=True)
 class DeclineMessage:
-    """One subtask's refusal on its way to the coordinator (CO-10)."""
+    """A subtask declines a checkpoint (CO-10)."""
 
     checkpoint_id: int
     task: TaskKey
@@ -31,7 +31,7 @@ class DeclineMessage:
 
 @dataclass(frozen=True, slots=True)
 class BacklogMessage:
-    """A source subtask began or ended to work off a backlog."""
+    """A source subtask began or finished working off a backlog."""
 
     task: TaskKey
     attempt: int
@@ -40,7 +40,7 @@ class BacklogMessage:
 
 @dataclass(frozen=True, slots=True)
 class FinishedMessage:
-    """One subtask's last message to the coordinator."""
+    """A subtask has finished. This is its last message."""
 
     task: TaskKey
     attempt: int

@@ -1,4 +1,4 @@
-"""What each part of a task may ask of it. A part that asks for more extends this port in its own module.
+"""The interface of a task for its parts. A part that needs more of the task extends this port in its own module.
 
 The parts do not import the task, and the task imports all of them.
 """
@@ -17,7 +17,7 @@ from backend.runtime.task.environment import Environment
 
 
 class TaskPort(Protocol):
-    """One attempt of one subtask, as its parts see it."""
+    """One attempt of one subtask as its parts see it."""
 
     env: Environment
     spec: VertexSpec
@@ -30,7 +30,7 @@ class TaskPort(Protocol):
     emission: Emission
     operators: tuple[Operator, ...]
     cost_us: int
-    """Cost of the current step; a part adds to it."""
+    """Cost of the current step in virtual microseconds; a part may add to it."""
     lamport: int
 
     @property
@@ -43,5 +43,5 @@ class TaskPort(Protocol):
         ...
 
     def flush(self) -> None:
-        """Emit what operators hold back and do not keep as state (TE-2)."""
+        """Emit the records that operators hold back and do not keep as state (TE-2)."""
         ...

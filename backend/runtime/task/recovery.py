@@ -1,9 +1,10 @@
-"""How one subtask is restored (runtime.md 4.2): output first, then operators, then recovered input before any new one.
+"""Restores one subtask (runtime.md 4.2): its output first, then its operators, then its recovered input.
 
-Of a channel the receiver's bytes come first, then the sender's, then new ones (RC-3); no byte is on both sides (RC-4).
+On each channel, the receiver's recovered bytes come first, then the sender's, then new ones (RC-3). No byte is on both
+sides (RC-4).
 
-Invariant: no new element is read before every channel's recovered data was processed (RC-1), and what the sender
-recovered ends with an event that blocks its queue until it was seen on all channels (RC-2).
+Invariant: no new element is read before the recovered data of every channel is processed (RC-1). An event ends the
+sender's recovered data and blocks its queue until the event has arrived on all channels (RC-2).
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from backend.runtime.task.restarts import Initialization
 
 
 class RecoveringTask(TaskPort, Protocol):
-    """What recovery asks of the task."""
+    """The task as its recovery sees it."""
 
     initialization: Initialization
     event_time: EventTime
 
     def become_running(self) -> None:
-        """Everything is restored, and recovered data is processed (step 7)."""
+        """Start to run: everything is restored, and recovered data is processed (step 7)."""
         ...
 
 
 class Recovery:
-    """The restoring of one attempt of one subtask."""
+    """The recovery of one attempt of one subtask."""
 
     def __init__(self, task: RecoveringTask) -> None:
         self._task = task
@@ -54,18 +55,18 @@ class Recovery:
         has_channel_state: bool,
         rescaled: Mapping[int, EdgeRescale],
     ) -> None:
-        """Take up a snapshot. ``has_channel_state`` is of the whole checkpoint, ``rescaled`` as of ``Task.start``."""
+        """Restore a snapshot. For the parameters, see ``Task.start``."""
         task, faults = self._task, self._env.faults
         self._rescaled = rescaled
         if snapshot is None:
-            # Nothing to restore; what an attempt before left open is aborted all the same (SNK-3).
+            # Nothing to restore; transactions that an earlier attempt left open are aborted all the same (SNK-3).
             for operator in task.operators:
                 if isinstance(operator, TransactionalSink):
                     operator.restore(NO_STATE, 0)
             return
         faults.passed("recovery.before-output", task.name)
         self._restore_output(snapshot.channels.outputs)
-        # RC-6: what the pool has no room for is read when a segment is free, and all else waits for it.
+        # RC-6: output that the pool has no room for is read when a segment is free; the other steps wait for it.
         then = partial(self._restore_rest, snapshot, checkpoint_id, has_channel_state=has_channel_state)
         task.emission.then(then)
 
@@ -96,16 +97,16 @@ class Recovery:
             channel.attach()
 
     def on_completion(self, channel: InputChannel) -> None:
-        """The sender's recovered output ends on this channel (RC-2)."""
+        """Handle the end of the sender's recovered output on this channel (RC-2)."""
         if self._seen is None:
             return
         self._seen.add(channel.index)
         channel.end_virtual()
         if channel.is_idle:
-            # The sender begins anew, and not idle: what was said of it before holds for it no more.
+            # The new attempt of the sender starts active; the recovered idle status no longer holds.
             self._task.event_time.on_status(channel, WatermarkStatus(is_idle=False))
         if channel.key.edge in self._rescaled:
-            # Its sender may read other splits than those that this was told of: nothing counts before it speaks.
+            # The sender may read other splits now: ignore the recovered watermark until it sends a new one.
             channel.watermark_us = -1
         if len(self._seen) == len(self._task.gate.channels):
             self._seen = None
@@ -129,7 +130,7 @@ class Recovery:
 
     def _load(self, subpartition: Subpartition, virtual: VirtualChannel | None, chunk: Data, at: int) -> int:
         if at == 0 and virtual is not None:
-            # RS-7. Named once more where no segment was free: that turns the reader to where it is.
+            # RS-7. If no segment was free, the next try names the old channel again; the reader stays on it.
             subpartition.add_event(virtual)
         at = subpartition.append_recovered(chunk, at)
         if at == len(chunk):
@@ -151,7 +152,7 @@ class Recovery:
             self._env.faults.passed("recovery.mid-input", self._task.name)
 
     def _demultiplex(self) -> None:
-        """Read old channels out of new ones, where an input edge was rescaled with data in flight (RS-7, RS-12)."""
+        """Separate old channels inside new ones, on input edges rescaled with data in flight (RS-7, RS-12)."""
         keeps = {edge: self._keeps(edge) for edge in self._rescaled}
         for channel in self._task.gate.channels:
             rescale = self._rescaled.get(channel.key.edge)
@@ -163,7 +164,7 @@ class Recovery:
         self._task.initialization.records_filtered += 1
 
     def _keeps(self, edge: int) -> Keeps:
-        """RS-9: whether the edge's partitioner, at the new parallelism, would choose this subtask."""
+        """RS-9: a test whether the edge's partitioner, at the new parallelism, sends a record to this subtask."""
         graph, index = self._env.graph, self._task.index
         spec = graph.edges[edge]
         target = graph.vertex(spec.target)

@@ -1,7 +1,7 @@
-"""What each restart of a job cost: its parts, and how long each subtask took to be initialised (ME-17, RC-11).
+"""The cost of each restart of a job: its parts, and how long each subtask took to initialise (ME-17, RC-11).
 
-A failure is noticed in the event in which it happens, so that detection takes no time here. The other parts overlap:
-subtasks load beside each other, and sources replay while others still process what they recovered.
+The runtime notices a failure in the event in which it happens, so detection takes no time. The other parts overlap:
+subtasks load in parallel, and sources replay while other subtasks still process recovered data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.runtime.operators.sources import Source, held_splits
 
 @dataclass(slots=True)
 class Initialization:
-    """ME-17 of one subtask. Durations in microseconds, one behind the other; None: not reached (yet)."""
+    """ME-17 for one subtask. The durations are consecutive, in microseconds. None: not reached (yet)."""
 
     deployed_at_us: int
     read_output_us: int = 0
@@ -27,32 +27,32 @@ class Initialization:
     state_bytes: int = 0
     channel_bytes: int = 0
     local_bytes: int = 0
-    """Of the state: what came from the worker's own copy, which takes no transfer (RC-10)."""
+    """The part of the state that came from the worker's own copy, without a transfer (RC-10)."""
     records_filtered: int = 0
-    """Recovered records that were another subtask's at the new parallelism (RS-9)."""
+    """Recovered records dropped here because another subtask owns them at the new parallelism (RS-9)."""
 
     @property
     def mailbox_start_us(self) -> int:
-        """From the deployment until the mailbox began to run."""
+        """From the deployment until the mailbox started to run."""
         return self.read_output_us + self.initialize_state_us + self.read_input_us
 
     @property
     def gate_restore_us(self) -> int | None:
-        """From there until all recovered input was processed."""
+        """From the start of the mailbox until all recovered input was processed."""
         if self.gate_restored_at_us is None:
             return None
         return self.gate_restored_at_us - self.deployed_at_us - self.mailbox_start_us
 
     @property
     def until_running_us(self) -> int | None:
-        """From the deployment until it ran."""
+        """From the deployment until the subtask ran."""
         return None if self.running_at_us is None else self.running_at_us - self.deployed_at_us
 
 
 def initialization(
     snapshot: SubtaskSnapshot | None, *, now_us: int, bytes_per_s: int, has_local_copy: bool = False
 ) -> Initialization:
-    """The load of one subtask, by its parts: their sum is the time that all transferred bytes take."""
+    """Divide one subtask's load time into its parts. Their sum is the transfer time of all loaded bytes."""
     if snapshot is None:
         return Initialization(now_us)
     local_bytes = 0
@@ -77,21 +77,21 @@ def initialization(
 
 @dataclass(slots=True)
 class Restart:
-    """RC-11: one restart. Instants are virtual microseconds; None: not reached (yet), or does not apply."""
+    """RC-11: one restart. Instants are virtual microseconds. None: not reached (yet), or not applicable."""
 
     failed_at_us: int
     cause: str
     source_offsets: Mapping[TaskKey, int]
-    """Where each source subtask was when the job failed."""
+    """The offset of each source subtask when the job failed."""
     deployed_at_us: int | None = None
     restored_id: int | None = None
     subtasks: dict[TaskKey, Initialization] = field(default_factory=dict)
     lost_channel_bytes: int = 0
-    """In-flight data of the checkpoint that was left out on demand (RC-8)."""
+    """In-flight data of the checkpoint that was discarded on request (RC-8)."""
     repeated_records: int = 0
-    """At least once: records that the restored state holds already and that come again (ALO-5)."""
+    """At least once: records that the restored state already counts and that are processed again (ALO-5)."""
     is_interrupted: bool = False
-    """Whether the job failed again before every subtask ran."""
+    """Whether the job stopped again before every subtask ran."""
     replayed: dict[TaskKey, int] = field(default_factory=dict)
     caught_up: dict[TaskKey, int] = field(default_factory=dict)
 
@@ -102,17 +102,17 @@ class Restart:
 
     @property
     def state_load_us(self) -> int:
-        """The longest load of a subtask's state."""
+        """The longest state load of any subtask."""
         return max((i.initialize_state_us for i in self.subtasks.values()), default=0)
 
     @property
     def channel_load_us(self) -> int:
-        """The longest load of a subtask's in-flight data."""
+        """The longest load of in-flight data of any subtask."""
         return max((i.read_output_us + i.read_input_us for i in self.subtasks.values()), default=0)
 
     @property
     def channel_replay_us(self) -> int | None:
-        """From the end of the loads until the last subtask had processed what was recovered, and ran."""
+        """From the end of the last load until the last subtask had processed its recovered data and ran."""
         running = self.running_at_us
         if running is None:
             return None
@@ -120,23 +120,23 @@ class Restart:
 
     @property
     def running_at_us(self) -> int | None:
-        """When every subtask ran."""
+        """When the last subtask started to run; None if some do not run yet."""
         instants = [i.running_at_us for i in self.subtasks.values()]
         return _last(instants) if instants else None
 
     @property
     def source_replay_us(self) -> int | None:
-        """From the deployment until every source was where it had been when the job failed."""
+        """From the deployment until every source had reached the offset at which the job failed."""
         return self._since_deployed(self.replayed)
 
     @property
     def catch_up_us(self) -> int | None:
-        """From the deployment until no source was behind; a source that is as fast as it can has nothing to catch."""
+        """From the deployment until every source had emitted all records that were due."""
         return self._since_deployed(self.caught_up)
 
     @property
     def costs(self) -> dict[str, int | None]:
-        """RC-11 by name, for whoever shows a restart: durations, which overlap, and what was lost or repeated."""
+        """RC-11 by name, for display: durations in microseconds, which overlap, and lost or repeated data."""
         return {
             "state_load_us": self.state_load_us,
             "channel_load_us": self.channel_load_us,
@@ -151,16 +151,16 @@ class Restart:
         last = _last([instants.get(key) for key in self.source_offsets])
         return None if last is None or self.deployed_at_us is None else last - self.deployed_at_us
 
-    # --- what the sources tell ------------------------------------------------------------------------------------
+    # --- reports from the sources ---------------------------------------------------------------------------------
 
     def emitted(self, key: TaskKey, offset: int, now_us: int) -> bool:
-        """A source emitted; returns whether it still has to be listened to."""
+        """Note that a source emitted a record. Returns whether later reports from it are still needed."""
         if key not in self.replayed and offset >= self.source_offsets.get(key, 0):
             self.replayed[key] = now_us
         return key not in self.caught_up
 
     def waits(self, key: TaskKey, offset: int, now_us: int) -> None:
-        """A source has nothing that is due."""
+        """Note that no record of a source is due: it has caught up."""
         self.emitted(key, offset, now_us)
         self.caught_up.setdefault(key, now_us)
 
@@ -178,20 +178,20 @@ class SourceReader(Protocol):
 
 
 class OffsetsReached:
-    """How far each split of each source had come in any attempt, whichever subtask reads it."""
+    """The highest offset that any attempt reached in each split of each source, whichever subtask read it."""
 
     def __init__(self) -> None:
         self._offsets: dict[tuple[int, int], int] = {}
 
     def note(self, tasks: Sequence[SourceReader]) -> None:
-        """These end now."""
+        """Note the offsets of these subtasks, whose attempt ends now."""
         for task in tasks:
             for split in task.source.splits if task.source is not None else ():
                 name = task.key[0], split.number
                 self._offsets[name] = max(self._offsets.get(name, 0), split.offset)
 
     def of(self, tasks: Sequence[SourceReader], snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, int]:
-        """The sums over the splits of each source, of those that it is about to restore where a snapshot says so."""
+        """Each source subtask's sum of offsets over its splits, or over its snapshot's splits if it has a snapshot."""
         sums: dict[TaskKey, int] = {}
         for task in tasks:
             if task.source is not None:

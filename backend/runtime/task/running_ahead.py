@@ -1,13 +1,12 @@
-"""Steps of one subtask that are known before their time: they are no events, and are carried out together.
+"""Plans several steps of one subtask at once and carries them out together, without an event for each. For speed.
 
-While a subtask works through a buffer whose records all cost the same, and what comes out of them fits into segments in
-work that nobody else can see, its next steps follow from what it has: nothing happens between them but what it hears
-of. So they are planned at once, and the next event of the subtask is the step behind them. Their effects come about
-when somebody looks (``settle``), and whatever may change their course (a mail, a flush, a reader) takes the rest of the
-plan back (``interrupt``).
+The next steps of a subtask can be computed in advance while it works through a buffer whose records all cost the same
+and the output fits into unfinished segments that no reader can see yet. The subtask then plans these steps together,
+and its next event is the step after the plan. Their effects are applied when the state is read (``settle``). Anything
+that may change the planned steps (a mail, a flush, a reader) cancels the rest of the plan (``interrupt``).
 
-Invariant: nobody can tell. Whoever looks at any time sees what there would be if every step were an event, and every
-other event is the same, at the same time, in the same order. A step that somebody else would see is never planned.
+Invariant: running ahead cannot be observed. A reader sees at any time the same state as if every step were an event,
+and every other event is the same, at the same time, in the same order. A step that others could see is never planned.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from backend.runtime.operators.sinks import Bulk
 from backend.runtime.operators.sources import Source
 from backend.runtime.task.ports import TaskPort
 
-# With fewer, planning costs more than it spares.
+# With fewer steps, planning costs more than it saves.
 _STEPS_MIN = 2
 
 
 class StepSums:
-    """How many steps a subtask made, and a sum over their times that tells one trace from another (DET-4)."""
+    """How many steps a subtask made, and the sum of the squares of their times, which enters the trace hash (DET-4)."""
 
     __slots__ = ("count", "squares")
 
@@ -38,7 +37,7 @@ class StepSums:
         self.squares = 0
 
     def add(self, first_us: int, apart_us: int, count: int) -> None:
-        """So many steps at equal distances."""
+        """Add ``count`` steps, the first at ``first_us`` and each ``apart_us`` after the one before."""
         self.count += count
         self.squares += (
             count * first_us * first_us
@@ -48,18 +47,18 @@ class StepSums:
 
 
 class SteppingTask(TaskPort, Protocol):
-    """What running ahead asks of the task."""
+    """The task as running ahead sees it."""
 
     number: int
     steps: StepSums
 
     def count_in(self, count: int) -> None:
-        """Count records that were taken ahead."""
+        """Add records that were processed ahead to the records in."""
         ...
 
 
 class RunningAhead:
-    """The plan of one attempt of one subtask; there is one only while the subtask is busy."""
+    """The plan of one attempt of one subtask. It holds steps only while the subtask is busy."""
 
     __slots__ = (
         "_apart_us",
@@ -96,23 +95,23 @@ class RunningAhead:
         self._reschedule = reschedule
         self._emitted = emitted
         self._left = 0
-        """Steps planned and not carried out."""
+        """How many planned steps are not carried out yet."""
         self._begin_us = 0
-        """When the first of them is."""
+        """The time of the first of these steps."""
         self._records: list[Record] = []
-        """What is taken in order, all of one size: the rest of a buffer, as far as it is alike, or a source's draws."""
+        """The input in order, all of one size: the next equal records of a buffer, or the drawn records of a source."""
         self._at = 0
-        """The first of them that is not processed yet."""
+        """The index of the first record that is not processed yet."""
         self._places: list[Places] = []
-        """Where they go, by output."""
+        """The targets of the records, by output."""
         self._size = 0
         self._elements: list[Element] = []
-        """Of the buffer in work what is to be processed yet, the next one last; nothing for a source."""
+        """The unprocessed elements of the current buffer, the next one last; empty for a source."""
         self._end = 0
-        """How many elements that were when its records were looked at."""
+        """How many elements the buffer had left when ``_records`` was filled."""
 
     def plan(self, channel: InputChannel, at_us: int) -> int:
-        """Take up the next records of a buffer, from ``at_us`` on; returns when the step behind them is."""
+        """Plan steps for the next records of a buffer, from ``at_us`` on. Returns the time of the step after them."""
         elements = channel.elements
         left = len(elements)
         if left < _STEPS_MIN:
@@ -126,7 +125,7 @@ class RunningAhead:
         return self._planned(at, len(self._records) - at, at_us)
 
     def plan_source(self, source: Source, before_us: int, at_us: int) -> int:
-        """The same for what a source has ready, as far as steps are before ``before_us``."""
+        """Plan steps for the records that a source has ready, up to ``before_us``. Returns as ``plan``."""
         split = source.only_split
         if split is None:
             return at_us
@@ -163,13 +162,13 @@ class RunningAhead:
             return
         count, rest_us = divmod(elapsed_us, self._apart_us)
         if rest_us or scheduler.order >= self._turn:
-            # Also the step of this very instant, where the event in work comes behind it.
+            # The step of this instant has passed too, because the current event comes after it.
             count += 1
         if count:
             self._carry_out(min(count, self._left))
 
     def interrupt(self) -> None:
-        """Carry out the steps whose time has come, and forget the rest: something is about to change."""
+        """Carry out the steps whose time has come, and cancel the rest, because something is about to change."""
         if self._left:
             self.settle()
             if self._left:
@@ -177,7 +176,7 @@ class RunningAhead:
                 self._reschedule(self._begin_us)
 
     def finish(self) -> None:
-        """The step behind the plan is due."""
+        """Carry out the whole plan: the step after it is due."""
         if self._left:
             self._carry_out(self._left)
 
@@ -201,7 +200,7 @@ class RunningAhead:
 
 
 def _alike(elements: list[Element], record_bytes: int) -> list[Record]:
-    """The elements of a buffer, next one first, as far as they are records of one size."""
+    """The elements of a buffer, next one first, up to the first that is not a record of the same size."""
     found = elements[::-1]
     if record_bytes:
         return found  # type: ignore[return-value]
@@ -220,11 +219,12 @@ def running_ahead(
     reschedule: Callable[[int], None],
     emitted: Callable[[list[Record], int], None] | None,
 ) -> RunningAhead | None:
-    """The plans of a subtask; None if each of its steps is an event.
+    """Return the planner of a subtask, or None if each of its steps must be an event.
 
-    Each step is an event if the cost differs by record, an emission may block in the middle, a fault may strike behind
-    any record, others see at once what an operator does, or the schedule is fuzzed, which draws the order of all steps.
-    ``reschedule`` moves the next event of the task; ``emitted`` is None unless the task is a source's.
+    Each step must be an event if the run is stepwise, if the cost depends on the record, if an emission may block
+    halfway, if a fault may strike after any record, if other subtasks see an operator's effects at once, if a route
+    cannot be computed ahead, or if the schedule is fuzzed (a fuzzed schedule draws the order of all steps).
+    ``reschedule`` moves the task's next event. ``emitted`` is None unless the task reads a source.
     """
     env, bulks = task.env, in_bulk(task.operators)
     can_run_ahead = (

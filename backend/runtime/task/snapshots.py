@@ -1,14 +1,15 @@
 """One subtask's snapshots: forward the barrier, take the operators' state, write it, acknowledge (2.3, TE-3 to TE-8).
 
-Order of one snapshot, atomic towards records: forward the barrier, close what needs closing, take the operators' state
-last to first, then write it without holding the subtask up (ST-4). It is acknowledged when the state is written, the
-input side is complete, and every barrier on the output side is gone or has overtaken (AT-7): the two sides have nothing
-to do with each other (AT-9). What is in flight is written once something was overtaken, and not before (SP-1). On
-demand the state is taken first, and the barrier is forwarded behind the sync phase, in front of everything else (PH-1):
-whoever comes behind waits for that as well (PH-2).
+One snapshot forwards the barrier, then takes the operators' state from last to first, without processing a record in
+between. The state is then written while the subtask works on (ST-4). The subtask acknowledges when the state is
+written, the input side is complete, and every barrier on the output side has left or has overtaken (AT-7). The two
+sides are independent (AT-9). In-flight data is written only if something was overtaken (SP-1).
 
-Invariant (INV-4): the state that is taken counts the records in front of the cut, and those of the channels' copies
-not.
+By a setting, the state is taken first, and the barrier is forwarded after the sync phase and before anything else
+(PH-1). Downstream subtasks then wait for the sync phase too (PH-2).
+
+Invariant (INV-4): the state counts the records in front of the cut. It does not count the records that are persisted
+as channel state.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from backend.runtime.task.ports import TaskPort
 
 @dataclass(slots=True)
 class Run:
-    """One checkpoint in work at this subtask."""
+    """One pending checkpoint at this subtask."""
 
     measured: SubtaskCheckpoint
     polled_before_bytes: int
@@ -53,36 +54,37 @@ class Run:
     sync_end_us: int | None = None
     persisted_bytes: int = 0
     output_bytes_left: int | None = None
-    """How much its barrier may overtake yet (CAP-5); None: all there is."""
+    """How many bytes its barrier may still overtake (CAP-5); None: any number."""
     unwritten: int = 0
     uploads: list[Upload] = field(default_factory=list)
     is_channel_state_written: bool = False
     is_over: bool = False
     is_counting: bool = False
-    """At least once: records behind its barriers are counted until its snapshot (ALO-5)."""
+    """At least once: whether records that follow its barriers are counted, until the snapshot (ALO-5)."""
     clock_us: int = 0
-    """What its alignment timeout counts from: the trigger, or this subtask's first sign of it (AT-14)."""
+    """The instant from which its alignment timeout counts: the trigger, or the first sign of the checkpoint at this
+    subtask (AT-14)."""
 
 
 class SnapshottingTask(TaskPort, Protocol):
-    """What snapshots ask of the task."""
+    """The task as snapshots see it."""
 
     @property
     def watermark_us(self) -> int:
-        """The event time that its inputs have reached; -1 if none is known."""
+        """The watermark of the subtask; -1 if it is unknown."""
         ...
 
     def go_on_with(self, action: Callable[[Any], None], argument: Any) -> None:
-        """From within a step: run ``action`` when its cost has passed, and nothing of this subtask before (PH-1)."""
+        """Run ``action`` as the next step, when the cost of the current step has passed (PH-1)."""
         ...
 
     def channel_id(self, key: ChannelKey) -> ChannelId:
-        """The channel's id in events."""
+        """The channel's id in barrier events."""
         ...
 
 
 class Snapshots:
-    """The snapshots of one attempt of one subtask; ``give_up`` tells everyone that a checkpoint is lost."""
+    """The snapshots of one attempt of one subtask. ``give_up`` declines a checkpoint and cancels it downstream."""
 
     def __init__(self, task: SnapshottingTask, give_up: Callable[[int, FailureReason], None]) -> None:
         self._task = task
@@ -91,12 +93,12 @@ class Snapshots:
         self.runs: dict[int, Run] = {}
 
     def take(self, barrier: Barrier) -> None:
-        """Carry out the checkpoint's snapshot; its run has begun."""
+        """Take the snapshot of a checkpoint whose run has begun."""
         run = self.runs[barrier.checkpoint_id]
         for older in [r for r in self.runs.values() if r is not run and r.waiting_outputs]:
-            # The news that it is over got lost or is late; its barriers must not overtake any more (AT-7, UC-12).
+            # The abort message is lost or late; barriers of the older checkpoint must not overtake now (AT-7, UC-12).
             self._give_up(older.measured.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
-        # TE-2: where the last records before the barrier find no buffer, the barrier waits with them (BP-4).
+        # TE-2: if the last records before the barrier find no buffer, the barrier waits with them (BP-4).
         self._task.flush()
         self._task.emission.then(partial(self._forward_and_sync, run, barrier))
 
@@ -115,14 +117,14 @@ class Snapshots:
 
     def _forward_late(self, run: Run, barrier: Barrier) -> None:
         if run.is_over:
-            # Its state could not be written meanwhile: a cancel marker has gone in its place.
+            # The checkpoint was given up meanwhile: a cancel marker was sent instead of the barrier.
             return
         self._forward(run, barrier)
         run.is_forwarded = True
         self.advance(run)
 
     def _sync(self, run: Run, k: int) -> None:
-        """TE-6, ME-5. Whatever fails here fails the job (FP-5)."""
+        """Run the sync phase (TE-6, ME-5). An error here fails the job (FP-5)."""
         task, faults = self._task, self._env.faults
         faults.passed("task.before-sync", task.name)
         self.log(k, Kind.SNAPSHOT_SYNC_START)
@@ -156,7 +158,7 @@ class Snapshots:
             due_us = run.clock_us + barrier.aligned_timeout_us
             hop_us = self._env.config.overtake_unflushed_us
             if hop_us:
-                # AT-13: the wait in this output has a clock of its own, and the age of the checkpoint is bounded still.
+                # AT-13: the wait in this output has its own limit. The timeout still bounds the checkpoint's age.
                 due_us = min(due_us, self._env.now + hop_us)
             self._env.scheduler.at(due_us, EventClass.TIMER, self._mail_output_timer, run)
 
@@ -212,7 +214,7 @@ class Snapshots:
             run.uploads.append(upload)
 
     def cancel(self, run: Run) -> None:
-        """It was given up: nothing more of it is written (TE-8)."""
+        """Cancel the writes of a checkpoint that was given up (TE-8)."""
         run.is_over = True
         for upload in run.uploads:
             self._env.store.cancel(upload)
@@ -227,7 +229,7 @@ class Snapshots:
             self._give_up(run.measured.checkpoint_id, FailureReason.ASYNC_FAILURE)
 
     def advance(self, run: Run) -> None:
-        """Go on with a checkpoint whose input, output or state has become complete."""
+        """Write channel state or acknowledge, if input, output and state allow it. Called when one of them changed."""
         if run.is_over or run.sync_end_us is None or run.is_input_open:
             return
         if not run.is_forwarded or run.waiting_outputs:
@@ -243,7 +245,7 @@ class Snapshots:
             self._acknowledge(run)
 
     def _acknowledge(self, run: Run) -> None:
-        """TE-7, ME-4, ME-6."""
+        """Complete the measurements and send the acknowledgement (TE-7, ME-4, ME-6)."""
         task, faults = self._task, self._env.faults
         measured = run.measured
         assert run.sync_end_us is not None
@@ -288,7 +290,7 @@ class Snapshots:
         size_bytes: int | None = None,
         reason: str | None = None,
     ) -> None:
-        """One event of this subtask."""
+        """Log one barrier event of this subtask."""
         task = self._task
         self._env.log.add(
             k,

@@ -1,7 +1,7 @@
-"""What a subtask of a source does in its steps: a record that is due, and what it tells of time, backlog and restarts.
+"""The steps of a source subtask: emits records when they are due, and reports backlog and progress after a restart.
 
-Decides when there is something to do (SRC-1), not what the records are (``operators.py``) or when watermarks are due
-(``event_time.py``). The step itself is the task's.
+Decides when there is something to do (SRC-1). ``operators.sources`` makes the records, ``event_time`` decides when
+watermarks are due, and ``task`` makes the step.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _BUSY = Usage.BUSY
 
 
 class SourceTask(SourceTimeTask, Protocol):
-    """What the steps of a source ask of the task."""
+    """The task as the steps of a source see it."""
 
     account: TimeAccount
 
     def become_running(self) -> None:
-        """Everything is restored (step 7)."""
+        """Start to run: everything is restored (step 7)."""
         ...
 
     def charge(self, record: Record) -> None:
@@ -34,17 +34,17 @@ class SourceTask(SourceTimeTask, Protocol):
         ...
 
     def wake(self) -> None:
-        """Schedule a step: there may be something to do."""
+        """Schedule a step, because there may be something to do."""
         ...
 
 
 class Sourcing:
-    """One attempt of one subtask of a source."""
+    """The source steps of one attempt of one subtask."""
 
     def __init__(self, task: SourceTask, source: Source) -> None:
         self.source = source
         self.restart: Restart | None = None
-        """Who waits to hear how far this source has come since the job failed."""
+        """The restart whose replay and catch-up this source still has to report to; None if it is done."""
         self._task = task
         self._env = task.env
         self._time = SourceTime(task, source)
@@ -53,7 +53,7 @@ class Sourcing:
         self._can_crash_after_emit = task.env.faults.concerns("source.after-emit")
 
     def poll(self, now: int) -> bool:
-        """Emit the next record, or say what there is to say; whether that was anything."""
+        """Emit the next record if it is due, else the idleness or end that is due. Returns whether there was any."""
         task, source, time = self._task, self.source, self._time
         if task.gate.is_recovering:
             task.gate.is_recovering = False
@@ -81,24 +81,24 @@ class Sourcing:
         return True
 
     def plan(self, ahead: RunningAhead, at_us: int) -> int:
-        """Run ahead from ``at_us`` on, up to the next step that says something; returns when that is."""
+        """Run ahead from ``at_us`` on, at most to the next watermark. Returns the time of the next step."""
         if self.restart is not None or self._is_in_backlog or self._time.is_idle:
             return at_us
         return ahead.plan_source(self.source, self._time.next_us, at_us)
 
     def emitted(self, records: list[Record], last_us: int) -> None:
-        """These records were emitted ahead, the last one at ``last_us``."""
+        """Note records that were emitted ahead, the last one at ``last_us``."""
         assert self.source.only_split is not None
         self.source.only_split.move(records)
         self._time.emitted_us = last_us
 
     def end(self, *, is_drained: bool) -> None:
-        """The job stops: no more records are taken (6.6, step 1)."""
+        """Stop reading, because the job stops (6.6, step 1)."""
         self.source.stop()
         self._time.end(is_drained=is_drained)
 
     def _tell_of_backlog(self) -> None:
-        """Tell the coordinator when working off a backlog begins or ends (SRC-5)."""
+        """Tell the coordinator if working off a backlog began or ended (SRC-5)."""
         is_processing = self.source.is_processing_backlog
         if is_processing is not self._is_in_backlog:
             self._is_in_backlog = is_processing

@@ -1,9 +1,9 @@
-"""Stopping one subtask with a savepoint: its data ends, it waits for that savepoint, and ends itself (6.6, SV-3).
+"""Stops one subtask with a savepoint: ends its data, waits for the savepoint, and finishes (6.6, SV-3).
 
-A source takes no more records and says so behind the last one: with drain behind the last watermark, which fires every
-timer downstream; without, nothing fires and what is open stays in the savepoint (FN-19, FN-21). The barrier follows the
-end of the data, so that the savepoint holds everything. Only that savepoint lets a subtask end (FN-22), and all but
-sources wait besides until every input has ended.
+A source stops reading and sends end-of-data after its last record. With drain it first sends the last watermark, which
+fires every timer downstream. Without drain no timer fires, and open windows stay in the savepoint (FN-19, FN-21). The
+barrier follows the end of the data, so the savepoint holds everything. A subtask finishes only after that savepoint is
+complete (FN-22) and all its inputs have ended.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from backend.runtime.task.sourcing import Sourcing
 
 
 class StoppingTask(TaskPort, Protocol):
-    """What stopping asks of the task."""
+    """The task as stopping sees it."""
 
     sourcing: Sourcing | None
 
     def finish(self) -> None:
-        """End in order: nothing runs here any more, and what was sent is still delivered."""
+        """Finish: the subtask runs no more steps, and its queued output is still delivered."""
         ...
 
 
 class Stopping:
-    """How far one attempt of one subtask is with stopping."""
+    """The progress of one attempt of one subtask in stopping."""
 
     def __init__(self, task: StoppingTask) -> None:
         self._task = task
@@ -37,25 +37,25 @@ class Stopping:
         self._is_complete = False
 
     def triggered(self, barrier: Barrier) -> None:
-        """The coordinator asks this source for a snapshot; where it is to stop, its data ends before the barrier."""
+        """Handle a trigger at this source. If the job is to stop, end the data before the barrier."""
         kind = barrier.snapshot_type
         if kind.is_synchronous:
             assert self._task.sourcing is not None
             self._task.sourcing.end(is_drained=kind.drains)
 
     def snapshotting(self, barrier: Barrier) -> None:
-        """A snapshot is taken."""
+        """Note the savepoint that stops the job when its snapshot is taken."""
         if barrier.snapshot_type.is_synchronous:
             self._savepoint_id = barrier.checkpoint_id
 
     def completed(self, checkpoint_id: int) -> None:
-        """A checkpoint or savepoint is complete, and what it commits is committed."""
+        """Note that a checkpoint or savepoint is complete and its transactions are committed."""
         if checkpoint_id == self._savepoint_id:
             self._is_complete = True
             self.advance()
 
     def advance(self) -> None:
-        """End, if nothing is left to wait for; who is told again by then hears of nothing more."""
+        """Finish, if the savepoint is complete and every input has ended."""
         task = self._task
         if self._is_complete and all(channel.is_ended for channel in task.gate.channels):
             task.emission.broadcast_event(EndOfPartition())

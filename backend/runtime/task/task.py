@@ -1,9 +1,8 @@
-"""One subtask: the mailbox loop, backpressure, what it reads (runtime.md 1.5).
+"""One subtask: the mailbox loop, backpressure and the choice of the next input (runtime.md 1.5).
 
-A step is one mail or one element, mails first (MB-1, BP-5). Its effects happen at its start and its cost passes before
-the next step (DET-6); a step that finds no output buffer is hard-blocked, and until it is written on no mail runs
-(BP-4). What a subtask waits for is judged in this order: output, where mails run all the same (MB-4), then input
-(MB-2).
+A step is one mail or one element, mails first (MB-1, BP-5). Its effects happen at its start, and its cost passes before
+the next step (DET-6). A step that runs out of output buffers is hard-blocked: no mail runs until its output is written
+(BP-4). Between steps, a subtask first waits for output, during which mails still run (MB-4), then for input (MB-2).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from backend.runtime.task.sourcing import Sourcing
 from backend.runtime.task.stopping import Stopping
 
 _STEP_US_MIN = 1
-# Looked up with every element: an attribute of an enum costs as much as a call.
+# Module constants, because every element needs them and an enum attribute costs as much as a call.
 _BUSY, _IDLE, _SOFT, _HARD = Usage.BUSY, Usage.IDLE, Usage.SOFT, Usage.HARD
 
 
@@ -56,7 +55,7 @@ _ANY_RECORD = Record(0, 0, 0, 0, 0)
 
 
 class TaskStatus(Enum):
-    """The life of one attempt."""
+    """The states of one attempt."""
 
     INITIALIZING = "INITIALIZING"
     RUNNING = "RUNNING"
@@ -76,23 +75,23 @@ class Task:
         attempt: int,
         on_running: Callable[[], None],
     ) -> None:
-        # Who it is.
+        # Identity.
         self.env = env
         self.spec = spec
         self.key = key
         self.index = key[1]
         self.name = f"{spec.id}/{key[1]}"
         self.number = key[0] * PARALLELISM_MAX + key[1]
-        """Its place in the order of steps of one instant."""
+        """Orders the steps of different subtasks at one instant."""
         self.attempt = attempt
-        # How far it has come.
+        # Progress.
         self.status = TaskStatus.INITIALIZING
         self.is_dead = False
         self.started_us = env.now
         self.initialization = Initialization(env.now)
         self.ended_us: int | None = None
         self._on_running = on_running
-        # What it reads, computes and writes.
+        # Input, operators and output.
         self.gate = InputGate(on_data=self._on_data, on_priority=self._on_priority)
         self.floating: dict[int, FloatingPool] = {}
         self.operators = _operators(env, spec, key, attempt)
@@ -103,21 +102,21 @@ class Task:
         self._behind_first = self.operators[1:]
         self._may_block = spec.may_block_in_emission
         self._pools: tuple[OutputPool, ...] = ()
-        """The pools that must be available before a step; none if the subtask may block in the middle of one."""
-        # What its steps cost, and when they are.
+        """The pools that must be available before a step; empty if the subtask may block in the middle of a step."""
+        # Costs and times of steps.
         self.slow_factor = factor_of(spec.slow_factors, key[1])
         is_fixed = spec.cost_of is None and not spec.cost_ns_per_byte
         self._fixed_cost_us = self._cost_of(_ANY_RECORD) if is_fixed else None
         self.cost_us = 0
-        """Cost of the current step; mails add to it."""
+        """Cost of the current step in virtual microseconds; mails add to it."""
         self._scheduler = env.scheduler
         self._step_action = self._step
         self._mails: deque[tuple[Callable[[Any], None], Any, int]] = deque()
         self._is_scheduled = False
         self._epoch = 0
-        """Steps scheduled in an earlier one are not made."""
+        """A scheduled step of an earlier epoch is skipped."""
         self._free_us = env.now
-        # What is measured.
+        # Measurements.
         samples = env.config.metric_window_us // env.config.metric_period_us
         self.account = TimeAccount(env.now, samples)
         self.rates = Rates(env.now, samples)
@@ -125,9 +124,9 @@ class Task:
         self.steps = StepSums()
         self.lamport = 0
         self._records_in = 0
-        # Its parts.
+        # Parts.
         self.ahead: RunningAhead | None = None
-        """The steps that were carried out ahead of their time; None if none may be."""
+        """The planner of steps ahead; None if every step must be an event."""
         self.event_time = EventTime(self)
         self.sourcing = Sourcing(self, self.source) if self.source is not None else None
         self.stopping = Stopping(self)
@@ -144,9 +143,10 @@ class Task:
         has_channel_state: bool,
         rescaled: Mapping[int, EdgeRescale],
     ) -> None:
-        """Restore (4.2) and begin to run; ``has_channel_state`` is of the checkpoint, not of this subtask.
+        """Restore the snapshot (4.2) and start to run.
 
-        ``rescaled``: edges whose channel state names the channels of another parallelism (4.4).
+        ``has_channel_state``: whether any subtask of the checkpoint has in-flight data.
+        ``rescaled``: the edges whose channel state names the channels of another parallelism (4.4).
         """
         self.checkpointing.last_id = checkpoint_id
         is_local = False
@@ -172,13 +172,13 @@ class Task:
         self._schedule(self.env.now + self.initialization.mailbox_start_us)
 
     def kill(self) -> None:
-        """The job failed: this attempt is over, whatever it was doing."""
+        """Cancel this attempt, because the job failed or restarts."""
         self._end(TaskStatus.CANCELED)
         for output in self.outputs:
             output.pool.is_closed = True
 
     def finish(self) -> None:
-        """It stopped in order: nothing runs here any more, and what it sent is still delivered."""
+        """Finish: the subtask runs no more steps, and its queued output is still delivered."""
         self._end(TaskStatus.FINISHED)
 
     def _end(self, status: TaskStatus) -> None:
@@ -197,21 +197,21 @@ class Task:
             self.wake()
 
     def settle(self) -> None:
-        """Carry out what it has done by now of its steps that are no events."""
+        """Apply the steps planned ahead up to now."""
         if self.ahead is not None:
             self.ahead.settle()
 
     def interrupt(self) -> None:
-        """The same, and make an event of its next step."""
+        """Apply the steps planned ahead up to now, cancel the rest, and schedule the next step as an event."""
         if self.ahead is not None:
             self.ahead.interrupt()
 
     def go_on_with(self, action: Callable[[Any], None], argument: Any) -> None:
-        """From within a step: run ``action`` when its cost has passed, and nothing of this subtask before (PH-1)."""
+        """Run ``action`` as the next step, when the cost of the current step has passed (PH-1)."""
         self._mails.appendleft((action, argument, self.env.scheduler.now))
 
     def sample(self, now_us: int) -> None:
-        """Take the next edge of the metrics' window."""
+        """Take a sample for the sliding window of the metrics."""
         self.account.sample(now_us)
         self.rates.sample(now_us, self.totals)
 
@@ -234,16 +234,16 @@ class Task:
 
     @property
     def watermark_us(self) -> int:
-        """The event time that its inputs have reached; -1 where none is known."""
+        """The watermark of the subtask; -1 if it is unknown."""
         return self.event_time.watermark_us
 
     @property
     def mail_count(self) -> int:
-        """Mails that wait."""
+        """Number of waiting mails."""
         return len(self._mails)
 
     def channel_id(self, key: ChannelKey) -> ChannelId:
-        """The channel under the names the outside knows."""
+        """The channel's public id, with vertex names."""
         known = self._channel_ids.get(key)
         if known is None:
             edge = self.env.graph.edges[key.edge]
@@ -259,12 +259,12 @@ class Task:
         self._scheduler.step_at(at_us, self.number, self._step_action, self._epoch)
 
     def _reschedule(self, at_us: int) -> None:
-        """The next step is another one than was thought."""
+        """Replace the scheduled step by one at ``at_us``."""
         self._epoch += 1
         self._schedule(at_us)
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Schedule a step if none is scheduled, because there may be something to do."""
         if not self._is_scheduled and not self.is_dead and self._free_us >= 0:
             now = self.env.scheduler.now
             self._schedule(now if now > self._free_us else self._free_us)
@@ -277,7 +277,7 @@ class Task:
         self.mail(self.checkpointing.on_priority)
 
     def on_output_change(self) -> None:
-        """A segment came back: who waited for one may go on."""
+        """Wake the subtask if it waits for output, because an output pool changed."""
         usage = self.account.usage
         if usage is _HARD or (usage is _SOFT and self._has_output()):
             self.wake()
@@ -285,13 +285,13 @@ class Task:
             self.mail(self.checkpointing.recheck)
 
     def _has_output(self) -> bool:
-        for output in self.emission.outputs:  # noqa: SIM110 - asked for every buffer that comes back
+        for output in self.emission.outputs:  # noqa: SIM110 - runs for every returned buffer
             if not output.pool.is_available:
                 return False
         return True
 
     def _step(self, epoch: int) -> int | None:
-        """One mail or one element; returns when the next step is, None where something has to wake it first."""
+        """Process one mail or one element. Returns the time of the next step; None if the subtask has to be woken."""
         if epoch != self._epoch:
             return None
         now = self._scheduler.now
@@ -316,7 +316,7 @@ class Task:
                     return None
             channel = self.gate.current
             if channel is not None and channel.elements and not self.event_time.is_firing:
-                # What is left of a buffer is there whatever happens.
+                # The rest of the current buffer needs no check of the gate.
                 if self.account.usage is not _BUSY:
                     self.account.turn(_BUSY, now)
                 element = channel.elements.pop()
@@ -334,12 +334,12 @@ class Task:
         return at_us
 
     def _wait(self, usage: Usage, now: int) -> None:
-        """There is no next step until somebody wakes it."""
+        """Schedule no next step until ``wake`` is called."""
         self.account.turn(usage, now)
         self._is_scheduled = False
 
     def _plan(self, ahead: RunningAhead, at_us: int) -> int:
-        """Run ahead from ``at_us`` on where nothing is in the way; returns when the next step is that is an event."""
+        """Run ahead from ``at_us`` on if possible. Returns the time of the next step that is an event."""
         if self.emission.is_blocked or self.checkpointing.is_watching:
             return at_us
         for pool in self._pools:
@@ -351,11 +351,11 @@ class Task:
         return at_us if channel is None or self.event_time.is_firing else ahead.plan(channel, at_us)
 
     def count_in(self, count: int) -> None:
-        """So many records were taken ahead."""
+        """Add records that were processed ahead to the records in."""
         self._records_in += count
 
     def _poll(self, now: int) -> bool:
-        """Whether there was something to do."""
+        """Fire a timer, or read input or the source. Returns whether there was something to do."""
         if self.event_time.is_firing:
             self.account.turn(_BUSY, now)
             self.event_time.fire_on()
@@ -363,7 +363,10 @@ class Task:
         return self._poll_input(now) if self.sourcing is None else self.sourcing.poll(now)
 
     def _write_on(self, now: int) -> bool:
-        """Whether the step may go on: all is written, and nothing had to be done behind it."""
+        """Write waiting output. Returns whether the step may continue.
+
+        Returns False if output still waits, or if an action that waited for the output took this step.
+        """
         if not self.emission.write_on():
             self._wait(_HARD, now)
             return False
@@ -411,7 +414,7 @@ class Task:
             self.emission.emit(out)
 
     def charge(self, record: Record) -> None:
-        """The step in work costs what the record costs."""
+        """Add the record's cost to the current step."""
         cost_us = self._fixed_cost_us
         self.cost_us += self._cost_of(record) if cost_us is None else cost_us
 
@@ -423,7 +426,7 @@ class Task:
         return cost if self.slow_factor == 1.0 else int(cost * self.slow_factor)
 
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
-        """Hand what came out of the chain so far to the operators from ``behind`` on, and emit what comes out."""
+        """Hand records to the operators from index ``behind`` on, and emit the results."""
         for operator in self._behind_first if behind == 1 else self.operators[behind:]:
             if len(records) == 1:
                 records = operator.process(records[0])
@@ -453,7 +456,7 @@ class Task:
 
     @property
     def outputs(self) -> list[Output]:
-        """Its output edges."""
+        """The output edges."""
         return self.emission.outputs
 
     @property
@@ -470,24 +473,24 @@ class Task:
 
     @property
     def bytes_out(self) -> int:
-        """Bytes of records and watermarks written by this attempt, once a channel."""
+        """Bytes of records and watermarks written by this attempt, counted once for each channel that receives them."""
         self.settle()
         return self.emission.bytes_out
 
     def flush(self) -> None:
-        """Emit what operators hold back and do not keep as state: it must leave before a barrier (TE-2)."""
+        """Emit the records that operators hold back and do not keep as state, before a barrier (TE-2)."""
         for behind, operator in enumerate(self.operators, 1):
             held = operator.flush()
             if held:
                 self.pass_on(held, behind)
 
     def end_of_data(self, *, is_drained: bool = True) -> None:
-        """Tell every receiver that only events follow (Q-2, SRC-4)."""
+        """Send end-of-data to every receiver: only events follow (Q-2, SRC-4)."""
         self.flush()
         self.emission.broadcast_event(EndOfData(is_drained))
 
     def become_running(self) -> None:
-        """Everything is restored, and what was recovered is processed (step 7)."""
+        """Start to run: everything is restored, and recovered data is processed (step 7)."""
         self.status = TaskStatus.RUNNING
         self.initialization.running_at_us = self.env.now
         if self.initialization.gate_restored_at_us is None:

@@ -16,7 +16,7 @@ from backend.domain.clock import Clock
 from backend.domain.engines import FLINK, EngineCapabilities
 from backend.domain.errors import TargetUnavailableError
 from backend.services.advice.cards import ChangeSettings
-from backend.services.targets.targets import ProbeAnswer, TargetRules
+from backend.services.targets.targets import Probe, ProbeAnswer, TargetRules
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def api_over(
     clock: Clock,
     *,
     rules: TargetRules | None = None,
+    target_probe: Probe = probe,
     change_settings: ChangeSettings = change_nothing,
     token: str | None = None,
     alerting: AlertingOptions | None = None,
@@ -54,7 +55,7 @@ def api_over(
     """The API application."""
     rules = rules or TargetRules(is_everything_allowed=True)
     services = build_services(
-        engine, clock, rules, probe, "0.1.0", alerting, change_settings=change_settings, token=token
+        engine, clock, rules, target_probe, "0.1.0", alerting, change_settings=change_settings, token=token
     )
     return create_app(AppDeps(services, "0.1.0"))
 

@@ -1,0 +1,59 @@
+"""Every collector keeps the promises of the port: Flink (recorded), the live runtime, a toy, and the Spark push."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.contracts.spark import SparkPushIn
+from backend.domain.observation import Observation, PollCost
+from backend.services.targets.spark_events import job_observation, runs_of
+from collectors.flink import kind as flink_kind
+from collectors.flink.kind import FLINK
+from collectors.spark.kind import SPARK
+from tests.contract.collector_contract import CollectorContract, check_observation
+from tests.support import toy_collector
+from tests.support.collector_targets import FlinkSource, Row, RuntimeSource, ToySource
+from tests.support.recorded_spark import NAMES, push, recorded
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def timeout_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The collectors wait half a second for an answer."""
+    monkeypatch.setattr(flink_kind, "_REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(toy_collector, "TIMEOUT_S", 0.5)
+    return 0.5
+
+
+class TestFlink(CollectorContract):
+    kind = FLINK
+    source = FlinkSource
+
+
+class TestRuntime(CollectorContract):
+    kind = FLINK
+    source = RuntimeSource
+
+
+class TestToy(CollectorContract):
+    kind = toy_collector.TOY
+    source = ToySource
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_spark_pushes_is_valid_and_only_what_the_engine_has(name: str) -> None:
+    pushed = SparkPushIn.model_validate(push(recorded(name)))
+    (engine,) = SPARK.engines
+
+    for run in runs_of(pushed.events):
+        job = job_observation(run, pushed, None)
+        observation = Observation(Row("spark", "").id, run.observed_at, engine, "4.3.0", (job,), PollCost(0, 0, 0))
+        check_observation(observation, SPARK)
+        assert all(c.batch is not None for c in job.checkpoints if c.header.end_to_end_duration_ms is not None)
+
+
+def test_spark_is_pushed_and_so_there_is_nothing_to_open() -> None:
+    assert SPARK.open is None
+    assert all(e.is_pushed for e in SPARK.engines)
+    assert not any(e.is_pushed for e in FLINK.engines)

@@ -1,0 +1,165 @@
+"""Targets that collectors read over HTTP in tests: each can go on, break in several ways and be mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+import orjson
+from aiohttp import web
+
+from backend.domain.clock import from_epoch_ms, to_epoch_ms
+from backend.domain.ids import TargetId
+from backend.live.rest import PREFIX
+from tests.support.live_runtime import ORIGIN_MS, LiveRuntime
+from tests.support.observations import NOW
+from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app
+from tests.support.runtime_jobs import small_job
+
+
+class Fault(StrEnum):
+    """How a target breaks."""
+
+    AWAY = "away"
+    SLOW = "slow"
+    GARBLED = "garbled"
+    EMPTY = "empty"
+    ERROR = "error"
+
+
+class Source(Protocol):
+    """What answers at a target. ``prefix`` is the path of its root."""
+
+    prefix: str
+
+    @property
+    def now(self) -> datetime:
+        """The instant of the next poll."""
+        ...
+
+    def advance(self) -> None:
+        """Let at least one more checkpoint complete."""
+        ...
+
+    async def answer(self, path: str) -> tuple[int, bytes]:
+        """Status and body of one GET."""
+        ...
+
+
+class FlinkSource:
+    """A recording of a real Flink."""
+
+    prefix = ""
+
+    def __init__(self) -> None:
+        self._flink = RecordedFlink(RECORDINGS / "B2", at_s=30.0)
+
+    @property
+    def now(self) -> datetime:
+        return self._flink.now
+
+    def advance(self) -> None:
+        self._flink.at_s += 10.0
+
+    async def answer(self, path: str) -> tuple[int, bytes]:
+        status, body = self._flink.answer(path)
+        return status, orjson.dumps(body)
+
+
+class RuntimeSource:
+    """A job of the live runtime."""
+
+    prefix = PREFIX
+
+    def __init__(self) -> None:
+        self._runtime = LiveRuntime(small_job("aligned", records=None))
+        self._runtime.advance_to(2.0)
+
+    @property
+    def now(self) -> datetime:
+        return from_epoch_ms(ORIGIN_MS) + timedelta(seconds=self._runtime.now_s)
+
+    def advance(self) -> None:
+        self._runtime.advance_to(self._runtime.now_s + 2.0)
+
+    async def answer(self, path: str) -> tuple[int, bytes]:
+        answer = await self._runtime.client.get(f"http://127.0.0.1:8081{path}")
+        return answer.status_code, answer.content
+
+
+@dataclass
+class ToySource:
+    """The page of a toy with one job."""
+
+    prefix: str = ""
+    began_at: datetime = NOW
+    checkpoint_count: int = 3
+
+    @property
+    def now(self) -> datetime:
+        return self.began_at + timedelta(seconds=self.checkpoint_count)
+
+    def advance(self) -> None:
+        self.checkpoint_count += 1
+
+    async def answer(self, path: str) -> tuple[int, bytes]:
+        began_ms = to_epoch_ms(self.began_at)
+        checkpoints = [{"id": n, "at_ms": began_ms + 1000 * n, "took_ms": 70} for n in range(self.checkpoint_count)]
+        job = {"id": "j1", "name": "toy job", "started_ms": began_ms, "checkpoints": checkpoints}
+        return (200, orjson.dumps({"version": "3", "jobs": [job]})) if path == "/toy.json" else (404, b"{}")
+
+
+TARGET = TargetId("t-contract")
+
+
+@dataclass(frozen=True)
+class Row:
+    """``TargetRow`` of a served target."""
+
+    kind: str
+    url: str
+    id: TargetId = TARGET
+    name: str = "target"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Served:
+    """A source on a free port; ``fault`` is how it breaks now."""
+
+    source: Source
+    url: str = ""
+    fault: Fault | None = None
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Answer one request, or do not."""
+        match self.fault:
+            case Fault.AWAY:
+                assert request.transport is not None
+                request.transport.abort()
+            case Fault.SLOW:
+                await asyncio.Event().wait()
+            case Fault.GARBLED:
+                return web.Response(body=b'{"jobs": [', content_type="application/json")
+            case Fault.EMPTY:
+                return web.Response(body=b"[]", content_type="application/json")
+            case Fault.ERROR:
+                return web.Response(status=500, body=b"{}", content_type="application/json")
+        status, body = await self.source.answer(request.path_qs)
+        return web.Response(status=status, body=body, content_type="application/json")
+
+
+@asynccontextmanager
+async def serving(source: Source) -> AsyncIterator[Served]:
+    """Serve ``source`` over HTTP."""
+    served = Served(source)
+    app = web.Application()
+    app.router.add_get("/{path:.*}", served.handle)
+    async with serve_app(app) as root:
+        served.url = root + source.prefix
+        yield served

@@ -1,4 +1,4 @@
-"""Per-channel barrier events of the last checkpoints: only this runtime reports them (runtime.md, Appendix D)."""
+"""Barrier events of the last checkpoints, by channel. Only this runtime reports them (runtime.md, Appendix D)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from backend.domain.barriers import BarrierEvent, BarrierEventKind, ChannelId
 from backend.domain.ids import VertexId
 
 _Row = tuple[BarrierEventKind, VertexId, int, int, int, ChannelId | None, int | None, int | None, str | None]
-"""The fields of an event: one is made of them when somebody looks."""
+"""The fields of a ``BarrierEvent``, which is created when it is read."""
 
 
 class BarrierLog:
-    """Events by checkpoint, for as many checkpoints as the history holds."""
+    """Barrier events by checkpoint, for the last ``kept`` checkpoints."""
 
     def __init__(self, *, kept: int) -> None:
         self._kept = kept
@@ -21,7 +21,7 @@ class BarrierLog:
         self.listener: Callable[[int, BarrierEvent], None] | None = None
 
     def open(self, checkpoint_id: int, triggered_at_us: int) -> None:
-        """A checkpoint was triggered; the oldest one's events are dropped."""
+        """Begin the log of a triggered checkpoint, and drop the oldest logs beyond ``kept``."""
         self._events[checkpoint_id] = []
         self._triggered_us[checkpoint_id] = triggered_at_us
         while len(self._events) > self._kept:
@@ -43,7 +43,7 @@ class BarrierLog:
         records: int | None = None,
         reason: str | None = None,
     ) -> None:
-        """One event, if its checkpoint is still kept."""
+        """Add one event if its checkpoint is still kept."""
         events = self._events.get(checkpoint_id)
         if events is None:
             return
@@ -54,6 +54,6 @@ class BarrierLog:
             self.listener(checkpoint_id, BarrierEvent(*row))
 
     def events(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
-        """The events of a checkpoint in order of time; None where it is not kept."""
+        """Return the events of a checkpoint in order of time; None if the checkpoint is not kept."""
         events = self._events.get(checkpoint_id)
         return None if events is None else tuple(BarrierEvent(*row) for row in events)

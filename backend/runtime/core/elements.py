@@ -1,8 +1,8 @@
-"""What travels on channels: records, watermarks and their status as bytes, barriers and other events as values.
+"""Elements of channels: records, watermarks and watermark statuses as bytes, barriers and other events as values.
 
-Record on the wire (DET-9): a 4-byte length of what follows, a tag, the key, the origin, a sequence number, a value,
-then padding up to the job's record size. The origin names source, subtask and offset (DET-10): operators carry it
-on and never decide by it; the ledger and the oracles read it.
+A record on the wire (DET-9) is a 4-byte length of the rest, a tag, the key, the origin, the event time, a value, and
+padding up to the job's record size. The origin encodes source, subtask and offset (DET-10). Operators pass it on and
+never decide by it; the ledger and the oracles read it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERTEX_SHIFT = 50
 """Subtasks of one source stay below 2**10, and vertices below 2**12."""
 WATERMARK_MAX = 2**63 - 1
 _WIRE: dict[int, struct.Struct] = {}
-"""Header and padding of records, by size: a job has one or two sizes."""
+"""Header and padding of records, by record size. A job has one or two sizes."""
 _WIRE_KEPT = 256
 
 
@@ -40,7 +40,7 @@ def _wire(size_bytes: int) -> struct.Struct:
 
 @dataclass(slots=True)
 class Record:
-    """One record, never changed once made. ``event_time_us`` is the source's; ``value`` is what operators compute."""
+    """One record, never changed after its creation. The source sets ``event_time_us``; operators compute ``value``."""
 
     key: int
     origin: int
@@ -49,7 +49,7 @@ class Record:
     size_bytes: int
 
     def encode(self) -> bytes:
-        """Its bytes on the wire, ``size_bytes`` of them."""
+        """Return the record's ``size_bytes`` bytes on the wire."""
         size = self.size_bytes
         wire = _WIRE.get(size) or _wire(size)
         return wire.pack(size - _PREFIX, TAG_RECORD, self.key, self.origin, self.event_time_us, self.value)
@@ -63,19 +63,19 @@ class Watermark:
     size_bytes: ClassVar[int] = HEADER.size
 
     def encode(self) -> bytes:
-        """Its bytes on the wire."""
+        """Return its bytes on the wire."""
         return HEADER.pack(HEADER.size - _PREFIX, TAG_WATERMARK, 0, 0, self.at_us, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """The channel is idle from here on, and its watermark holds nobody up; or it is active again (WM-1)."""
+    """The channel becomes idle or active (WM-1). The watermark of an idle channel holds no receiver back."""
 
     is_idle: bool
     size_bytes: ClassVar[int] = HEADER.size
 
     def encode(self) -> bytes:
-        """Its bytes on the wire."""
+        """Return its bytes on the wire."""
         return HEADER.pack(HEADER.size - _PREFIX, TAG_STATUS, 0, 0, 0, int(self.is_idle))
 
 
@@ -83,7 +83,7 @@ Element = Record | Watermark | WatermarkStatus
 
 
 def decode(data: bytes | bytearray | memoryview, at: int) -> Element | None:
-    """The element that starts at ``at``, or None while its bytes are incomplete."""
+    """Return the element that starts at ``at``, or None if its bytes are incomplete."""
     have = len(data) - at
     if have < _PREFIX:
         return None
@@ -98,12 +98,12 @@ def decode(data: bytes | bytearray | memoryview, at: int) -> Element | None:
 
 
 def origin_of(source_subtask: int, offset: int, vertex: int = 0) -> int:
-    """The origin of one source record: its source's place in the graph, the subtask and the offset (DET-10)."""
+    """Return the origin of a source record: the source's index in the graph, subtask and offset (DET-10)."""
     return vertex << VERTEX_SHIFT | source_subtask << ORIGIN_SHIFT | offset
 
 
 class Alignment(Enum):
-    """How a barrier wants to be aligned (OPT-1)."""
+    """How a barrier is to be aligned (OPT-1)."""
 
     AT_LEAST_ONCE = "at-least-once"
     ALIGNED = "aligned"
@@ -112,7 +112,7 @@ class Alignment(Enum):
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether the state holds no record from behind the barrier (INV-6)."""
+        """Whether the state excludes every record that follows the barrier (INV-6)."""
         return self is not Alignment.AT_LEAST_ONCE
 
 
@@ -120,18 +120,18 @@ _NEEDS_ALIGNMENT = (Alignment.ALIGNED, Alignment.FORCED_ALIGNED)
 
 
 class SnapshotType(Enum):
-    """What the snapshots behind a barrier are for (OPT-1)."""
+    """The purpose of the snapshots that a barrier requests (OPT-1)."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
     SAVEPOINT_SUSPEND = "savepoint-suspend"
-    """The job stops with it, and may be started from it."""
+    """The job stops with it, and can be started from it."""
     SAVEPOINT_TERMINATE = "savepoint-terminate"
-    """The job drains and stops with it for good (SV-3)."""
+    """The job drains and then stops with it for good (SV-3)."""
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether a user asked for it and owns it (SV-2)."""
+        """Whether a user requested it and owns it (SV-2)."""
         return self is not SnapshotType.CHECKPOINT
 
     @property
@@ -141,16 +141,17 @@ class SnapshotType(Enum):
 
     @property
     def drains(self) -> bool:
-        """Whether what is under way is brought to its end before the job stops."""
+        """Whether the job finishes open windows and timers before it stops."""
         return self is SnapshotType.SAVEPOINT_TERMINATE
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A checkpoint barrier with its options (OPT-1). ``aligned_timeout_us`` is None where it cannot time out.
+    """A checkpoint barrier with its options (OPT-1).
 
-    ``restored_alignment`` of a forced-aligned barrier is the kind to go on with where overtaking is possible (OPT-6).
-    ``lamport`` is the sender's logical clock; ``is_capped`` says that bytes in flight are capped (CAP-2).
+    ``aligned_timeout_us`` is None if the barrier cannot time out. A forced-aligned barrier continues with
+    ``restored_alignment`` on edges that allow overtaking (OPT-6). ``lamport`` is the sender's logical clock;
+    ``is_capped`` means that in-flight bytes are capped (CAP-2).
     """
 
     checkpoint_id: int
@@ -163,10 +164,10 @@ class Barrier:
     snapshot_type: SnapshotType = SnapshotType.CHECKPOINT
 
     def __post_init__(self) -> None:
-        """Refuse what no settings lead to.
+        """Refuse combinations that no settings produce.
 
         Raises:
-            PlanError: an unaligned savepoint, or a timeout of what is unaligned already (OPT-4).
+            PlanError: a savepoint is unaligned, or an unaligned barrier has a timeout (OPT-4).
 
         """
         if self.alignment is Alignment.UNALIGNED:
@@ -179,38 +180,38 @@ class Barrier:
 
     @property
     def is_timeoutable(self) -> bool:
-        """OPT-3."""
+        """Whether the barrier is aligned and becomes unaligned after a timeout (OPT-3)."""
         return self.alignment is Alignment.ALIGNED and self.aligned_timeout_us is not None
 
     @property
     def needs_channel_state(self) -> bool:
-        """OPT-4."""
+        """Whether the checkpoint persists in-flight data, or may come to do so (OPT-4)."""
         return self.alignment is Alignment.UNALIGNED or self.is_timeoutable
 
     @property
     def is_blocking(self) -> bool:
-        """Whether the sender's subpartition stops behind it until resumed (Q-2, Q-3)."""
+        """Whether the sender's subpartition stops after it until the receiver resumes it (Q-2, Q-3)."""
         return self.alignment in _NEEDS_ALIGNMENT
 
     @property
     def is_priority(self) -> bool:
-        """Whether it goes before what is queued; at least once it blocks nothing and keeps its place."""
+        """Whether it overtakes queued data. An at-least-once barrier keeps its place and blocks nothing."""
         return self.alignment is Alignment.UNALIGNED
 
     def as_unaligned(self) -> Barrier:
-        """The same checkpoint, switched."""
+        """Return the barrier of the same checkpoint as an unaligned one."""
         return replace(self, alignment=Alignment.UNALIGNED, aligned_timeout_us=None, restored_alignment=None)
 
     def as_forced_aligned(self) -> Barrier:
-        """For an edge that cannot be overtaken (OPT-5)."""
+        """Return the barrier for an edge that does not allow overtaking (OPT-5)."""
         return replace(self, alignment=Alignment.FORCED_ALIGNED, restored_alignment=self.alignment)
 
     def as_aligned(self) -> Barrier:
-        """Aligned for good."""
+        """Return the barrier as an aligned one that cannot time out."""
         return replace(self, alignment=Alignment.ALIGNED, aligned_timeout_us=None, restored_alignment=None)
 
     def restored(self) -> Barrier:
-        """Undo ``as_forced_aligned`` (OPT-6); other barriers are as they are."""
+        """Undo ``as_forced_aligned`` (OPT-6); return any other barrier unchanged."""
         if self.restored_alignment is None:
             return self
         return replace(self, alignment=self.restored_alignment, restored_alignment=None)
@@ -218,26 +219,26 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class CancelMarker:
-    """Checkpoint ``checkpoint_id`` was given up upstream; in its FIFO place."""
+    """Checkpoint ``checkpoint_id`` was aborted upstream. The marker keeps its FIFO place."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCompletion:
-    """The sender's recovered output ends here (RC-2)."""
+    """End of the sender's recovered output (RC-2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfPartition:
-    """Nothing follows on this channel."""
+    """Nothing more follows on this channel."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfData:
     """No record follows on this channel, but barriers may (SRC-4).
 
-    ``is_drained``: what was open was brought to its end; false where the job is to be started again from here (FN-19).
+    ``is_drained``: the sender finished its open windows and timers; false if the job will restart from here (FN-19).
     """
 
     is_drained: bool = True
@@ -245,7 +246,7 @@ class EndOfData:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChannel:
-    """What follows was in flight from this old sender to this old receiver, at another parallelism (RS-7)."""
+    """The following data was in flight between this old sender and this old receiver, before a rescale (RS-7)."""
 
     source_subtask: int
     target_subtask: int
@@ -255,5 +256,5 @@ Event = Barrier | CancelMarker | RecoveryCompletion | VirtualChannel | EndOfData
 
 
 def blocks_upstream(event: Event) -> bool:
-    """Whether polling it stops the subpartition until the receiver resumes it (Q-2)."""
+    """Return whether polling the event stops the subpartition until the receiver resumes it (Q-2)."""
     return isinstance(event, RecoveryCompletion) or (isinstance(event, Barrier) and event.is_blocking)

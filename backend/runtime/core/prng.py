@@ -1,7 +1,7 @@
-"""Named pseudo-random streams: one a purpose, so that a draw in one place never shifts another (DET-3).
+"""Named pseudo-random streams. Each purpose has its own stream, so a draw in one never shifts another (DET-3).
 
-SplitMix64 (Steele, Lea, Flood 2014), written here because the runtime may not depend on the library's generator, whose
-sequence is not promised across Python versions.
+The generator is SplitMix64 (Steele, Lea, Flood 2014). It is implemented here because Python does not promise the same
+sequence from its own generator in every version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GAMMA = 0x9E3779B97F4A7C15
 
 
 def mix64(value: int) -> int:
-    """A bijective scramble of 64 bits: equal inputs, equal outputs."""
+    """Scramble 64 bits bijectively."""
     z = (value + _GAMMA) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -24,7 +24,7 @@ def mix64(value: int) -> int:
 
 
 def mix64_pair(value: int, inner: int) -> int:
-    """``mix64(value ^ mix64(inner))`` in one call: sources and ledgers scramble every record so."""
+    """Return ``mix64(value ^ mix64(inner))``. It is one call because sources and ledgers need it for every record."""
     z = (inner + _GAMMA) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -35,34 +35,34 @@ def mix64_pair(value: int, inner: int) -> int:
 
 
 LANES = 256
-"""How many numbers are scrambled at once: each lies in a lane of 128 bits of one long number, which holds a product."""
+"""Count of numbers scrambled at once. Each has a lane of 128 bits in one long integer; a lane can hold a product."""
 _LANE_BITS = 128
 _ONES = sum(1 << _LANE_BITS * lane for lane in range(LANES))
 _ALL = _MASK * _ONES
 _GAMMAS = _GAMMA * _ONES
 _COUNTED = sum(lane << _LANE_BITS * lane for lane in range(LANES))
-# How the lanes are added up: the upper half to the lower one, until one is left.
+# The lanes are summed by adding the upper half to the lower half until one lane is left.
 _HALVES = [(bits, (1 << bits) - 1) for bits in (_LANE_BITS * LANES >> n for n in range(1, LANES.bit_length()))]
 _FILL = (0,) * LANES
-# With fewer, all lanes together cost more than one by one.
+# For fewer numbers, all lanes at once cost more than one number after another.
 _LANES_WORTH = LANES // 8
 _IN_LANES = struct.Struct("<" + "q8x" * LANES)
 _FROM_LANES = struct.Struct("<" + "Q8x" * LANES)
 
 
 def mix64_run(value: int, first: int) -> tuple[int, ...]:
-    """``mix64_pair(value, first + n)`` for ``LANES`` numbers n from 0 on."""
+    """Return ``mix64_pair(value, first + n)`` for each n from 0 to ``LANES`` - 1."""
     return _from_lanes(_mix_lanes(_mix_lanes(first * _ONES + _COUNTED) ^ (value & _MASK) * _ONES))
 
 
 def mix64_sum(values: Sequence[int], inners: Sequence[int]) -> int:
-    """The sum of ``mix64_pair`` over both, signed numbers of 64 bits."""
+    """Return the sum, modulo 2**64, of ``mix64_pair`` over pairs of signed 64-bit numbers."""
     total = 0
     for at in range(0, len(values), LANES):
         some, count = values[at : at + LANES], min(LANES, len(values) - at)
         if count < _LANES_WORTH:
             return total + sum(map(mix64_pair, some, inners[at:])) & _MASK
-        # Lanes that nothing is left for are filled, and not counted.
+        # Unused lanes are filled with zeros and left out of the sum.
         fill = _FILL[count:]
         outer, inner = (
             int.from_bytes(_IN_LANES.pack(*part, *fill), "little") for part in (some, inners[at : at + LANES])
@@ -72,7 +72,7 @@ def mix64_sum(values: Sequence[int], inners: Sequence[int]) -> int:
 
 
 def _mix_lanes(z: int) -> int:
-    """``mix64`` in every lane; what a shift brings in from the next lane is masked away."""
+    """Apply ``mix64`` in every lane. The mask removes the bits that a shift brings in from the next lane."""
     z = (z + _GAMMAS) & _ALL
     z = ((z ^ (z >> 30 & _ALL)) * 0xBF58476D1CE4E5B9) & _ALL
     z = ((z ^ (z >> 27 & _ALL)) * 0x94D049BB133111EB) & _ALL
@@ -84,7 +84,7 @@ def _from_lanes(z: int) -> tuple[int, ...]:
 
 
 def _sum_of_lanes(z: int, count: int) -> int:
-    """Of the first so many: a lane has room for the sum."""
+    """Return the sum of the first ``count`` lanes. A lane has room for the sum."""
     if count < LANES:
         z &= (1 << _LANE_BITS * count) - 1
     for half, low in _HALVES:
@@ -93,7 +93,7 @@ def _sum_of_lanes(z: int, count: int) -> int:
 
 
 class Stream:
-    """One stream of numbers, fixed by a seed and the purpose's name."""
+    """One stream of numbers, determined by a seed and the name of its purpose."""
 
     __slots__ = ("_state",)
 
@@ -102,13 +102,13 @@ class Stream:
         self._state = mix64(seed ^ (murmur3_32(name, 1) << 32 | murmur3_32(name, 2)))
 
     def next64(self) -> int:
-        """The next 64 bits."""
+        """Return the next 64 bits."""
         self._state = (self._state + _GAMMA) & _MASK
         return mix64(self._state)
 
     def below(self, bound: int) -> int:
-        """A whole number in [0, bound)."""
-        # ``next64`` without its calls: a fuzzed schedule draws one for every event.
+        """Return an integer in [0, bound)."""
+        # ``next64`` is inlined because a fuzzed schedule draws one number for every event.
         self._state = z = (self._state + _GAMMA) & _MASK
         z = (z + _GAMMA) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -116,5 +116,5 @@ class Stream:
         return (z ^ (z >> 31)) % bound
 
     def between(self, low: int, high: int) -> int:
-        """A whole number in [low, high]."""
+        """Return an integer in [low, high]."""
         return low + self.below(high - low + 1)

@@ -1,4 +1,4 @@
-"""What a subtask did a second, over the window of the metrics, and how long its mails waited (ME-22)."""
+"""Rates per second of one subtask over the metric window, and how long its mails waited (ME-22)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LATENCIES_KEPT = 256
 
 
 class Totals(NamedTuple):
-    """Counters of one subtask since its attempt began."""
+    """Counters of one subtask since the start of its attempt."""
 
     records_in: int = 0
     records_out: int = 0
@@ -23,17 +23,20 @@ class Totals(NamedTuple):
 
 
 class Rates:
-    """Totals at the edges of a sliding window."""
+    """Samples of the totals in a sliding window."""
 
     def __init__(self, now_us: int, samples: int) -> None:
         self._window: deque[tuple[int, Totals]] = deque([(now_us, Totals())], maxlen=samples + 1)
 
     def sample(self, now_us: int, totals: Totals) -> None:
-        """Take the window's next edge."""
+        """Add a sample to the window."""
         self._window.append((now_us, totals))
 
     def per_s(self) -> tuple[float, ...]:
-        """Each total's growth a second over the window, in the order of ``Totals``; zeros before the first edge."""
+        """Return the growth per second of each total over the window, in the order of ``Totals``.
+
+        All are zero before the first sample.
+        """
         start_us, before = self._window[0]
         end_us, after = self._window[-1]
         if end_us <= start_us:
@@ -42,17 +45,17 @@ class Rates:
 
 
 class MailLatency:
-    """How long the last mails waited for the subtask to come to them."""
+    """How long the last mails waited in the mailbox."""
 
     def __init__(self) -> None:
         self._waits_us: deque[int] = deque(maxlen=_LATENCIES_KEPT)
         self.count = 0
 
     def add(self, wait_us: int) -> None:
-        """One mail ran."""
+        """Record the wait of a mail that ran."""
         self._waits_us.append(wait_us)
         self.count += 1
 
     def row_us(self) -> list[int]:
-        """The waits kept, sorted."""
+        """Return the recorded waits, sorted."""
         return sorted(self._waits_us)

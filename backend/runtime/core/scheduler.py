@@ -1,10 +1,12 @@
-"""The event heap on virtual time (DET-1, DET-2, DET-5). It knows nothing of streams.
+"""The event heap on virtual time (DET-1, DET-2, DET-5). It does not know streams.
 
-Events at one time run by class, then in the order in which they were scheduled; steps, the last class, in the order of
-their subtasks. Under ``fuzz`` those of one time run in a drawn order instead. Every event run is folded into one hash,
-but for steps: a subtask sums its own up, for where it runs ahead it has none here (``running_ahead.py``).
+Events at the same time run by class, then in the order in which they were scheduled. Steps are the last class and run
+in the order of their subtasks. With a fuzz seed, events at the same time run in a random order instead.
 
-Invariant (INV-13): the same events, under the same fuzz or none, run in the same order.
+Each event that runs is folded into one hash. Steps are not: each subtask sums up its own, because a subtask that runs
+ahead schedules no event for its steps (``running_ahead.py``).
+
+Invariant (INV-13): the same events, with the same fuzz seed or none, run in the same order.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ _CLASS_SHIFT = 60
 _DRAW_SHIFT = 40
 
 Action = Callable[[Any], int | None]
-"""A step may return when the next one is: what runs step after step need not ask for each."""
+"""A step may return the time of the next step, so that a series of steps need not schedule each."""
 
 
 class EventClass(IntEnum):
-    """Order of events at equal time."""
+    """The class of an event, in the order in which events at the same time run."""
 
     NETWORK = 0
     TIMER = 1
@@ -42,7 +44,7 @@ _BEHIND_ALL = 1 << _CLASS_SHIFT + 3
 
 
 def turn_of(subtask: int) -> int:
-    """The ``order`` from which on events of one instant come behind the step of this subtask, by its number."""
+    """Return the lowest ``order`` of an event that runs after this subtask's step at the same time."""
     return _STEPS | subtask + 1 << _SUBTASK_SHIFT
 
 
@@ -59,17 +61,17 @@ class Scheduler:
         self._sequence = 0
         self._step_sequence = 0
         self.order = _BEHIND_ALL
-        """The place of the event in work among those of its instant; behind all of them between two slices."""
+        """Order of the running event among the events at its time; after all of them while none runs."""
         self._draws = Stream(fuzz_seed, "schedule") if fuzz_seed else None
 
     def at(self, time_us: int, event_class: int, action: Action, argument: Any = None) -> None:
-        """Run ``action(argument)`` at ``time_us``, not before now."""
+        """Schedule ``action(argument)`` for ``time_us``, or for now if that is past."""
         self._sequence += 1
         order = event_class << _CLASS_SHIFT | self._sequence if self._draws is None else self._drawn(self._sequence)
         heapq.heappush(self._heap, (time_us if time_us > self.now else self.now, order, action, argument))
 
     def step_at(self, time_us: int, subtask: int, action: Action, argument: Any) -> None:
-        """Run a step of the subtask with this number, not before now."""
+        """Schedule a step of the subtask with this number for ``time_us``, or for now if that is past."""
         heapq.heappush(
             self._heap, (time_us if time_us > self.now else self.now, self._step_order(subtask), action, argument)
         )
@@ -78,32 +80,32 @@ class Scheduler:
         if self._draws is not None:
             self._sequence += 1
             return self._drawn(self._sequence)
-        # The sequence only keeps apart what is not to run any more.
+        # The sequence only distinguishes a subtask's step from its outdated ones, which do nothing.
         self._step_sequence = sequence = self._step_sequence + 1 & _SEQUENCE_MASK
         return _STEPS | subtask << _SUBTASK_SHIFT | sequence
 
     @property
     def is_fuzzed(self) -> bool:
-        """Whether the order of one instant is drawn (DET-5)."""
+        """Whether events at the same time run in a random order (DET-5)."""
         return self._draws is not None
 
     def _drawn(self, sequence: int) -> int:
-        """One drawn class for all: the order within one time is free, the sequence only keeps keys apart."""
+        """Return a random order that ignores the class. The sequence only makes it unique."""
         assert self._draws is not None
         return self._draws.below(1 << 20) << _DRAW_SHIFT | sequence
 
     def after(self, delay_us: int, event_class: int, action: Action, argument: Any = None) -> None:
-        """Run ``action(argument)`` after ``delay_us``."""
+        """Schedule ``action(argument)`` after ``delay_us``."""
         self.at(self.now + delay_us, event_class, action, argument)
 
     def jitter(self, delay_us: int) -> int:
-        """``delay_us``, under fuzz drawn between half and the double of it (DET-5)."""
+        """Return ``delay_us``; with a fuzz seed, a random delay between half and twice as long (DET-5)."""
         if self._draws is None or delay_us <= 0:
             return delay_us
         return self._draws.between(delay_us // 2 + 1, delay_us * 2)
 
     def run_until(self, time_us: int) -> None:
-        """Run everything up to and including ``time_us``; that is the time afterwards."""
+        """Run all events up to and including ``time_us``, and then set the time to it."""
         heap = self._heap
         pop, push_and_pop, draws = heapq.heappop, heapq.heappushpop, self._draws
         folded = self.hash
@@ -121,7 +123,7 @@ class Scheduler:
                 if again_us is None:
                     entry = pop(heap) if heap and heap[0][0] <= time_us else None
                     continue
-                # Where no event comes before it, it does not go through the heap at all.
+                # One call pushes the next step and pops the first event. If the step is first, the heap is untouched.
                 if draws is None:
                     self._step_sequence = sequence = self._step_sequence + 1 & _SEQUENCE_MASK
                     order = order & ~_SEQUENCE_MASK | sequence
@@ -140,6 +142,6 @@ class Scheduler:
             self.now = time_us
 
     def fold(self, text: str) -> None:
-        """Make something that came from outside part of the trace."""
+        """Fold external input into the trace hash."""
         for byte in text.encode():
             self.hash = ((self.hash ^ byte) * _HASH_PRIME) & _MASK

@@ -1,4 +1,4 @@
-"""Durations and sizes as people and Flink's configuration write them."""
+"""Parses durations and sizes as people and Flink's configuration write them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SIZE_WORDS = 'a size such as "32 kb" or "1 mb" (a bare number is bytes)'
 
 
 def duration_us(text: str) -> int:
-    """Microseconds in a duration; a bare number is milliseconds, as in Flink.
+    """Return a duration in microseconds. A bare number is milliseconds, as in Flink.
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``text`` is not a duration.
 
     """
     return _scaled(text, _DURATIONS_US, DURATION_WORDS)
 
 
 def size_bytes(text: str) -> int:
-    """Bytes in a size; a bare number is bytes.
+    """Return a size in bytes. A bare number is bytes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``text`` is not a size.
 
     """
     return _scaled(text, _SIZES, SIZE_WORDS)

@@ -1,13 +1,13 @@
-"""The checkpoint coordinator: trigger, collect, complete, subsume, expire, and when failures fail the job (2.2).
+"""The checkpoint coordinator: triggers, collects, completes, subsumes, expires and fails checkpoints (2.2).
 
-What is triggered, and when, ``triggering`` decides; from there on a checkpoint is this module's.
+``triggering`` decides which checkpoint is triggered and when. This module handles the checkpoint from then on.
 
-Completed checkpoints are durable: they, the statistics and the next id outlive a failure of the job; pending ones do
-not. A savepoint is a checkpoint that a user asked for: it is kept apart, a restart does not use it, and nothing is
-committed for it (CO-8).
+Completed checkpoints are durable: they, the statistics and the next id survive a failure of the job. Pending
+checkpoints do not. A savepoint is owned by the user and stored separately: a restart does not use it, and its
+completion commits nothing (CO-8). The savepoint that stops the job is an exception: it commits, and a restart uses it.
 
-Several may be pending, and the newer completion subsumes the older ones (CC-1, CC-2). Invariant (INV-9): what is
-triggered completes or fails, and every task hears of it.
+Several checkpoints may be pending. A newer one that completes subsumes the older ones (CC-1, CC-2).
+Invariant (INV-9): each triggered checkpoint completes or fails, and every task is notified of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STOP_FAILED = "Stopping with a savepoint failed, and the job is started again: 
 
 
 class AckOutcome(StrEnum):
-    """What became of an acknowledgement (CO-6)."""
+    """The result of handling an acknowledgement (CO-6)."""
 
     SUCCESS = "success"
     DUPLICATE = "duplicate"
@@ -56,7 +56,7 @@ class _Pending:
 
 
 class Coordinator:
-    """One job's coordinator. ``on_job_failure`` is called where the failure policy ends the patience (FP-4)."""
+    """One job's coordinator. It calls ``on_job_failure`` if the failure policy fails the job (FP-4)."""
 
     def __init__(self, env: Environment, *, on_job_failure: Callable[[str], None]) -> None:
         self._env = env
@@ -72,16 +72,16 @@ class Coordinator:
         self._policy = FailurePolicy()
         self.completed: list[Completed] = []
         self.savepoints: dict[int, Completed] = {}
-        """By checkpoint id; the runtime drops none (SV-2)."""
+        """Completed savepoints by checkpoint id. The runtime drops none (SV-2)."""
         self.latest_savepoint: CheckpointRecord | None = None
         self.ack_outcomes: Counter[AckOutcome] = Counter()
         self.history: deque[CheckpointRecord] = deque()
-        """The last ones, newest first (ME-15)."""
+        """The last checkpoints, newest first (ME-15)."""
         self.latest_completed: CheckpointRecord | None = None
         self.latest_failed: CheckpointRecord | None = None
         self.all_completed: deque[CheckpointRecord] = deque(maxlen=1000)
         self.total_count = 0
-        """Since the job began, as the counts below (ME-14)."""
+        """Since the job began, like the counts below (ME-14)."""
         self.completed_count = 0
         self.failed_count = 0
         self.restored_count = 0
@@ -89,13 +89,13 @@ class Coordinator:
         self.on_terminal: Callable[[CheckpointRecord], None] | None = None
 
     def continue_after(self, checkpoint_id: int) -> None:
-        """The job begins from a checkpoint of another run: ids go on from there (INV-10)."""
+        """Start checkpoint ids after this one, from which the job begins (INV-10)."""
         self._next_id = max(self._next_id, checkpoint_id + 1)
 
     # --- the job's life -------------------------------------------------------------------------------------------
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """New attempts are deployed: schedule the first trigger (CO-1)."""
+        """Take over new attempts of the tasks, and schedule the first trigger (CO-1)."""
         self._tasks = tasks
         self._by_key = {task.key: task for task in tasks}
         self._subsume()
@@ -103,7 +103,7 @@ class Coordinator:
         self.triggering.begin()
 
     def suspend(self) -> None:
-        """The job failed: what is pending is lost (CO-13)."""
+        """Fail all pending checkpoints, because the job failed or restarts (CO-13)."""
         self.triggering.suspend()
         for checkpoint_id in sorted(self._pending):
             self._fail(checkpoint_id, FailureReason.COORDINATOR_SUSPENDED, is_told=False)
@@ -111,31 +111,31 @@ class Coordinator:
 
     @property
     def in_progress_count(self) -> int:
-        """Pending checkpoints."""
+        """Number of pending checkpoints."""
         return len(self._pending)
 
     @property
     def newest(self) -> Completed | None:
-        """What a restart restores."""
+        """The newest checkpoint that a restart can restore."""
         return self.completed[-1] if self.completed else None
 
     def cap_bytes(self, task: TaskKey) -> int:
-        """CAP-6: the cap per subtask, and its share of the job's by what it persisted last."""
+        """The in-flight cap of one subtask, in bytes (CAP-6)."""
         return cap_share_bytes(self._env.config, task, subtasks=len(self._tasks), newest=self.newest)
 
     # --- triggering -----------------------------------------------------------------------------------------------
 
     def on_backlog(self, message: BacklogMessage) -> None:
-        """SRC-5, of subtasks that run."""
+        """Note a source's backlog (SRC-5). Messages of earlier attempts are ignored."""
         task = self._by_key.get(message.task)
         if task is not None and task.attempt == message.attempt:
             self.triggering.tell_backlog(message)
 
     def _trigger(self, request: Request) -> None:
-        """CO-5; while a subtask recovers nothing is triggered (RC-5)."""
+        """Trigger a checkpoint (CO-5), unless a subtask still recovers (RC-5)."""
         faults, now = self._env.faults, self._env.now
         if any(task.status is not TaskStatus.RUNNING for task in self._tasks):
-            # NOT_ALL_REQUIRED_TASKS_RUNNING: counted, and never listed (flink-baseline.md, "Quirks of the REST API").
+            # NOT_ALL_REQUIRED_TASKS_RUNNING: counted but never listed (flink-baseline.md, "Quirks of the REST API").
             self.total_count += 1
             self.failed_count += 1
             self.triggering.refuse(request, FailureReason.NOT_ALL_TASKS_RUNNING)
@@ -181,7 +181,7 @@ class Coordinator:
     # --- collecting -----------------------------------------------------------------------------------------------
 
     def on_ack(self, message: AckMessage) -> None:
-        """CO-6: the first acknowledgement of a task counts, later and foreign ones do not."""
+        """Handle an acknowledgement. Only the first one of each current attempt counts (CO-6)."""
         self._env.faults.passed("coordinator.on-ack")
         pending = self._pending.get(message.checkpoint_id)
         task = self._by_key.get(message.task)
@@ -206,13 +206,13 @@ class Coordinator:
             self._complete(pending)
 
     def on_decline(self, message: DeclineMessage) -> None:
-        """CO-10: one refusal ends the checkpoint."""
+        """Fail the checkpoint, because a task declined it (CO-10)."""
         task = self._by_key.get(message.task)
         if task is not None and task.attempt == message.attempt and message.checkpoint_id in self._pending:
             self._fail(message.checkpoint_id, message.reason, is_at_task=True)
 
     def _complete(self, pending: _Pending) -> None:
-        """CO-7: metadata, store, subsume, notify. A savepoint is stored apart, and that is all (CO-8)."""
+        """Complete a checkpoint: write metadata, store, subsume, notify (CO-7). A savepoint is only stored (CO-8)."""
         faults = self._env.faults
         record = pending.record
         faults.passed("coordinator.before-metadata")
@@ -235,7 +235,7 @@ class Coordinator:
             self.triggering.ended(record.savepoint)
             faults.passed("coordinator.after-store")
         else:
-            # Also what the job stops with: its effects are committed, so nothing older may be restored (CO-8).
+            # This includes the savepoint that stops the job: it commits, so nothing older may be restored (CO-8).
             self._store(completed)
             faults.passed("coordinator.after-store")
             for older in sorted(k for k, p in self._pending.items() if k < record.id and not p.record.is_savepoint):
@@ -250,7 +250,7 @@ class Coordinator:
                 self._env.send("rpc.notify", _notify, (task, checkpoint_id))
                 self._env.faults.passed("coordinator.between-notifies")
         if self.triggering.stop is not None and self.triggering.stop.checkpoint_id == checkpoint_id:
-            # A lost notification is covered by that of the next checkpoint (SNK-2); of a job that stops there is none.
+            # The notification of a later checkpoint makes up for a lost one (SNK-2). A stopping job has no later one.
             delay_us = self._env.config.effective_interval_us
             self._env.scheduler.after(delay_us, EventClass.TIMER, self._tell_again, checkpoint_id)
 
@@ -271,7 +271,7 @@ class Coordinator:
         self._subsume()
 
     def _subsume(self) -> None:
-        """CO-12; what a failure left of it undone, a restart finishes."""
+        """Drop the oldest checkpoints above ``num_retained`` (CO-12). A restart completes an interrupted drop."""
         while len(self.completed) > self._env.config.num_retained:
             self._env.faults.passed("coordinator.on-subsume")
             dropped = self.completed.pop(0).record
@@ -279,7 +279,7 @@ class Coordinator:
             dropped.is_discarded = not dropped.is_savepoint
 
     def on_finished(self, message: FinishedMessage) -> None:
-        """SV-3: when every subtask has ended, the job has."""
+        """Note that a subtask has finished. The job has finished when all subtasks have (SV-3)."""
         task = self._by_key.get(message.task)
         if task is None or task.attempt != message.attempt or self.triggering.stop is None:
             return
@@ -298,7 +298,7 @@ class Coordinator:
     # --- failing --------------------------------------------------------------------------------------------------
 
     def _expire(self, checkpoint_id: int) -> None:
-        """CO-9."""
+        """Fail a checkpoint that is still pending after its timeout (CO-9)."""
         if checkpoint_id in self._pending:
             self._env.faults.passed("coordinator.on-expiry")
             self._fail(checkpoint_id, FailureReason.EXPIRED)
@@ -306,7 +306,7 @@ class Coordinator:
     def _fail(
         self, checkpoint_id: int, reason: FailureReason, *, is_told: bool = True, is_at_task: bool = False
     ) -> None:
-        """CO-11, then the failure policy."""
+        """Fail a pending checkpoint, notify the tasks (CO-11), and apply the failure policy."""
         pending = self._pending.pop(checkpoint_id)
         record = pending.record
         record.state = CheckpointState.FAILED

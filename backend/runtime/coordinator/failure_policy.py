@@ -1,6 +1,6 @@
 """The messages of failed checkpoints, which failures count, and when the job fails because of them (FP-1 to FP-6).
 
-The reasons are a closed set: Flink's, in Flink's words, and one of our own (CAP-4).
+The reasons are a closed set: Flink's, in Flink's words, and one added here (CAP-4).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ MESSAGES: Mapping[FailureReason, str] = {
     ),
     FailureReason.NOT_ALL_TASKS_RUNNING: "Not all required tasks are currently running.",
 }
-"""What the runtime says of each reason that it can give."""
+"""The message for each failure reason that the runtime gives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed checkpoint or savepoint; ``is_at_task``: a task declined it, and not the coordinator."""
+    """One failed checkpoint or savepoint. ``is_at_task``: a task declined it; otherwise the coordinator failed it."""
 
     checkpoint_id: int
     reason: FailureReason
@@ -56,25 +56,25 @@ class Failure:
 
 
 class FailurePolicy:
-    """Counts failures in a row, as Flink's ``CheckpointFailureManager`` does; a restart of the job is no success."""
+    """Counts consecutive failures as Flink's ``CheckpointFailureManager`` does. A restart does not reset the count."""
 
     def __init__(self) -> None:
         self._counted: set[int] = set()
-        """Checkpoints since the last success, each once."""
+        """Checkpoints that failed since the last success."""
         self._succeeded_id = 0
 
     def succeeded(self, checkpoint_id: int) -> None:
-        """FP-1: counting begins anew, unless something newer has succeeded already."""
+        """FP-1: reset the count, unless a newer checkpoint has already succeeded."""
         if checkpoint_id > self._succeeded_id:
             self._succeeded_id = checkpoint_id
             self._counted.clear()
 
     def failed(self, failure: Failure, *, tolerable: int) -> bool:
-        """Whether the job fails over it; then counting begins again (FP-4).
+        """Count a failure, and return whether the job fails because of it; if so, reset the count (FP-4).
 
-        What fails a savepoint at a task counts, what fails it at the coordinator does not, and nothing that is older
-        than a success. One that stops the job has stopped its sources: whatever fails it fails the job, which would
-        stand still otherwise (FP-6, FN-30).
+        A savepoint's failure counts only if a task declined it. Failures of checkpoints older than the last success do
+        not count. Any failure of the savepoint that stops the job fails the job: its sources have already stopped, so
+        the job could not make progress otherwise (FP-6, FN-30).
         """
         if failure.kind.is_synchronous:
             return True

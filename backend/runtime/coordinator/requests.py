@@ -1,8 +1,8 @@
 """The queue of requests for checkpoints and savepoints, and the choice of the next one (2.2).
 
-The order is Flink's (CO-2): savepoints before checkpoints, forced requests before others, a user's before periodic
-ones, then by time. While a checkpoint takes the slot, each tick of the timer adds a request. A checkpoint that lasts
-several intervals is therefore followed by several others without a pause, as in Flink.
+The order is Flink's (CO-2): savepoints before checkpoints, forced requests before others, a user's requests before
+periodic ones, then by time. Each tick of the timer adds a request, even while a checkpoint takes the only slot. A
+checkpoint that lasts several intervals is therefore followed by several others without a pause, as in Flink.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ REQUESTS_KEPT = 1000
 
 @dataclass(slots=True, order=True)
 class Request:
-    """One request; requests compare by their turn."""
+    """One request. Requests compare by their place in the queue."""
 
     _turn: tuple[bool, bool, bool, int] = field(init=False)
     is_forced: bool = field(compare=False)
     number: int = field(compare=False)
     savepoint: Savepoint | None = field(default=None, compare=False)
     is_periodic: bool = field(default=False, compare=False)
-    """Whether the timer asked for it."""
+    """Whether the timer made the request."""
     checkpoint: UserCheckpoint | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -35,14 +35,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """It is this one's turn, and it may start."""
+    """The request is next and may start."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """A periodic request is given up, for the pause is not over (CO-4); the timer asks again after ``delay_us``."""
+    """A periodic request is dropped because the pause is not over (CO-4). The timer asks again after ``delay_us``."""
 
     request: Request
     delay_us: int
@@ -50,17 +50,17 @@ class TooEarly:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What the choice looks at besides the queue."""
+    """The input of the choice besides the queue."""
 
     now_us: int
     pending: int
     max_concurrent: int
     pause_ends_us: int
-    """The last completion and the pause behind it; the distant past where nothing was completed."""
+    """When the pause after the last completion ends; an instant in the past if nothing has completed yet."""
 
 
 class RequestQueue:
-    """Requests by turn, and the choice of the one that starts, as Flink's ``CheckpointRequestDecider`` makes it."""
+    """The waiting requests in order. Chooses the next one as Flink's ``CheckpointRequestDecider`` does."""
 
     def __init__(self, limit: int = QUEUE_MAX) -> None:
         self._limit = limit
@@ -71,23 +71,23 @@ class RequestQueue:
 
     @property
     def first(self) -> Request | None:
-        """Whose turn it is."""
+        """The next request; None if the queue is empty."""
         return self._waiting[0] if self._waiting else None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is full of what users asked for: whatever comes is refused, and nothing is chosen over it."""
+        """Whether the queue is full of users' requests. A new request is then refused, and starts no other."""
         return len(self._waiting) >= self._limit and not self._waiting[-1].is_periodic
 
     def add(self, request: Request) -> Request | None:
-        """Queue a request; returns the one that found no room, which may be the new one (CO-2)."""
+        """Queue a request. Returns the request that found no room, which may be the new one, or None (CO-2)."""
         if self.is_closed:
             return request
         insort(self._waiting, request)
         return self._waiting.pop() if len(self._waiting) > self._limit else None
 
     def choose(self, slots: Slots) -> Start | TooEarly | None:
-        """CO-3, CO-4: what the first in the queue may do now; whatever is chosen has left it."""
+        """Take the first request if it may start, or if it is too early; None if it has to wait (CO-3, CO-4)."""
         if not self._waiting:
             return None
         first = self._waiting[0]
@@ -99,16 +99,16 @@ class RequestQueue:
         return Start(first)
 
     def clear(self) -> list[Request]:
-        """Give all of them up."""
+        """Empty the queue, and return the requests that were in it."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def drop_periodic(self) -> None:
-        """The job stops: the timer asks for nothing any more."""
+        """Drop the timer's requests, because the job stops."""
         self._waiting = [r for r in self._waiting if not r.is_periodic]
 
     def keep_one_periodic(self) -> None:
-        """Forget the ticks that piled up: other settings hold now, as for a job that was started anew with them."""
+        """Drop all but the first of the timer's requests, because the settings changed (PROTOCOL.md, CO-2)."""
         periodic = [r for r in self._waiting if r.is_periodic]
         for request in periodic[1:]:
             self._waiting.remove(request)
@@ -118,10 +118,10 @@ _Asked = TypeVar("_Asked", Savepoint, UserCheckpoint)
 
 
 def keep(kept: dict[int, _Asked], asked: _Asked) -> None:
-    """Remember one more request by its number, and let go of the oldest that are over where there are too many."""
+    """Store a request by its number. If there are too many, drop the oldest ones that have ended."""
     kept[asked.number] = asked
     while len(kept) > REQUESTS_KEPT:
-        # As many as the queue takes may be under way, and one more of each kind.
+        # None has ended if a full queue and one more request of each kind are still open: keep them all.
         over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
         if over is None:
             break

@@ -1,8 +1,9 @@
-"""Restarting a running job at another parallelism: what was asked, from what it was restored, what became of it.
+"""Restarts a running job at another parallelism, and records each request, its restore point and its result.
 
-A rescale stops the job, as a failure does, and starts it again from its newest checkpoint, aligned or not, or from a
-savepoint taken for it (RS-3): up and down (RS-13), also where no checkpoint completes any more (RS-14). What cannot
-run, or cannot be restored so, is refused before anything stops, and the job goes on as it was.
+A rescale stops the job as a failure does, and starts it again from its newest checkpoint, aligned or unaligned, or from
+a savepoint taken for the rescale (RS-3). Parallelism may go up or down (RS-13), even if checkpoints no longer complete
+(RS-14). A change that cannot run or cannot be restored is refused before the job stops, and the job continues
+unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _KEPT = 1000
 
 @dataclass(frozen=True, slots=True)
 class RescaleSpec:
-    """A change of parallelism that the job file asks for at a virtual time; by vertex."""
+    """A change of parallelism, by vertex, that the job file asks for at a virtual time."""
 
     at_us: int
     parallelism: Mapping[str, int]
@@ -34,13 +35,13 @@ class RescaleSpec:
 
 
 class RescaleStatus(StrEnum):
-    """How far a rescale has come."""
+    """The states of a rescale."""
 
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETED = "COMPLETED"
     REFUSED = "REFUSED"
     INTERRUPTED = "INTERRUPTED"
-    """The job failed before it ran, and started once more."""
+    """The job failed before all its subtasks ran, and restarted again."""
 
 
 @dataclass(slots=True)
@@ -52,18 +53,18 @@ class Rescale:
     from_savepoint: bool
     before: Mapping[str, int]
     stopped_at_us: int | None = None
-    """When the job was stopped for it; of a savepoint's, when that was complete."""
+    """When the job was stopped for the rescale. A rescale from a savepoint stops the job when that is complete."""
     restored_id: int | None = None
-    """The checkpoint or savepoint that the job went on from; None: none was complete, it began anew."""
+    """The checkpoint or savepoint that was restored; None: not stopped yet, or none was complete."""
     persisted_bytes: int = 0
-    """In-flight data of that checkpoint."""
+    """In-flight data of the restored checkpoint."""
     refusal: PlanError | None = None
     restart: Restart | None = None
-    """What the stop and the new start cost; None: the job was not stopped (yet)."""
+    """The cost of the stop and the new start; None: the job was not stopped (yet)."""
 
     @property
     def status(self) -> RescaleStatus:
-        """How far it has come."""
+        """The state of the rescale."""
         if self.refusal is not None:
             return RescaleStatus.REFUSED
         if self.restart is None:
@@ -74,7 +75,7 @@ class Rescale:
 
 
 def rescaled_graph(graph: Graph, parallelism: Mapping[str, int], config: RuntimeConfig) -> Graph:
-    """The graph with other parallelisms, and the key groups and splits that it had.
+    """Return the graph with other parallelisms, but with its key groups and splits unchanged.
 
     Raises:
         PlanError: there is no such vertex, or the job cannot run like that (G-6).
@@ -106,9 +107,12 @@ def _rescaled(vertex: VertexSpec, parallelism: int, *, is_hashed: bool) -> Verte
 
 
 class Rescaler:
-    """The requests of one job. ``newest`` is what a restart would restore; ``check`` refuses what cannot be restored;
-    ``restart`` stops the job and starts it as another graph, from a checkpoint; ``on_refused`` hears what nobody waits
-    for."""
+    """The rescale requests of one job.
+
+    ``newest`` returns the checkpoint that a restart would restore. ``check`` raises PlanError if a checkpoint cannot be
+    restored into a graph. ``restart`` stops the job and starts it with another graph from a checkpoint. ``on_refused``
+    receives the errors of requests that have no caller to raise to.
+    """
 
     def __init__(
         self,
@@ -131,7 +135,7 @@ class Rescaler:
         self._on_refused = on_refused
 
     def ask(self, parallelism: Mapping[str, int], *, from_savepoint: bool) -> Rescale:
-        """See ``JobEngine.rescale``."""
+        """Request a rescale; see ``JobEngine.rescale``."""
         graph = rescaled_graph(self._env.graph, parallelism, self._env.config)
         self._check_goes_on()
         newest = self._newest()
@@ -156,7 +160,7 @@ class Rescaler:
             )
 
     def on_due(self, spec: RescaleSpec) -> None:
-        """The job file asks for one now."""
+        """Carry out a rescale of the job file that is due now."""
         try:
             self.ask(spec.parallelism, from_savepoint=spec.from_savepoint)
         except PlanError as error:
@@ -173,7 +177,7 @@ class Rescaler:
         self._on_refused(error)
 
     def _saved(self, rescale: Rescale, savepoint: Savepoint) -> None:
-        """The savepoint that it waits for has ended, well or not."""
+        """Continue a rescale whose savepoint has completed or failed."""
         try:
             self._check_goes_on()
             read = self._read(savepoint)
@@ -195,7 +199,7 @@ class Rescaler:
             )
         newest = self._newest()
         if newest is not None and newest.id > kept.record.id:
-            # What it holds is committed already: going back behind it would commit it twice.
+            # The newer checkpoint is already committed: restoring an older one would commit its records twice.
             return newest
         return read_checkpoint(kept.stored(kept.record.graph))
 

@@ -1,6 +1,7 @@
-"""What a start of the job restores: its newest checkpoint, or the one that it was begun or rescaled from (CO-13, CK-3).
+"""Chooses and reads the checkpoint that the next start of the job restores (CO-13, CK-3).
 
-Invariant: of two the newer one, for what that holds is committed; and only what lies in the store is read.
+The candidates are the newest completed checkpoint and the one that the job was begun or rescaled from. Invariant: the
+newer one is restored, because its effects are committed; and only the store is read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from backend.runtime.task.environment import Environment
 
 
 class RestorePoint:
-    """Of one job. ``begun_from`` is a checkpoint of another run, or the one that the job was rescaled from."""
+    """The restore point of one job.
+
+    ``begun_from`` is a checkpoint of another run, or the one that the job was rescaled from.
+    """
 
     def __init__(self, env: Environment, coordinator: Coordinator, begun_from: ReadCheckpoint | None) -> None:
         self._env = env
@@ -24,11 +28,11 @@ class RestorePoint:
         self.begun_from = begun_from
 
     def read(self) -> ReadCheckpoint | None:
-        """A restart reads what lies in the store and nothing else (CK-3).
+        """Read the checkpoint to restore from the store (CK-3); None if there is none.
 
         Raises:
-            CorruptCheckpointError: what lies there is damaged.
-            InducedFailure: a fault says that it cannot be read.
+            CorruptCheckpointError: the stored checkpoint is damaged.
+            InducedFailure: an induced fault fails the read.
 
         """
         newest = self._newest_completed()
@@ -44,19 +48,19 @@ class RestorePoint:
         return read_checkpoint(stored)
 
     def newest(self) -> ReadCheckpoint | None:
-        """What a restart would restore; asking is not reading it."""
+        """The checkpoint that a restart would restore now. Induced read faults do not apply."""
         newest = self._newest_completed()
         return self.begun_from if newest is None else read_checkpoint(newest.stored(newest.record.graph))
 
     def _newest_completed(self) -> Completed | None:
-        """The newest checkpoint of this run; None where the one that it was started or rescaled from is newer."""
+        """The newest checkpoint of this run; None if there is none, or if ``begun_from`` is newer."""
         newest = self._coordinator.newest
         is_older = newest is not None and self.begun_from is not None and newest.record.id < self.begun_from.id
         return None if is_older else newest
 
 
 def assigned(read: ReadCheckpoint | None, graph: Graph, config: RuntimeConfig) -> tuple[Assignment, bool, int]:
-    """(what every subtask begins with, whether data was in flight, bytes of it that are left out on demand).
+    """Return the subtasks' assignment, whether it has in-flight data, and the bytes of in-flight data left out (RC-8).
 
     Raises:
         PlanError: as ``assign``.

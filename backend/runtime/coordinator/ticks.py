@@ -1,6 +1,6 @@
-"""When the timer asks for a checkpoint: after a drawn delay, then every interval, or as a backlog says (CO-1, SRC-5).
+"""The timer of periodic checkpoints: ticks after a random delay, then every interval (CO-1, SRC-5).
 
-Invariant: at most one tick is due; while the job is stopped or stops, none is.
+Invariant: at most one tick is scheduled, and none while the job is stopped or stopping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEVER_US = 1 << 62
 
 
 class Ticks:
-    """The timer of one job; ``ask`` is called with every tick."""
+    """The timer of one job. It calls ``ask`` at every tick."""
 
     def __init__(self, env: Environment, ask: Callable[[], None]) -> None:
         self._env = env
@@ -29,30 +29,30 @@ class Ticks:
         self._delays = Stream(env.seed, "first trigger")
 
     def begin(self) -> None:
-        """New attempts are deployed."""
+        """Start the timer, because new attempts are deployed."""
         self._backlogs.clear()
         config = self._env.config
         self.go_on(self._delays.between(config.min_pause_us, config.effective_interval_us))
 
     def go_on(self, delay_us: int) -> None:
-        """The next tick is due after a delay, also where there was to be none."""
+        """Schedule the next tick after a delay, and restart the timer if it was stopped."""
         self._is_stopped = False
         self.schedule(delay_us)
 
     def stop(self) -> None:
-        """No tick any more."""
+        """Stop the timer."""
         self._is_stopped = True
         self._number += 1
 
     def schedule(self, delay_us: int) -> None:
-        """Put the next tick there; one that is still to come is forgotten."""
+        """Schedule the next tick after a delay, instead of the one that was scheduled."""
         self._number += 1
         if not self._is_stopped:
             self._next_us = self._env.now + delay_us
             self._env.scheduler.after(delay_us, EventClass.TIMER, self._tick, self._number)
 
     def tell(self, message: BacklogMessage) -> None:
-        """SRC-5: a shorter interval holds at once, a longer one from the next tick on."""
+        """Note a source's backlog (SRC-5). A shorter interval applies at once, a longer one from the next tick on."""
         self._backlogs.tell(message)
         interval_us = self._backlogs.interval_us(self._env.config)
         if interval_us is not None and self._env.now + interval_us < self._next_us:
@@ -63,7 +63,7 @@ class Ticks:
             return
         interval_us = self._backlogs.interval_us(self._env.config)
         if interval_us is None:
-            # No checkpoints during a backlog: its end schedules the next.
+            # No checkpoints during this backlog: its end schedules the next tick.
             self._next_us = _NEVER_US
             return
         self.schedule(interval_us)

@@ -1,9 +1,9 @@
-"""From a request to a checkpoint: who asked, whose turn it is, when it may start, who is refused (CO-1 to CO-4, CC-3).
+"""Turns requests into checkpoints: queues them, and decides which one starts when and which is refused.
 
-The timer, users and the stop of the job ask here (SV-3); what is triggered is the coordinator's from then on. Who asked
-is told of the end, whatever it is.
+Implements CO-1 to CO-4 and CC-3. Requests come from the timer, from users, and from stopping the job (SV-3). The
+coordinator handles a checkpoint once it is triggered. Each request of a user records how it ended.
 
-Invariant: a request is refused, or it is triggered, once; while the job stops nothing but its savepoint is triggered.
+Invariant: a request is either refused or triggered, once. While the job stops, only its savepoint is triggered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from backend.runtime.task.messages import BacklogMessage
 
 
 class Triggering:
-    """The requests of one job. ``pending`` are the barriers of the checkpoints in work; ``trigger`` begins one."""
+    """The requests of one job.
+
+    ``pending`` returns the barriers of the pending checkpoints. ``trigger`` triggers a checkpoint.
+    """
 
     def __init__(
         self, env: Environment, *, pending: Callable[[], Iterable[Barrier]], trigger: Callable[[Request], None]
@@ -38,19 +41,19 @@ class Triggering:
         self._ticks = Ticks(env, self._tick)
         self._last_completion_us: int | None = None
         self.stop: Savepoint | None = None
-        """The savepoint that the job stops with, from its request until the job has finished or failed (SV-3)."""
+        """The savepoint that stops the job, from its request until the job has finished or failed (SV-3)."""
         self.savepoint_requests: dict[int, Savepoint] = {}
         self.checkpoint_requests: dict[int, UserCheckpoint] = {}
 
     # --- the job's life -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """New attempts are deployed: schedule the first trigger (CO-1)."""
+        """Schedule the first trigger, because new attempts are deployed (CO-1)."""
         self._epoch += 1
         self._ticks.begin()
 
     def suspend(self) -> None:
-        """The job failed: whoever waits is refused, and the timer stands still (CO-13)."""
+        """Refuse all waiting requests and stop the timer, because the job failed or restarts (CO-13)."""
         self._epoch += 1
         starting = [] if self._starting is None else [self._starting]
         for request in [*starting, *self._queue.clear()]:
@@ -58,37 +61,37 @@ class Triggering:
         self._ticks.stop()
 
     def shut_down(self) -> None:
-        """The job has finished: nothing is triggered any more."""
+        """Stop the timer and refuse all waiting requests, because the job has finished."""
         self._ticks.stop()
         for request in self._queue.clear():
             self.refuse(request, FailureReason.COORDINATOR_SHUTDOWN)
 
     def stop_failed(self) -> None:
-        """FN-30: the job failed before it had stopped. Its savepoint may be complete, and its effects committed."""
+        """FN-30: end a stop that did not finish because the job failed. Its savepoint may be complete and committed."""
         stop, self.stop = self.stop, None
         if stop is not None and stop.ended_at_us is None:
             self.ended(stop, FailureReason.TASK_FAILURE)
 
     def stopped(self) -> None:
-        """SV-3: every subtask has ended."""
+        """SV-3: end the stop, because every subtask has finished."""
         assert self.stop is not None
         self.ended(self.stop)
         self.stop = None
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         self._ask(Request(False, self._next_number(), is_periodic=True))
 
     def request_savepoint(self, form: SavepointFormat, *, when_ended: Action | None = None) -> Savepoint:
-        """Ask for a savepoint; where unaligned checkpoints are off it need not wait for a slot (CO-3).
+        """Request a savepoint. If unaligned checkpoints are off, it does not wait for a slot (CO-3).
 
-        ``when_ended`` is an event of its own behind the savepoint's end, and is given the savepoint.
+        ``when_ended`` is called with the savepoint, in a separate event after the savepoint has ended.
         """
         return self._request(Savepoint(self._next_number(), form, self._env.now, when_ended=when_ended))
 
     def request_stop(self, form: SavepointFormat, *, drains: bool) -> Savepoint:
-        """SV-3: stop the job with a savepoint; who asks again while it stops is told of the same."""
+        """SV-3: stop the job with a savepoint. If the job is already stopping, return the savepoint of that stop."""
         if self.stop is not None:
             return self.stop
         kind = SnapshotType.SAVEPOINT_TERMINATE if drains else SnapshotType.SAVEPOINT_SUSPEND
@@ -103,18 +106,18 @@ class Triggering:
         return savepoint
 
     def request_checkpoint(self) -> UserCheckpoint:
-        """Ask for a checkpoint now: before the periodic ones, without the pause, and not before a slot is free."""
+        """Request a checkpoint now. It goes before periodic ones and ignores the pause, but waits for a free slot."""
         asked = UserCheckpoint(self._next_number(), self._env.now)
         keep(self.checkpoint_requests, asked)
         self._ask(Request(False, asked.number, checkpoint=asked))
         return asked
 
     def reconfigured(self) -> None:
-        """Other settings hold: what the timer asked for under the old ones is asked for once."""
+        """Keep only one of the timer's waiting requests, because the settings changed."""
         self._queue.keep_one_periodic()
 
     def tell_backlog(self, message: BacklogMessage) -> None:
-        """SRC-5: the timer's interval follows the backlogs of sources."""
+        """Note a source's backlog, which may change the timer's interval (SRC-5)."""
         self._ticks.tell(message)
 
     def _next_number(self) -> int:
@@ -129,7 +132,7 @@ class Triggering:
         if not is_closed:
             self._start_queued(self._epoch)
 
-    # --- whose turn it is -----------------------------------------------------------------------------------------
+    # --- the next request -----------------------------------------------------------------------------------------
 
     def _start_queued(self, epoch: int) -> None:
         while epoch == self._epoch and (request := self._next_request()) is not None:
@@ -137,21 +140,21 @@ class Triggering:
             self._trigger(request)
 
     def _next_request(self) -> Request | None:
-        """CO-3, CO-4: whose turn it is, if it may start now."""
+        """CO-3, CO-4: the request that may start now; None if there is none."""
         first = self._queue.first
         if first is None or (self.stop is not None and first.savepoint is not self.stop):
-            # A newer checkpoint would supersede, at some task, the one that the job stops with.
+            # At some task, a newer checkpoint would supersede the savepoint that stops the job.
             return None
         config, pending = self._env.config, list(self._pending())
         if first.savepoint is not None and any(barrier.needs_channel_state for barrier in pending):
-            # CC-3: a savepoint waits for an unaligned checkpoint, also for one from before a change of settings.
+            # CC-3: a savepoint waits for pending unaligned checkpoints, even if the settings have changed since.
             return None
         if (
             first.savepoint is None
             and mode_of(config).has_channel_state
             and any(barrier.snapshot_type.is_savepoint for barrier in pending)
         ):
-            # CC-3, the other way round: where several may run, a free slot is not enough.
+            # CC-3: an unaligned checkpoint waits for pending savepoints, even if a slot is free.
             return None
         completed_us = self._last_completion_us
         pause_ends_us = -1 if completed_us is None else completed_us + config.min_pause_us
@@ -164,22 +167,22 @@ class Triggering:
         return None
 
     def is_under_way(self) -> None:
-        """What was chosen has become a checkpoint, and ends with it."""
+        """Note that the chosen request has become a checkpoint, which now decides how the request ends."""
         self._starting = None
 
     def completed(self) -> None:
-        """CO-4: the pause counts from here."""
+        """CO-4: start the pause."""
         self._last_completion_us = self._env.now
 
     def slot_freed(self) -> None:
-        """CO-3: a request that waited starts at once; where the pause forbids, when it is over (CO-4)."""
+        """CO-3: try to start the next waiting request, because a slot is free. The pause may delay it (CO-4)."""
         if len(self._queue):
             self._env.scheduler.after(0, EventClass.TIMER, self._start_queued, self._epoch)
 
-    # --- what who asked is told -----------------------------------------------------------------------------------
+    # --- results of requests --------------------------------------------------------------------------------------
 
     def refuse(self, request: Request, reason: FailureReason) -> None:
-        """A request that never became a checkpoint: no statistics know of it, who asked does."""
+        """Refuse a request that did not become a checkpoint. The user's request records the reason."""
         if request is self._starting:
             self._starting = None
         if request.checkpoint is not None:
@@ -188,12 +191,12 @@ class Triggering:
             return
         self.ended(request.savepoint, reason)
         if request.savepoint is self.stop:
-            # Nothing has been stopped yet: the job goes on.
+            # Nothing has been stopped yet: the job continues.
             self.stop = None
             self._ticks.go_on(self._env.config.effective_interval_us)
 
     def ended(self, asked: Savepoint | UserCheckpoint, reason: FailureReason | None = None) -> None:
-        """What was asked for is over; it failed where a reason is given."""
+        """Note that a requested checkpoint or savepoint has ended. It failed if ``reason`` is given."""
         asked.ended_at_us = self._env.now
         if reason is not None:
             asked.reason, asked.message = reason, MESSAGES[reason]

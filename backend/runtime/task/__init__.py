@@ -1,16 +1,16 @@
 """One subtask. ``task`` imports its parts. The parts see the task through ports.
 
-** ``task``           the mailbox loop, backpressure and the choice of the next input
+* ``task``           the mailbox loop, backpressure and the choice of the next input
 * ``ports``          the interface of a task for its parts
 * ``environment``    the objects that all parts of a running job share
 * ``messages``       messages from subtasks to the coordinator
-** ``checkpointing``  carries out the protocol's commands
+* ``checkpointing``  carries out the protocol's commands
 * ``snapshots``      takes one snapshot: forwards the barrier, takes the state, writes it, acknowledges
-** ``capping``        gives a capped checkpoint the subtask's cap and its in-flight bytes
+* ``capping``        gives a capped checkpoint the subtask's cap and its in-flight bytes
 * ``event_time``     watermarks, idle inputs, timers
 * ``sourcing``       the steps of a source
-** ``running_ahead``  carries out several steps at once if that changes nothing that can be observed
+* ``running_ahead``  carries out several steps at once if that changes nothing that can be observed
 * ``stopping``       stops with a savepoint
 * ``recovery``       restores one attempt of one subtask from its share of a checkpoint
-** ``restarts``       measures the cost of each restart of the job; restores nothing
+* ``restarts``       measures the cost of each restart of the job; restores nothing
 """

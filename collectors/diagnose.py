@@ -187,8 +187,8 @@ class Gathered:
                 self.checkpoints[checkpoint.header.checkpoint_id] = checkpoint
         self.pressure.extend(observed.pressure)
         for progress in observed.progress:
-            told = self.late.setdefault(progress.checkpoint_id, {})
-            told.update({(b.vertex_id, b.subtask): b for b in progress.late_barriers})
+            barriers = self.late.setdefault(progress.checkpoint_id, {})
+            barriers.update({(b.vertex_id, b.subtask): b for b in progress.late_barriers})
 
     def _may_end(self, checkpoint: Checkpoint) -> bool:
         # After a job has ended, the engine still reports its unfinished checkpoints as in progress.
@@ -205,7 +205,7 @@ class Gathered:
             checkpoints=tuple(c for _, c in sorted(self.checkpoints.items()) if self._may_end(c)),
             pressure=tuple(self.pressure),
             placements=last.placements,
-            late_barriers={n: tuple(told.values()) for n, told in self.late.items()},
+            late_barriers={n: tuple(barriers.values()) for n, barriers in self.late.items()},
             exceptions=last.exceptions,
             restart_count=last.restart_count,
         )

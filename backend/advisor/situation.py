@@ -52,7 +52,7 @@ class Recorded:
 
     @property
     def id(self) -> int:
-        """The engine's id."""
+        """The engine's id of the checkpoint."""
         return self.checkpoint.header.checkpoint_id
 
     @property
@@ -250,16 +250,16 @@ def _own_async_ms(evidence: JobEvidence, vertex_id: VertexId, phases: Phases) ->
 
 
 def _queues(readings: Sequence[VertexPressure]) -> Queues | None:
-    told = [r for r in readings if any(v is not None for v in (*r.queued_out_bytes, *r.queued_in_bytes))]
-    if not told:
+    reported = [r for r in readings if any(v is not None for v in (*r.queued_out_bytes, *r.queued_in_bytes))]
+    if not reported:
         return None
     # All vertices are read equally often, one after the other: the last reading of each makes one round, and so on.
-    rows = list(_by_vertex(told).values())
+    rows = list(_by_vertex(reported).values())
     rounds = [[r[-n] for r in rows] for n in range(1, min(len(r) for r in rows) + 1)]
     sums = [sum(known((*(v for r in one for v in (*r.queued_out_bytes, *r.queued_in_bytes)),))) for one in rounds]
     return Queues(
-        out_bytes=_medians(told, lambda r: r.queued_out_bytes),
-        in_bytes=_medians(told, lambda r: r.queued_in_bytes),
+        out_bytes=_medians(reported, lambda r: r.queued_out_bytes),
+        in_bytes=_medians(reported, lambda r: r.queued_in_bytes),
         total=median(sums) or 0.0,
         total_min=min(sums),
         total_max=max(sums),
@@ -280,7 +280,7 @@ def _medians(
 
 
 def _steps(readings: Sequence[VertexPressure]) -> dict[VertexId, float]:
-    """Busy milliseconds for each record of the slowest subtask, between the first and the last reading."""
+    """Busy milliseconds per record at the slowest subtask, between the first and the last reading."""
     found: dict[VertexId, float] = {}
     for vertex_id, rows in _by_vertex(readings).items():
         first, last = rows[0], rows[-1]

@@ -45,8 +45,8 @@ class ChangePoint:
 def change_points(durations_ms: Sequence[float]) -> tuple[ChangePoint, ...]:
     """The changes in a series of durations, oldest first; none if the series is too short."""
     values = np.asarray(durations_ms, dtype=np.float64)
-    cuts = _told(values, _cuts(values))
-    bounds = [0, *_told(values, _placed(values, cuts)), len(values)]
+    cuts = _notable(values, _cuts(values))
+    bounds = [0, *_notable(values, _placed(values, cuts)), len(values)]
     medians = [float(np.median(values[begin:end])) for begin, end in pairwise(bounds)] if len(bounds) > 2 else []
     return tuple(
         ChangePoint(bounds[n], bounds[n - 1], bounds[n + 1], medians[n - 1], medians[n])
@@ -82,7 +82,7 @@ def _cuts(values: NDArray[np.float64]) -> list[int]:
     return cuts[::-1]
 
 
-def _told(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
+def _notable(values: NDArray[np.float64], cuts: Sequence[int]) -> list[int]:
     """The cuts without those that are no change; the smallest difference of medians is dropped first."""
     left = list(cuts)
     while left:

@@ -64,7 +64,7 @@ def long_part(
     *,
     held_back: Collection[VertexId] = (),
 ) -> LongPart | None:
-    """The sync or async part that takes at least half of at least half of the long ``(phases, duration_ms)``.
+    """The sync or async part that takes half of the duration, in at least half of the long ``(phases, duration_ms)``.
 
     If barriers may wait in output queues, the async part of a vertex in ``held_back`` is left out.
     """

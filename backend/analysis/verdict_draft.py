@@ -53,7 +53,7 @@ def _link(case: Case, kind: VerdictKind, confidence: Confidence) -> str:
 
 
 def weaker(a: Confidence, b: Confidence) -> Confidence:
-    """The weaker of two."""
+    """The weaker of two confidences."""
     return min(a, b, key=_RANK.index)
 
 

@@ -61,7 +61,7 @@ def _which(case: Case, found: FailingSubtask, failed_count: int) -> str:
 
 
 def _where_the_cause_is(case: Case) -> list[Evidence]:
-    # A declined checkpoint leaves no exception with the job.
+    # The engine records no exception for a declined checkpoint.
     return rows.restarts(case) or [rows.note("the job has no exception: the log of its task manager shows the cause")]
 
 

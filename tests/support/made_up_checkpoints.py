@@ -374,7 +374,7 @@ def no_verdict() -> api.VerdictOut:
         vertex=None,
         subtasks=[],
         phase=None,
-        sentence="Nothing holds the barrier: every checkpoint completed well within its interval.",
+        sentence="Checkpoints are healthy at 40 ms: nothing holds the barrier and no vertex is back-pressured.",
         evidence=[],
         confidence=Confidence.HIGH,
     )
@@ -382,11 +382,8 @@ def no_verdict() -> api.VerdictOut:
 
 def capacity(health: Health, late: list[int] | None = None) -> api.VerdictOut:
     who = late if late else [1, 3, 0]
-    expired = (
-        f"Expired at 3.0 s: the barrier reached slow-stage-2 subtasks {', '.join(map(str, who))} only at 3.2 to 5.0 s; "
-        "the vertex is at capacity, not one subtask."
-    )
-    slow = "Slow: the barrier waits in front of slow-stage-2 for 5.4 s; the vertex is at capacity, not one subtask."
+    busy = "because slow-stage-2 is at capacity: all 4 subtasks are busy 99 % of the time."
+    expired, slow = f"Expired after 3.0 s {busy}", f"Checkpoints take 5.4 s {busy}"
     return api.VerdictOut(
         kind=VerdictKind.CAPACITY,
         vertex=NAMES[SINK],
@@ -411,7 +408,7 @@ def _row_of(statement: str, metric: str, value: float, unit: str, basis: Basis =
 
 def late(vertex: str, vertex_id: str) -> api.VerdictOut:
     made = capacity(Health.SLOW)
-    sentence = f"Slow: {vertex} is at capacity on all its subtasks; the barrier waits 4.4 s in the queues before it."
+    sentence = f"Checkpoints take 4.4 s because {vertex} is at capacity: all its subtasks are busy 99 % of the time."
     return made.model_copy(
         update={"vertex": vertex, "vertex_id": vertex_id, "subtasks": [], "hosts": [], "sentence": sentence}
     )

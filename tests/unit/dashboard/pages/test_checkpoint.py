@@ -19,7 +19,7 @@ async def _loaded(ui, values):
 async def test_a_checkpoint_opens_with_the_verdict_and_the_named_vertex_open(ui):
     answer = await ui.call("cp-head.children", checkpoint_values("jE", 14), by="look.data")
 
-    assert texts(answer["cp-verdict"]["children"]).startswith("Expired at 3.0 s")
+    assert texts(answer["cp-verdict"]["children"]).startswith("Expired after 3.0 s because slow-stage-2")
     rows = next(t for t in answer["gantt-graph"]["figure"]["data"] if t["name"] == "row")["customdata"]
     assert len(rows) == 3 + 4
     assert "Message of the engine: Checkpoint expired before completing." in texts(answer["cp-evidence"]["children"])

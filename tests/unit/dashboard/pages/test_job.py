@@ -14,7 +14,9 @@ pytestmark = pytest.mark.anyio
 async def test_a_job_shows_its_verdict_first_then_every_checkpoint_and_the_settings(ui):
     answer = await ui.call("job-head.children", job_values("jE"), by="look.data")
 
-    assert texts(answer["job-verdict"]["children"]).startswith("Expired at 3.0 s: the barrier reached slow-stage-2")
+    assert texts(answer["job-verdict"]["children"]).startswith(
+        "Expired after 3.0 s because slow-stage-2 is at capacity"
+    )
     marks = sum(len(t["x"]) for t in answer["timeline-graph"]["figure"]["data"])
     assert marks == len(ui.fake.jobs["jE"].checkpoints)
     assert "unlimited" in texts(answer["job-facts"]["children"])

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-# How long one example takes is the machine's doing, not the code's.
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
+# The machine's load, and not the code, decides how long an example takes.
+settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-load")
 
 
 # Fixtures that take longer to start than most files to run, and that load the machine as long as they live.

@@ -16,6 +16,7 @@ from backend.domain.errors import InvalidInputError, TargetProtocolError, Target
 from collectors import diagnose
 from collectors.diagnosis_print import escaped
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve_app, served, web_app
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +38,12 @@ def serving(app):
 
     thread = threading.Thread(target=asyncio.run, args=(main(),))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE_S)
     try:
         yield box["url"]
     finally:
         box["loop"].call_soon_threadsafe(box["stop"].set)
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 def answering(body, content_type="application/json", status=200):

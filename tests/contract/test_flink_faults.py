@@ -23,6 +23,7 @@ from backend.domain.ids import TargetId
 from collectors.flink.client import BODY_MAX_BYTES, open_transport, parse_target_url
 from collectors.flink.collector import FlinkCollector
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, serve, serve_app, web_app
+from tests.support.waiting import PATIENCE_S
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -35,7 +36,7 @@ def app_of(handler: Handler) -> web.Application:
     return app
 
 
-async def error_of(handler: Handler, *, timeout_s: float = 10.0) -> UpstreamError:
+async def error_of(handler: Handler, *, timeout_s: float = PATIENCE_S) -> UpstreamError:
     """What a GET raises against a server that answers everything by ``handler``."""
     async with serve_app(app_of(handler)) as url, open_transport(url, timeout_s=timeout_s) as transport:
         with pytest.raises(UpstreamError) as caught:
@@ -50,13 +51,13 @@ async def test_a_refused_connection_is_unavailable() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    async with open_transport(f"http://127.0.0.1:{port}", timeout_s=5) as transport:
+    async with open_transport(f"http://127.0.0.1:{port}", timeout_s=PATIENCE_S) as transport:
         with pytest.raises(TargetUnavailableError, match=r"cannot connect: .*refused"):
             await transport.get("/config")
 
 
 async def test_a_name_that_does_not_resolve_is_unavailable() -> None:
-    async with open_transport("http://no-such-host.invalid:8081", timeout_s=5) as transport:
+    async with open_transport("http://no-such-host.invalid:8081", timeout_s=PATIENCE_S) as transport:
         with pytest.raises(TargetUnavailableError, match="does not resolve"):
             await transport.get("/config")
 
@@ -74,7 +75,7 @@ async def test_html_under_another_name_is_found_out_when_it_is_read() -> None:
     async def html(_: web.Request) -> web.Response:
         return web.Response(text=" <!doctype html>", content_type="application/json")
 
-    async with serve_app(app_of(html)) as url, open_transport(url, timeout_s=5) as transport:
+    async with serve_app(app_of(html)) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
         with pytest.raises(TargetProtocolError, match=r"/config: the answer is no JSON .*: it looks like HTML"):
             await FlinkCollector(transport, target_id=TargetId("t")).collect(RecordedFlink(RECORDINGS / "A").now)
 
@@ -94,7 +95,7 @@ async def test_half_a_json_is_malformed() -> None:
     async def half(_: web.Request) -> web.Response:
         return web.Response(text='{"jobs": [{"jid": "0123', content_type="application/json")
 
-    async with serve_app(app_of(half)) as url, open_transport(url, timeout_s=5) as transport:
+    async with serve_app(app_of(half)) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
         with pytest.raises(TargetProtocolError, match="the answer is no JSON"):
             await FlinkCollector(transport, target_id=TargetId("t")).collect(RecordedFlink(RECORDINGS / "A").now)
 
@@ -168,7 +169,7 @@ async def test_compressed_answers_are_read(encoding: str) -> None:
     async def compressed(_: web.Request) -> web.Response:
         return web.Response(body=packed, headers={"Content-Encoding": encoding, "Content-Type": "application/json"})
 
-    async with serve_app(app_of(compressed)) as url, open_transport(url, timeout_s=5) as transport:
+    async with serve_app(app_of(compressed)) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
         assert await transport.get("/jobs/overview") == body
 
 
@@ -231,7 +232,7 @@ async def test_what_does_not_speak_http_is_malformed() -> None:
     server = await asyncio.start_server(gibberish, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        async with open_transport(f"http://127.0.0.1:{port}", timeout_s=5) as transport:
+        async with open_transport(f"http://127.0.0.1:{port}", timeout_s=PATIENCE_S) as transport:
             with pytest.raises(UpstreamError):
                 await transport.get("/config")
 
@@ -245,7 +246,7 @@ async def test_credentials_are_sent_and_never_shown() -> None:
 
     async with serve_app(app_of(refuse)) as url:
         with_password = url.replace("http://", "http://operator:hunter2@")
-        async with open_transport(with_password, timeout_s=5) as transport:
+        async with open_transport(with_password, timeout_s=PATIENCE_S) as transport:
             with pytest.raises(TargetProtocolError) as caught:
                 await transport.get("/config")
             assert transport.url == url
@@ -282,7 +283,10 @@ async def test_a_path_in_the_address_is_kept() -> None:
         asked.append(request.path_qs)
         return web.json_response({})
 
-    async with serve_app(app_of(handle)) as url, open_transport(url + "/runtime/v1/", timeout_s=5) as transport:
+    async with (
+        serve_app(app_of(handle)) as url,
+        open_transport(url + "/runtime/v1/", timeout_s=PATIENCE_S) as transport,
+    ):
         await transport.get("/jobs/0/metrics?get=a.b,c")
     assert asked == ["/runtime/v1/jobs/0/metrics?get=a.b,c"]
 
@@ -300,7 +304,7 @@ def flink() -> RecordedFlink:
 async def test_over_http_it_reads_what_it_reads_in_memory(flink: RecordedFlink) -> None:
     in_memory = FlinkCollector(flink, target_id=TargetId("t"), monotonic_s=flink.monotonic_s)
     expected = await in_memory.collect(flink.now)
-    async with serve(flink) as url, open_transport(url, timeout_s=5) as transport:
+    async with serve(flink) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
         collector = FlinkCollector(transport, target_id=TargetId("t"), monotonic_s=flink.monotonic_s)
         seen = await collector.collect(flink.now)
     assert seen.jobs == expected.jobs
@@ -423,7 +427,7 @@ async def test_what_the_rest_can_do_without_costs_a_problem_line_only(flink: Rec
 
 
 async def test_the_web_application_of_a_recording_answers_as_the_recording(flink: RecordedFlink) -> None:
-    async with serve_app(web_app(flink)) as url, open_transport(url, timeout_s=5) as transport:
+    async with serve_app(web_app(flink)) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
         assert await transport.get("/config") == await flink.get("/config")
         with pytest.raises(TargetProtocolError) as caught:
             await transport.get("/nothing")

@@ -29,13 +29,14 @@ from backend.store.schema.arrays import expand
 from backend.store.targets.targets import NewTarget, TargetRecord, TargetRepository
 from backend.store.wall_clock import WallClock
 from collectors import role
-from collectors.base import pause
+from collectors.base import FlinkTransport, pause
 from collectors.flink.client import open_transport
 from collectors.flink.collector import FlinkCollector
 from collectors.loop import LoopOptions, TargetLoop
 from tests.support.databases import Databases
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, recording, serve_app
 from tests.support.recorded_values import expected_columns, instant, recorded_entries, recorded_subtasks
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -169,6 +170,18 @@ async def history(engine: AsyncEngine) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
+class _ByFault:
+    """A transport that gives up after 0.3 s on a server that never answers, and waits for every other answer."""
+
+    def __init__(self, served: Served, patient: FlinkTransport, impatient: FlinkTransport) -> None:
+        self._served, self._patient, self._impatient = served, patient, impatient
+        self.url = patient.url
+
+    async def get(self, path: str) -> bytes:
+        hangs = self._served.fault in (silent, trickle)
+        return await (self._impatient if hangs else self._patient).get(path)
+
+
 async def polled(engine: AsyncEngine, served: Served, *, faulty: range, fault: Handler | None) -> TargetRecord:
     """Twelve polls, those of ``faulty`` under the fault; the target's record as the last of these left it."""
     flink = served.flink
@@ -178,7 +191,9 @@ async def polled(engine: AsyncEngine, served: Served, *, faulty: range, fault: H
         url = await stack.enter_async_context(serve_app(served.app))
         repository = TargetRepository(engine)
         target = await repository.add(NewTarget(url=url, name="flink", origin="api"), at=flink.now)
-        transport = await stack.enter_async_context(open_transport(url, timeout_s=0.3 if fault else 10.0))
+        patient = await stack.enter_async_context(open_transport(url, timeout_s=PATIENCE_S))
+        impatient = await stack.enter_async_context(open_transport(url, timeout_s=0.3))
+        transport = _ByFault(served, patient, impatient)
         loop = TargetLoop(
             target.id,
             FlinkCollector(transport, target_id=target.id, monotonic_s=flink.monotonic_s),
@@ -371,7 +386,7 @@ async def test_ten_broken_targets_beside_a_good_one_stop_nothing_and_no_credenti
         ids["no-address"] = await add("gopher://operator:hunter2@x", "no-address")
         ids["no-name"] = await add("http://operator:hunter2@no-such-host.invalid", "no-name")
 
-        async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+        async with asyncio.TaskGroup() as group, asyncio.timeout(PATIENCE_S):
             group.create_task(role.run(database_url=database, poll_interval_s=0.1, stop=stop))
             while True:
                 records = {name: await repository.get(target_id) for name, target_id in ids.items()}

@@ -39,6 +39,7 @@ from tests.support.observations import (
     progress,
 )
 from tests.support.serving import api_over
+from tests.support.waiting import PATIENCE_S
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 METHODS = ("get", "post", "patch", "delete")
@@ -52,11 +53,11 @@ def served(databases) -> Iterator[str]:
         thread = threading.Thread(target=lambda: asyncio.run(_serve(url, box, started)))
         thread.start()
         try:
-            assert started.wait(60), "the server did not start"
+            assert started.wait(PATIENCE_S), "the server did not start"
             yield box["url"]
         finally:
             box["server"].should_exit = True
-            thread.join(30)
+            thread.join(PATIENCE_S)
 
 
 async def _serve(url, box, started) -> None:
@@ -79,7 +80,7 @@ async def _serve(url, box, started) -> None:
 
 @pytest.fixture(scope="module")
 def document(served):
-    return httpx.get(f"{served}/api/v1/openapi.json").json()
+    return httpx.get(f"{served}/api/v1/openapi.json", timeout=PATIENCE_S).json()
 
 
 def _operations(document):
@@ -124,7 +125,7 @@ def test_every_answer_has_an_example_that_fits_its_schema(document):
 
 
 def test_drawn_requests_get_what_is_described(served):
-    schema = schemathesis.openapi.from_url(f"{served}/api/v1/openapi.json")
+    schema = schemathesis.openapi.from_url(f"{served}/api/v1/openapi.json", timeout=PATIENCE_S)
     known, checked = _known(served), []
 
     for result in schema.get_all_operations():
@@ -144,7 +145,7 @@ def test_drawn_requests_get_what_is_described(served):
             drawn = dict(case.path_parameters or {})
             for parameters in (drawn, {k: known[k] for k in drawn}):
                 case.path_parameters = parameters
-                answer = case.call_and_validate(timeout=20, checks=CHECKS)
+                answer = case.call_and_validate(timeout=PATIENCE_S, checks=CHECKS)
                 checked.append(answer.status_code)
 
         ask()
@@ -153,7 +154,7 @@ def test_drawn_requests_get_what_is_described(served):
 
 
 def _known(served):
-    (row,) = httpx.get(f"{served}/api/v1/jobs").json()["items"]
+    (row,) = httpx.get(f"{served}/api/v1/jobs", timeout=PATIENCE_S).json()["items"]
     known = {"job": row["id"], "run": row["run_id"], "checkpoint": 2, "target": row["target_id"]}
     # Kinds of which there is none here yet, but for the rules, which always are.
     absent = {"recommendation": "anone", "alert": "enone", "silence": "snone", "receiver": "rnone"}

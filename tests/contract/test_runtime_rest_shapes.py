@@ -25,6 +25,7 @@ from backend.runtime.job.graph import FaultAction, FaultSpec
 from tests.support.json_shape import Shape, type_of
 from tests.support.recorded_flink import NAMES, RECORDINGS, recording
 from tests.support.runtime_jobs import small_job
+from tests.support.waiting import PATIENCE_S
 
 _ORIGIN_MS = 1_760_000_000_000
 _SURPLUS: dict[str, frozenset[str]] = {
@@ -122,7 +123,7 @@ class Runtime:
         self._driver = RuntimeDriver(self.jobs, self.clock)
         app = create_runtime_app(self._driver, version="0.1.0")
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:8081{PREFIX}", timeout=10
+            transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:8081{PREFIX}", timeout=PATIENCE_S
         )
 
     def advance_to(self, at_s: float) -> None:

@@ -9,12 +9,14 @@ import sys
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
+
 _COMMAND = (sys.executable, "-P", "-m", "backend.cli")
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     shell = {k: v for k, v in os.environ.items() if not k.startswith("BARRIERSCOPE_")} | environment
-    return subprocess.run([*_COMMAND, *arguments], capture_output=True, text=True, timeout=120, env=shell)
+    return subprocess.run([*_COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, env=shell)
 
 
 _SIMULATE = ("simulate", "backpressured", "--duration", "25s", "--seed", "7")
@@ -67,7 +69,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     complaint = process.stderr.read()
     process.stderr.close()
 
-    assert (process.wait(60), complaint) == (0, b"")
+    assert (process.wait(PATIENCE_S), complaint) == (0, b"")
 
 
 @pytest.mark.parametrize("arguments", [("simulate", "nope"), ("up", "--port", "0"), ("nonsense",)], ids=" ".join)

@@ -22,7 +22,7 @@ from collectors.settings import change_settings
 from dashboard.role import create_app
 from tests.support.browsing import chromium, launched, opened
 from tests.support.running_up import free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -46,11 +46,11 @@ def _serving(app, port):
     thread = threading.Thread(target=running.run, name=f"serves-{port}")
     thread.start()
     try:
-        until(lambda: running.started, "the server listens", timeout_s=60)
+        until(lambda: running.started, "the server listens")
         yield port
     finally:
         running.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
 
 
 @contextmanager

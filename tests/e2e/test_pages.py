@@ -20,7 +20,7 @@ from dashboard.text import duration
 from tests.support.browsing import Watch, chromium, drag, go, launched, opened, overflowing
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
 from tests.support.running_up import Up
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -31,7 +31,7 @@ _DEMOS = 7
 _TROUBLED = "orders-aligned"
 _HOLDER = "aggregate"
 # Five checkpoints take half a minute if the demo jobs keep up with the clock.
-_RECOVERY_MAX_MS = 180_000
+_RECOVERY_MAX_MS = 2 * PATIENCE_S * 1_000
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def up(live_up):
 @pytest.fixture
 def troubled(up):
     """The job in trouble. An earlier test may have changed its settings and restored them."""
-    until(lambda: _newest_ended(up).get("failure_reason") == "expired", "its newest one has expired", timeout_s=180)
+    until(lambda: _newest_ended(up).get("failure_reason") == "expired", "its newest one has expired")
     return _job(up, _TROUBLED)
 
 
@@ -56,7 +56,7 @@ def troubled(up):
 def put_back(up, troubled):
     """Restore the settings of the job in trouble after the test."""
     runtime = f"http://127.0.0.1:{up.runtime_port}/runtime/v1/jobs"
-    with httpx.Client(trust_env=False, timeout=20.0) as http:
+    with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
         jobs = http.get(f"{runtime}/overview").raise_for_status().json()["jobs"]
         settings = f"{runtime}/{next(j['jid'] for j in jobs if j['name'] == _TROUBLED)}/settings"
         before = http.get(settings).raise_for_status().json()
@@ -100,9 +100,9 @@ def test_a_flink_cluster_is_tested_and_added_and_its_front_is_reconstructed(brow
         expect(page.locator("#target-answer")).to_contain_text("Connected: flink 1.20.5")
         page.click("#target-add")
         expect(page.locator("#targets-list")).to_contain_text("recorded")
-        until(lambda: any(j["target_name"] == "recorded" for j in _jobs(up)), "its job is known", timeout_s=60)
+        until(lambda: any(j["target_name"] == "recorded" for j in _jobs(up)), "its job is known")
         job = next(j for j in _jobs(up) if j["target_name"] == "recorded")
-        until(lambda: _completed(up, job["id"]), "its checkpoints are known", timeout_s=60)
+        until(lambda: _completed(up, job["id"]), "its checkpoints are known")
         page.goto(f"/ui/jobs/{job['id']}")
         page.click("#job-recent tr:has-text('completed') a >> nth=0")
         expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text("at capacity")

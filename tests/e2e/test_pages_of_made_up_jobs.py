@@ -181,7 +181,6 @@ def test_an_open_checkpoint_gains_acknowledgements_without_a_reload(browser, sit
         until(
             lambda: counts.add(page.locator("#cp-progress-head .fact-value").first.inner_text()) or len(counts) >= 3,
             "acknowledgements change",
-            timeout_s=60,
         )
         expect(page.locator("#cp-progress-waiting")).to_contain_text("ledger-sink")
         assert watch.found == []

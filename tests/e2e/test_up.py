@@ -14,15 +14,15 @@ from pathlib import Path
 
 from backend.store.wall_clock import WallClock
 from tests.support.recorded_flink import RECORDINGS, RecordedFlink, served
-from tests.support.running_up import COMMAND, STOP_MAX_S, Up, checkpoints_of, free_port, jobs_of, processes_of, refused
-from tests.support.waiting import until
+from tests.support.running_up import COMMAND, Up, checkpoints_of, free_port, jobs_of, processes_of, refused, stop_max_s
+from tests.support.waiting import PATIENCE_S, until
 
 _DEMOS = 7
 
 
 def _targets(up: Up, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, "targets", *arguments, "--api", f"http://127.0.0.1:{up.port}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def _modes(path: Path) -> dict[Path, int]:
@@ -74,7 +74,7 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
     stopped_s = second.interrupt()
     print(f"stopped after {stopped_s:.1f} s")
     assert second.process.returncode == 0
-    assert stopped_s < STOP_MAX_S
+    assert stopped_s < stop_max_s()
     assert second.lines[-1].endswith("stopped")
     assert processes_of(folder) == []
     assert _modes(folder.parent) == modes, "no mode outside the data folder changes"

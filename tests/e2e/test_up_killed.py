@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from backend.cli.instance import ProcessMark, is_running
-from tests.support.running_up import STOP_MAX_S, free_port, processes_of
-from tests.support.waiting import until
+from tests.support.running_up import free_port, processes_of
+from tests.support.waiting import PATIENCE_S, until
 
 _MOMENTS = [
     ("starting the demo jobs", []),
@@ -35,7 +35,7 @@ def test_killed_again_and_again_while_it_starts_the_next_start_works(start, fold
         up.kill()
 
     assert tree >= _ROLES
-    until(lambda: processes_of(folder) == [], "what the killed ones started ends by itself", timeout_s=STOP_MAX_S)
+    until(lambda: processes_of(folder) == [], "what the killed ones started ends by itself")
 
     again = start("--no-demo", port=port)
     again.wait_until_says("ready: open")
@@ -58,7 +58,7 @@ def test_what_a_killed_instance_left_running_is_ended_by_the_next_one(start, fol
         up = start("--no-demo")
         up.wait_until_says("ended 1 processes left by a killed instance")
 
-        assert left.wait(20) == -signal.SIGTERM
+        assert left.wait(PATIENCE_S) == -signal.SIGTERM
         assert not is_running(ProcessMark(**row))
     finally:
         left.kill()

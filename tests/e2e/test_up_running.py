@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 
 from tests.support.running_up import checkpoints_of, free_port, jobs_of, processes_of, refused
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(live_up):
@@ -27,19 +27,19 @@ def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(live_up):
 
     up.child("api").kill()
     up.wait_until_says("api ended by signal SIGKILL; it restarts")
-    until(lambda: jobs_of(up) == known, "the API is back", timeout_s=60)
+    until(lambda: jobs_of(up) == known, "the API is back")
     up.child("postgres").kill()
     up.wait_until_says("PostgreSQL ended unexpectedly; starting it again")
     # The first answers may still be the former server's.
-    until(lambda: sum("PostgreSQL is ready" in line for line in up.lines) == 2, "the server is back", timeout_s=60)
+    until(lambda: sum("PostgreSQL is ready" in line for line in up.lines) == 2, "the server is back")
     aligned = known["orders-aligned"]
-    until(lambda: checkpoints_of(up, aligned), "the API is back on the new server", timeout_s=60)
+    until(lambda: checkpoints_of(up, aligned), "the API is back on the new server")
     newest = max(c["triggered_at"] for c in checkpoints_of(up, aligned).values())
 
     def has_newer() -> bool:
         return any(c["triggered_at"] > newest for c in checkpoints_of(up, aligned).values())
 
-    until(has_newer, "checkpoints come in again", timeout_s=60)
+    until(has_newer, "checkpoints come in again")
 
 
 def test_the_second_interrupt_ends_everything_at_once(live_up):
@@ -51,5 +51,5 @@ def test_the_second_interrupt_ends_everything_at_once(live_up):
     up.wait_until_says("stopping")
     up.process.send_signal(signal.SIGINT)
 
-    assert up.process.wait(10) == 130
+    assert up.process.wait(PATIENCE_S) == 130
     until(lambda: processes_of(up.folder) == [], "the server has ended as well")

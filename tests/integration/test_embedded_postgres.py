@@ -20,6 +20,7 @@ from backend.store.postgres import embedded
 from backend.store.postgres.embedded import EmbeddedPostgres
 from backend.store.postgres.leftovers import end_leftovers
 from tests.support.clusters import copy_cluster, python_with_server
+from tests.support.waiting import PATIENCE_S
 
 _NOBODY = 65534
 _LINUX = Path("/proc/self/cwd").exists()
@@ -150,7 +151,7 @@ def test_the_server_ends_with_a_process_that_was_killed_and_the_folder_is_free(f
         assert other.stdout is not None
         pid = int(other.stdout.readline())
         other.kill()
-        other.wait(30)
+        other.wait(PATIENCE_S)
 
         assert _kept(server.start()) == [(1,)]
 
@@ -198,7 +199,7 @@ def test_a_program_that_only_works_in_the_folder_is_not_ended(folder):
 def test_a_server_that_was_killed_is_started_again_by_the_same_object(server):
     server.start()
     os.killpg(server.pid, signal.SIGKILL)
-    server._process.wait(30)
+    server._process.wait(PATIENCE_S)
 
     assert not server.is_running
     assert _kept(server.start()) == [(1,)]
@@ -276,7 +277,7 @@ def test_without_root_it_runs_as_whoever_starts_it():
         with python_with_server(
             folder, then, interpreter=[interpreter], environment={"PYTHONPATH": packages}, user=user
         ) as other:
-            out, err = other.communicate(timeout=120)
+            out, err = other.communicate(timeout=PATIENCE_S)
         assert (out.split(), err) == (["0", str(user)], "")
         assert (folder / "data").stat().st_uid == user
     finally:
@@ -307,7 +308,7 @@ def _interpreter_of(user):
                 group=user,
                 extra_groups=[],
                 check=False,
-                timeout=30,
+                timeout=PATIENCE_S,
             ).stdout.strip()
         except OSError:
             continue

@@ -13,6 +13,7 @@ from backend.store.schema import migrate
 from backend.store.schema.partitions import Partitions, day_of
 from tests.support.clusters import ROOT
 from tests.support.observations import NOW
+from tests.support.waiting import PATIENCE_S
 
 _TABLES = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 
@@ -62,7 +63,7 @@ def test_several_processes_at_once_bring_one_database_up(empty_database):
     processes = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    ends = [(p.communicate(timeout=120)[1], p.returncode) for p in processes]
+    ends = [(p.communicate(timeout=PATIENCE_S)[1], p.returncode) for p in processes]
 
     assert ends == [("", 0)] * 2
     migrate.check(empty_database)
@@ -162,7 +163,7 @@ def test_alembics_own_command_line_finds_the_scripts_and_the_database_it_is_told
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 

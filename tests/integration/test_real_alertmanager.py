@@ -128,16 +128,16 @@ def _kill_twice(database, port):
 
     tried = "SELECT count(*) FROM delivery_attempts"
     with _role(database):
-        until(lambda: value(tried) >= 1, "decided, and tried where nobody listens", timeout_s=60)
+        until(lambda: value(tried) >= 1, "decided, and tried where nobody listens")
     its_time_is_over()
     with receiving(port) as pager:
         pager.released.clear()
         with _role(database):
-            until(lambda: pager.posts, "a message is under way", timeout_s=60)
+            until(lambda: pager.posts, "a message is under way")
         pager.released.set()
         its_time_is_over()
         with _role(database):
-            until(lambda: value("SELECT state FROM deliveries") == "delivered", "delivered", timeout_s=60)
+            until(lambda: value("SELECT state FROM deliveries") == "delivered", "delivered")
             seen_at = value("SELECT evaluated_at FROM alert_evaluator")
             until(lambda: value("SELECT evaluated_at FROM alert_evaluator") > seen_at, "evaluated again")
         assert len({key for key, _ in pager.pages()}) == 1, "one episode, one page: who reads the key sees it once"

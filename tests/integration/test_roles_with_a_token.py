@@ -37,7 +37,7 @@ from collectors.settings import change_settings
 from tests.support.advised_jobs import advised, mode_of, slow_run
 from tests.support.running_up import free_port
 from tests.support.runtime_jobs import small_job
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -65,11 +65,11 @@ def _serving(app, port):
     thread = threading.Thread(target=running.run, name=f"serves-{port}")
     thread.start()
     try:
-        until(lambda: running.started, "the server listens", timeout_s=60)
+        until(lambda: running.started, "the server listens")
         yield f"http://127.0.0.1:{port}"
     finally:
         running.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ async def _collected(engine, database):
     """The one job, once the role ``collect`` has stored it."""
     stop = asyncio.Event()
     found = []
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(role.run(database_url=database, poll_interval_s=0.2, stop=stop))
         while not found:
             await asyncio.sleep(0.05)
@@ -156,7 +156,7 @@ async def test_settings_are_applied_at_our_own_runtime_and_its_token_goes_nowher
     before = dict(live_job.engine.settings())
     path = f"{api_root}/jobs/{record.id}/recommendations/r1/apply"
 
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
         assert (await client.post(path)).status_code == 401
         assert (await client.get(f"{api_root}/jobs", headers={"Authorization": "Bearer wrong"})).status_code == 401
         assert listener.heard

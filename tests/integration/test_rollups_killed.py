@@ -45,7 +45,7 @@ def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(
         holder.execute("LOCK TABLE rollups IN ACCESS EXCLUSIVE MODE")
         process = start_run(database)
         try:
-            until(lambda: process.poll() is not None or _is_waiting(watcher), "it moves what it staged", timeout_s=300)
+            until(lambda: process.poll() is not None or _is_waiting(watcher), "it moves what it staged")
             assert process.poll() is None
             assert _rows(database, "SELECT count(*) FROM rollup_staging") > [(10,)]
             family = psutil.Process(process.pid).children(recursive=True)
@@ -56,7 +56,7 @@ def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(
             process.kill()
             process.wait()
             process.stdin.close()
-        until(lambda: not any(p.is_running() for p in family), "its JVM and workers are gone", timeout_s=60)
+        until(lambda: not any(p.is_running() for p in family), "its JVM and workers are gone")
 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "barrierscope: another run is writing the rollups; wait until it has ended\n"

@@ -22,6 +22,7 @@ from backend.store.schema import migrate
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.clusters import copy_cluster
 from tests.support.observations import NOW, completed, job, observation
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 _WRITERS = 4
@@ -70,7 +71,7 @@ async def test_every_acknowledged_checkpoint_is_there_once_and_whole(server, clo
             group.create_task(write(IngestWriter(engine, clock=clock), target, range(_CHECKPOINTS_EACH)))
     await engine.dispose()
     assert unwritten - set(killer.acknowledged), f"seed={seed}: the kill came too late"
-    server._process.wait(30)
+    server._process.wait(PATIENCE_S)
 
     engine = create_store_engine(server.start())
     found = await _stored(engine)

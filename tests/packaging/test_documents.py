@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from backend.cli.app import app
 from tests.packaging.wheel_environment import ROOT
 from tests.simulators.screenshots import FOLDER, PICTURES
+from tests.support.waiting import PATIENCE_S
 
 _DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "migrations").glob("*.md"))]
 
@@ -81,7 +82,7 @@ def test_make_says_in_one_line_that_no_python_will_do(tmp_path):
         env={"PATH": str(tmp_path / "bin")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode != 0

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 from tests.packaging.wheel_environment import ROOT
+from tests.support.waiting import PATIENCE_S
 
 # Refuses each top-level module that belongs to distributions of which none is locked.
 _ONLY_WHAT_IS_LOCKED = """
@@ -68,7 +69,7 @@ def _locked(*files: str) -> str:
 
 def _run(script: str, *arguments: str, locked: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-c", _ONLY_WHAT_IS_LOCKED + script, locked or _locked(), *arguments]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_every_module_but_those_of_spark_can_be_imported():

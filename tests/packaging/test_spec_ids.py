@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.packaging.wheel_environment import ROOT
+from tests.support.waiting import PATIENCE_S
 
 _SPEC = ROOT / "docs" / "dev" / "spec"
 _DECISIONS = ROOT / "docs" / "dev" / "decisions"
@@ -22,7 +23,12 @@ _SECTION = re.compile(r'(runtime|flink-baseline|spark-telemetry|views)\.md,? ("[
 def _texts() -> dict[str, str]:
     """Every tracked Python and Markdown file by its path, with each run of white space as one space."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        ["git", "ls-files", "-z", "*.py", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     names = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
     return {name: " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in names}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.wheel_environment import ROOT
+from tests.support.waiting import PATIENCE_S
 
 _FILE_LINES_ASK = 600
 # How many files are longer than that: none. It may only go down.
@@ -30,7 +31,9 @@ _MACHINE_PATH = re.compile(
 
 
 def _tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
@@ -53,7 +56,7 @@ def _modules() -> list[tuple[Path, ast.Module, str]]:
 def test_imports_go_down_the_floors_only():
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken" in done.stdout

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.wheel_environment import ROOT
+from tests.support.waiting import PATIENCE_S
 
 _PACKAGES = ("backend", "collectors", "dashboard")
 
 
 def _run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, timeout=300)
+    return subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_the_top_level_is_exactly_the_three_packages_and_the_metadata(wheel):

@@ -42,7 +42,7 @@ def alertmanager(folder: Path, *, pager: str) -> Iterator[str]:
     ]
     with (folder / "log").open("w") as log, subprocess.Popen([PROGRAM, *options], stdout=log, stderr=log) as process:
         try:
-            until(lambda: _is_ready(url), "Alertmanager answers", timeout_s=60)
+            until(lambda: _is_ready(url), "Alertmanager answers")
             yield url
         finally:
             process.kill()

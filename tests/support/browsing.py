@@ -19,6 +19,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.support.waiting import PATIENCE_S
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _FLAGS = (
     "--no-sandbox",
@@ -30,7 +32,7 @@ _FLAGS = (
     "--disable-sync",
 )
 # Other tests may use the same two cores. A shorter limit would make nothing faster.
-_PATIENCE_MS = 60_000
+_PATIENCE_MS = PATIENCE_S * 1_000
 LAPTOP = (1366, 768)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 _START = (
     "import sys; from backend.store.postgres.embedded import EmbeddedPostgres; server = EmbeddedPostgres(sys.argv[1]); "
@@ -17,7 +19,7 @@ _START = (
 
 def copy_cluster(made: Path, to: Path) -> Path:
     """A copy of a stopped server's folder, owners and modes included."""
-    subprocess.run(["cp", "-a", str(made), str(to)], check=True, timeout=60)
+    subprocess.run(["cp", "-a", str(made), str(to)], check=True, timeout=PATIENCE_S)
     return to
 
 

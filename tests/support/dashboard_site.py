@@ -12,7 +12,7 @@ import uvicorn
 from dashboard.role import create_app
 from tests.support.fake_api import FakeApi
 from tests.support.running_up import free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 @contextmanager
@@ -28,4 +28,4 @@ def site_over(fake: FakeApi) -> Iterator[str]:
         yield f"http://127.0.0.1:{config.port}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE_S)

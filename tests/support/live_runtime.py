@@ -10,6 +10,7 @@ from backend.live.driver import LiveJob, RuntimeDriver
 from backend.live.engine import build_live_engine, job_run_id
 from backend.live.rest import PREFIX, create_runtime_app
 from backend.runtime.engine.jobfile import JobSpec
+from tests.support.waiting import PATIENCE_S
 
 ORIGIN_MS = 1_760_000_000_000
 
@@ -23,7 +24,7 @@ class LiveRuntime:
         self._driver = RuntimeDriver([self.job], lambda: self.now_s)
         app = create_runtime_app(self._driver, version="0.1.0")
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:8081{PREFIX}", timeout=10
+            transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:8081{PREFIX}", timeout=PATIENCE_S
         )
         self.root = f"/jobs/{self.job.id}"
 

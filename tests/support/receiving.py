@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.waiting import PATIENCE_S
+
 
 @dataclass
 class Post:
@@ -54,7 +56,7 @@ def receiving(port: int = 0) -> Iterator[Receiving]:
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
             box.posts.append(Post(self.path, dict(self.headers), json.loads(content), box.status))
-            box.released.wait(30)
+            box.released.wait(PATIENCE_S)
             try:
                 self.send_response(box.status)
                 if box.location is not None:
@@ -83,4 +85,4 @@ def receiving(port: int = 0) -> Iterator[Receiving]:
         box.released.set()
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(PATIENCE_S)

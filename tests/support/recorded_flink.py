@@ -24,6 +24,7 @@ import orjson
 from aiohttp import web
 
 from backend.domain.errors import TargetProtocolError
+from tests.support.waiting import PATIENCE_S
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "contract" / "recordings"
 NAMES = ("A", "B2", "C2", "E", "G", "H")
@@ -206,9 +207,9 @@ def served(flink: RecordedFlink) -> Iterator[str]:
 
     thread = threading.Thread(target=asyncio.run, args=(main(),), name="recorded-flink")
     thread.start()
-    assert ready.wait(10), "the server did not start"
+    assert ready.wait(PATIENCE_S), "the server did not start"
     try:
         yield box["url"]
     finally:
         box["loop"].call_soon_threadsafe(box["stop"].set)
-        thread.join(10)
+        thread.join(PATIENCE_S)

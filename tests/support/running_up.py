@@ -15,12 +15,10 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 COMMAND = (sys.executable, "-P", "-m", "backend.cli")
-_NEVER_S = 180.0
-STOP_MAX_S = 20.0
-"""Seconds an orderly stop may take."""
+_STOP_MAX_S = 20.0
 
 
 def free_port() -> int:
@@ -65,7 +63,7 @@ class Up:
         )
         self._reader = threading.Thread(target=self._read, name="up-output")
         self._reader.start()
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20.0, trust_env=False)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_S, trust_env=False)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -89,7 +87,7 @@ class Up:
 
     def wait_until_says(self, words: str) -> float:
         """Seconds from the start until it said ``words``; fails where it ends first."""
-        until(lambda: self.says(words) or self.process.poll() is not None, words, timeout_s=_NEVER_S)
+        until(lambda: self.says(words) or self.process.poll() is not None, words)
         assert self.says(words), self.output
         return self.age_s
 
@@ -131,7 +129,7 @@ class Up:
         """Ctrl-C; returns the seconds until it had ended."""
         began_s = time.monotonic()
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
+        self.process.wait(PATIENCE_S)
         return time.monotonic() - began_s
 
     def child(self, role: str) -> psutil.Process:
@@ -146,13 +144,13 @@ class Up:
     def kill(self) -> None:
         """``kill -9`` of ``up`` alone."""
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
         """Whatever the test left: ended."""
         if self.process.poll() is None:
             self.interrupt()
-        self._reader.join(30)
+        self._reader.join(PATIENCE_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._http.close()
@@ -161,7 +159,11 @@ class Up:
 def refused(*arguments: str, **environment: str) -> str:
     """The one line that ``up`` with ``arguments`` ends with where it cannot start."""
     done = subprocess.run(
-        [*COMMAND, "up", *arguments], capture_output=True, text=True, timeout=120, env=dict(os.environ) | environment
+        [*COMMAND, "up", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=dict(os.environ) | environment,
     )
     assert done.returncode == 1, done
     (line,) = done.stderr.splitlines()
@@ -169,6 +171,11 @@ def refused(*arguments: str, **environment: str) -> str:
     assert done.stdout == "" or "starting" in done.stdout
     assert line.startswith("barrierscope: ")
     return line
+
+
+def stop_max_s() -> float:
+    """How long an orderly stop may take: 20 s, and longer in proportion to the machine's load."""
+    return _STOP_MAX_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def processes_of(folder: Path) -> list[str]:

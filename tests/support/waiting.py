@@ -1,4 +1,4 @@
-"""Waiting for another process or thread without sleeping for a guessed time: look again until it is so."""
+"""Waits for other processes and threads: they poll a condition and end as soon as it holds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 
+PATIENCE_S = 300.0
+"""The limit of a wait for an event. It bounds only a failure, so that the machine's load decides nothing."""
+
 _NEVER = threading.Event()
 
 
-def until(condition: Callable[[], object], what: str, *, timeout_s: float = 30.0) -> None:
-    """Return as soon as ``condition()`` is true; fail naming ``what`` where it is not within ``timeout_s``."""
+def until(condition: Callable[[], object], what: str, *, timeout_s: float = PATIENCE_S) -> None:
+    """Return as soon as ``condition()`` is true; fail with ``what`` after ``timeout_s``."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"

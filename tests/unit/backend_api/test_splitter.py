@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from backend.api.splitter import Splitter
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +70,7 @@ async def _live(splitter):
     async def send(message):
         answers.append(message)
 
-    await asyncio.wait_for(splitter({"type": "lifespan", "state": {}}, asked.get, send), 10)
+    await asyncio.wait_for(splitter({"type": "lifespan", "state": {}}, asked.get, send), PATIENCE_S)
     return answers
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from backend.cli.listening import bind, check_port, is_loopback, serve
 from backend.domain.errors import HostError
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ async def test_a_server_answers_until_it_is_asked_to_stop_and_ends_what_runs_bes
 
     listener = bind("127.0.0.1", 0, option="--port")
     port = listener.getsockname()[1]
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         server = group.create_task(serve(_hello, listener, beside=beside()))
         async with httpx.AsyncClient(trust_env=False) as client:
             assert (await client.get(f"http://127.0.0.1:{port}/")).text == "hello"
@@ -84,7 +85,7 @@ async def test_an_error_beside_the_server_ends_it_and_is_not_lost():
         raise HostError("the disk is full", fix="make room")
 
     with pytest.raises(HostError, match="the disk is full"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await serve(_hello, bind("127.0.0.1", 0, option="--port"), beside=beside())
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from backend.cli.instance import is_running
 from backend.cli.supervisor import Role, Supervisor
+from tests.support.waiting import PATIENCE_S, until
 
 _SLEEP = "import time; time.sleep(600)"
 
@@ -27,6 +28,7 @@ class _Bench:
         self.supervisor = Supervisor(folder, self.said.append, self.recorded.append, lambda: self.time_s)
 
     def role(self, name: str, script: str, **more) -> Role:
+        more.setdefault("stop_timeout_s", PATIENCE_S)
         return Role(name, (sys.executable, "-c", script), dict(os.environ), **more)
 
     def wait_for_end(self, name: str) -> None:
@@ -84,6 +86,11 @@ def test_a_role_killed_by_a_signal_is_said_so(bench):
     assert bench.said == ["runtime ended by signal SIGKILL; it restarts in 0.5 s"]
 
 
+def wait_until_ready(log: Path) -> None:
+    """Wait until a role's script has printed that its signal handlers are set."""
+    until(lambda: "ready" in log.read_text(), f"{log.name} says that the role is ready")
+
+
 def test_roles_stop_in_the_reverse_order_of_their_start(bench, tmp_path):
     script = (
         "import signal, sys, time\n"
@@ -93,8 +100,8 @@ def test_roles_stop_in_the_reverse_order_of_their_start(bench, tmp_path):
     path = str(tmp_path / "order")
     for name in ("runtime", "api", "collect"):
         bench.supervisor.start(bench.role(name, script.format(path=path, name=name)))
-    while not all("ready" in (tmp_path / f"{n}.log").read_text() for n in ("runtime", "api", "collect")):
-        os.sched_yield()
+    for name in ("runtime", "api", "collect"):
+        wait_until_ready(tmp_path / f"{name}.log")
 
     bench.supervisor.stop()
 
@@ -105,8 +112,7 @@ def test_roles_stop_in_the_reverse_order_of_their_start(bench, tmp_path):
 def test_a_role_that_does_not_stop_in_time_is_killed(bench, tmp_path):
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     bench.supervisor.start(bench.role("api", script, stop_timeout_s=0.05))
-    while "ready" not in (tmp_path / "api.log").read_text():
-        os.sched_yield()
+    wait_until_ready(tmp_path / "api.log")
     mark = bench.recorded[-1][0]
 
     bench.supervisor.stop()
@@ -136,8 +142,7 @@ def test_a_log_does_not_grow_without_bound(bench, tmp_path, monkeypatch):
     bench.supervisor.start(bench.role("api", "print('x' * 2000, flush=True); import time; time.sleep(600)"))
     log = tmp_path / "api.log"
     # The end of the line may come by itself.
-    while log.stat().st_size < 2001:
-        os.sched_yield()
+    until(lambda: log.stat().st_size >= 2001, "the log has its line")
 
     bench.supervisor.watch()
 
@@ -178,7 +183,9 @@ def test_a_child_ends_when_its_parent_is_killed(sabotage):
 def test_a_child_whose_parent_is_already_gone_ends_at_once():
     script = "from backend.cli.liveness import die_with_parent; die_with_parent(1); print('alive')"
 
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE_S
+    )
 
     assert answer.returncode == 0
     assert answer.stdout == b""
@@ -213,8 +220,7 @@ def test_a_role_is_replaced_by_another_process_of_the_same_name(bench):
 def test_killing_asks_nobody_and_leaves_none(bench, tmp_path):
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     bench.supervisor.start(bench.role("api", script, stop_timeout_s=600))
-    while "ready" not in (tmp_path / "api.log").read_text():
-        os.sched_yield()
+    wait_until_ready(tmp_path / "api.log")
     mark = bench.recorded[-1][0]
 
     bench.supervisor.kill()

@@ -34,7 +34,7 @@ from backend.runtime.task.messages import AckMessage, BacklogMessage, DeclineMes
 from backend.runtime.task.task import Task, TaskStatus
 
 _NO_LONGER_TOLERABLE = "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {}"
-_STOP_FAILED = "Stopping with a savepoint failed, and the job is started again: {}"
+_STOP_FAILED = "Stopping with a savepoint failed, and the job restarts: {}"
 
 
 class AckOutcome(StrEnum):

@@ -153,10 +153,10 @@ class Rescaler:
     def _check_goes_on(self) -> None:
         if self._is_over() or self._coordinator.triggering.stop is not None:
             raise PlanError(
-                "the job has ended, or is about to stop with a savepoint",
+                "the job has ended or is stopping with a savepoint",
                 rule="SV-3",
                 vertex=None,
-                fix="begin another job from the savepoint, at the parallelism that is wanted",
+                fix="start another job from the savepoint at the wanted parallelism",
             )
 
     def on_due(self, spec: RescaleSpec) -> None:
@@ -195,7 +195,7 @@ class Rescaler:
                 f"the savepoint to rescale from failed: {savepoint.message}",
                 rule="SV-1",
                 vertex=None,
-                fix="rescale from the newest checkpoint, or ask again",
+                fix="rescale from the newest checkpoint, or try again",
             )
         newest = self._newest()
         if newest is not None and newest.id > kept.record.id:

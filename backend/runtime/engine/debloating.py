@@ -1,9 +1,11 @@
-"""Buffer debloating: how many bytes a sender puts into one buffer, so that queues hold ``target`` worth of time (3.4).
+"""Buffer debloating: sets how many bytes a sender puts into a buffer, so that consuming the queued data takes a target
+time (3.4).
 
-Every gate (the channels of one subtask over one edge) measures what it consumed while the subtask had input; from that
-and the buffers in use follows a size, smoothed, that its senders are told (vectors: DB-7, DB-8): what is queued comes
-to throughput times target (DB-10). The number of buffers stays (DB-9), only the bytes in them change. ``next_size`` and
-``Estimator`` are pure; ``Debloating`` carries them out for one job.
+Each gate (the channels of one subtask over one edge) measures how many bytes it consumed while the subtask had input.
+From this throughput and the buffers in use it computes a smoothed buffer size and announces it to its senders
+(vectors: DB-7, DB-8). Queued data then approaches throughput times target (DB-10). The number of buffers stays the
+same; only the bytes in them change (DB-9). ``next_size`` and ``Estimator`` are pure; ``Debloating`` applies them to one
+job.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from backend.runtime.task.task import Task, TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of a buffer's size and how it is smoothed and announced."""
+    """The bounds of a buffer's size, and the settings for smoothing and announcing it."""
 
     bytes_min: int
     bytes_max: int
@@ -31,14 +33,14 @@ class Limits:
 
 
 def next_size(last: int, instant: int, limits: Limits) -> int:
-    """DB-4: exponentially smoothed, truncated, within the bounds. In whole numbers, so that it is exact."""
+    """DB-4: the exponentially smoothed size in bytes, truncated and within the bounds. Integers keep it exact."""
     weight = limits.samples + 1
     smoothed = (last * weight + 2 * (instant - last)) // weight
     return max(limits.bytes_min, min(smoothed, limits.bytes_max))
 
 
 class Estimator:
-    """One gate's size: the smoothed one, the one its senders were told, and the time its buffers stand for."""
+    """One gate's smoothed size, the size announced to its senders, and the time to consume its buffers."""
 
     def __init__(self, bytes_max: int) -> None:
         self.size_bytes = bytes_max
@@ -46,7 +48,7 @@ class Estimator:
         self.time_to_consume_ms = 0
 
     def update(self, throughput_bytes_per_s: int, buffers_in_use: int, limits: Limits) -> int | None:
-        """DB-2 to DB-6: the size to announce, None where the senders keep the one they have."""
+        """DB-2 to DB-6: return the size to announce, in bytes; None if the senders keep the announced one."""
         in_use = max(1, buffers_in_use)
         desired_total = throughput_bytes_per_s * limits.target_ms // 1000
         instant = min(desired_total // in_use, 2 * self.size_bytes)
@@ -67,7 +69,7 @@ class Estimator:
 
 
 class GateDebloater:
-    """Measures one gate of one subtask (DB-1) and tells its senders."""
+    """Measures one gate of one subtask (DB-1) and announces sizes to its senders."""
 
     def __init__(self, task: Task, edge: int, channels: Sequence[InputChannel]) -> None:
         self._task = task
@@ -82,7 +84,7 @@ class GateDebloater:
 
     @property
     def buffers_in_use(self) -> int:
-        """DB-2, before it is made at least 1."""
+        """The buffers in use on both sides; may be 0, which DB-2 raises to 1."""
         return sum(channel.buffers_in_use for channel in self._channels)
 
     def restart(self) -> None:
@@ -93,7 +95,7 @@ class GateDebloater:
         self._received_bytes = sum(channel.bytes_received for channel in self._channels)
 
     def recalculate(self) -> None:
-        """One period is over. Where the subtask had no input in it, the throughput is the one before."""
+        """Update the size at the end of a period. If the subtask had no input, the last throughput is used."""
         now_us, idle_before_us = self._task.env.now, self._idle_us
         elapsed_us, before_bytes = now_us - self._measured_us, self._received_bytes
         self.restart()
@@ -106,7 +108,7 @@ class GateDebloater:
             self._announce(announced)
 
     def switch_off(self) -> None:
-        """Whole segments again."""
+        """Announce whole segments again."""
         self.estimator = Estimator(self._task.env.config.segment_bytes)
         self._announce(self.estimator.announced_bytes)
 
@@ -116,7 +118,7 @@ class GateDebloater:
 
 
 class Debloating:
-    """All gates of a job; nothing is scheduled while it is off."""
+    """The debloating of all gates of a job. While it is off, it schedules no events."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -130,14 +132,14 @@ class Debloating:
         return self._gates.get(key, ())
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """New attempts are deployed."""
+        """Take over new attempts of the tasks."""
         self._tasks = tasks
         self._is_on = False
         self._gates = {}
         self.reconfigured()
 
     def reconfigured(self) -> None:
-        """The setting may have changed."""
+        """Switch debloating on or off if its setting has changed."""
         is_on = self._env.config.is_debloating
         if is_on == self._is_on:
             return
@@ -159,7 +161,7 @@ class Debloating:
         if epoch != self._epoch:
             return
         for task in self._tasks:
-            # What is recovered came in no buffer of the senders: measured from the first new one on.
+            # Recovered data did not arrive in senders' buffers, so a subtask that still recovers is not measured.
             if task.status is TaskStatus.RUNNING and self._gates[task.key]:
                 task.mail(_recalculate, self._gates[task.key])
         self._schedule()

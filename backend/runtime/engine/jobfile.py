@@ -1,4 +1,7 @@
-"""Job files: TOML (or a mapping of that shape) -> ``JobSpec``. Each problem is named: field, what, what is allowed."""
+"""Reads job files: TOML (or a mapping of that shape) -> ``JobSpec``.
+
+Each problem names the field, what is wrong with it, and what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -51,16 +54,16 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "savepoint": frozenset({"at", "format", "stop"}),
     "rescale": frozenset({"at", "vertex", "parallelism", "from"}),
 }  # fmt: skip
-"""What each table of a job file may say; which rule asks for it says PROTOCOL.md."""
+"""The fields that each table of a job file may have. PROTOCOL.md names the rule that requires each."""
 
 
 class Stop(StrEnum):
     """How a job stops with a savepoint (SV-3)."""
 
     SUSPEND = "suspend"
-    """It may be started from the savepoint."""
+    """The job can be started again from the savepoint."""
     DRAIN = "drain"
-    """It ends for good: all timers fire and all windows close."""
+    """The job ends for good: all timers fire and all windows close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class SavepointSpec:
     at_us: int
     format: SavepointFormat = SavepointFormat.CANONICAL
     stop: Stop | None = None
-    """None: the job goes on."""
+    """How the savepoint stops the job; None: the job continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +106,17 @@ def load_job(path: Path) -> JobSpec:
     """Read a job file.
 
     Raises:
-        InvalidInputError: it cannot be read, or something in it is wrong.
-        PlanError: the graph or the settings cannot run.
+        InvalidInputError: the file cannot be read or has an invalid field.
+        PlanError: the graph cannot run with these settings.
 
     """
     try:
-        # Read no further than a job file reaches: a device or a pipe has no size, and may have no end.
+        # Read at most one byte more than a job file may have: a device or a pipe may be endless.
         with path.open("rb") as file:
             content = file.read(_FILE_BYTES_MAX + 1)
         if len(content) > _FILE_BYTES_MAX:
             raise _problem("file", f"{path} is larger than {_FILE_BYTES_MAX} bytes", "a job file")
-        # Editors of Windows begin a file with a mark of its encoding.
+        # Some Windows editors begin a file with a byte order mark.
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise _problem("file", f"cannot read {path}: {error.strerror or error}", "a job file (TOML)") from None
@@ -123,19 +126,19 @@ def load_job(path: Path) -> JobSpec:
 
 
 def load_job_toml(text: str) -> JobSpec:
-    """Read a job from TOML text; errors as ``load_job``."""
+    """Read a job from TOML text. Raises the same errors as ``load_job``."""
     try:
         document = tomllib.loads(text)
     except ValueError as error:
-        # Not only what is no TOML: a number of thousands of digits is one that Python does not read.
+        # ValueError, not only TOMLDecodeError: Python refuses integers of thousands of digits with a ValueError.
         raise _problem("file", f"not TOML: {error}", "TOML 1.0") from None
     except RecursionError:
-        raise _problem("file", "tables or lists in one another without end", "TOML 1.0") from None
+        raise _problem("file", "tables or lists are nested too deeply", "TOML 1.0") from None
     return load_job_document(document)
 
 
 def load_job_document(document: Mapping[str, Any]) -> JobSpec:
-    """Read a job from a parsed document; errors as ``load_job``."""
+    """Read a job from a parsed document. Raises the same errors as ``load_job``."""
     reader = Reader()
     root = reader.table(document, "", FIELDS[""])
     name = root.text("name", "", most=200)
@@ -149,7 +152,7 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
     if not name:
         reader.problem("name", "is missing", "text")
     if not vertices:
-        reader.problem("vertex", "there is none", "at least one [[vertex]]")
+        reader.problem("vertex", "is missing", "at least one [[vertex]]")
     config = reader.config(reader.flattened(root.mapping("config")))
     reader.raise_problems()
     graph = plans.ordered(vertices, edges)
@@ -160,7 +163,7 @@ def load_job_document(document: Mapping[str, Any]) -> JobSpec:
 
 
 def _check_rescales(graph: Graph, rescales: Sequence[RescaleSpec], config: RuntimeConfig) -> None:
-    """Each must be able to run on top of those before it."""
+    """Check that each rescale can run after those before it."""
     for rescale in rescales:
         graph = rescaled_graph(graph, rescale.parallelism, config)
         _check_size(graph)
@@ -171,7 +174,7 @@ def _check_size(graph: Graph) -> None:
     if subtasks > _SUBTASKS_MAX:
         largest = max(graph.vertices, key=lambda v: v.parallelism)
         raise PlanError(
-            f"{subtasks} subtasks in all", rule="G-6", vertex=largest.id, fix=f"at most {_SUBTASKS_MAX} in all vertices"
+            f"{subtasks} subtasks in total", rule="G-6", vertex=largest.id, fix=f"at most {_SUBTASKS_MAX} in total"
         )
 
 
@@ -270,7 +273,7 @@ def _savepoint(reader: Reader, value: object, where: str) -> SavepointSpec:
 
 
 def _rescales(reader: Reader, rows: Sequence[object], vertices: Collection[str]) -> tuple[RescaleSpec, ...]:
-    """Rows of one instant are one restart."""
+    """Read the rescales. Rows of the same instant become one restart."""
     asked: dict[tuple[int, bool], dict[str, int]] = {}
     for i, value in enumerate(rows):
         where = f"rescale[{i}]"
@@ -280,13 +283,13 @@ def _rescales(reader: Reader, rows: Sequence[object], vertices: Collection[str])
                 reader.problem(f"{where}.{key}", "is missing", allowed)
         vertex = row.text("vertex", "")
         if row.has("vertex") and vertex not in vertices:
-            reader.problem(f"{where}.vertex", f"{vertex!r} is no vertex", ", ".join(sorted(vertices)))
+            reader.problem(f"{where}.vertex", f"{vertex!r} is not a vertex", ", ".join(sorted(vertices)))
         at_us = row.scaled("at", 0, duration_us, DURATION_WORDS, 0, 10**15)
         from_savepoint = (
             row.word("from", "checkpoint", ("checkpoint", "savepoint")) == "savepoint" if row.has("from") else False
         )
         together = asked.setdefault((at_us, from_savepoint), {})
         if vertex in together:
-            reader.problem(where, f"{vertex!r} twice at one instant", "one parallelism")
+            reader.problem(where, f"{vertex!r} is rescaled twice at one instant", "one parallelism")
         together[vertex] = row.whole("parallelism", 1, 1, plans.PARALLELISM_MAX)
     return tuple(RescaleSpec(at_us, wanted, saves) for (at_us, saves), wanted in sorted(asked.items()))

@@ -1,7 +1,7 @@
-"""One job on virtual time: deploys its subtasks, runs them, and after a failure restores the last checkpoint.
+"""One job on virtual time: deploys its subtasks, runs them, and restores the last checkpoint after a failure.
 
-Invariant: the same job, settings, seed and faults yield the same trace, however ``run_until`` is cut into slices, and
-looking changes nothing (DET-4, INV-12). A change of settings is an event of the trace like any other.
+Invariant: the same job, settings, seed and faults give the same trace, however the run is divided into ``run_until``
+calls. Reading state does not change the run (DET-4, INV-12). A change of settings is an event of the trace.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """Why the job restarted."""
+    """A failure of the job, or a refused rescale, as shown to users."""
 
     at_us: int
     name: str
@@ -61,7 +61,7 @@ class JobFailure:
 
 
 class JobEngine:
-    """The engine of one job; ``run_until`` is the only thing that makes time pass."""
+    """The engine of one job. Virtual time passes only in ``run_until``."""
 
     def __init__(
         self,
@@ -74,20 +74,23 @@ class JobEngine:
         is_stepwise: bool = False,
         allows_non_restored: bool = False,
     ) -> None:
-        """``restore`` is a checkpoint, of this run or another, that the job begins from, at whatever parallelism.
+        """Set up the job. It runs in ``run_until``.
 
-        ``is_size_only`` leaves the bytes of records out, and nothing else: times, sizes and events are the same.
-        ``is_stepwise`` runs nothing ahead, and changes nothing at all.
+        ``restore``: a checkpoint, of this run or another, that the job begins from, at any parallelism.
+        ``is_size_only``: track only the sizes of records, not their bytes. Times, sizes and events are the same.
+        ``is_stepwise``: make every step an event. The run is the same, but slower.
+        ``allows_non_restored``: leave out state of operators that the job no longer has (GR-1).
 
         Raises:
-            PlanError: the job cannot take the checkpoint up: its graph changed where it must not (GR-1, GR-2), an edge
-                with data in flight cannot be rescaled (RS-11), or another maximum parallelism is asked for (PT-4).
+            PlanError: the checkpoint cannot be restored into the graph. The graph changed in a way that is not allowed
+                (GR-1, GR-2), an edge with data in flight cannot be rescaled (RS-11), or the maximum parallelism
+                differs (PT-4).
 
         """
         begun_from = None if restore is None else read_checkpoint(restore)
         graph = spec.graph
         self.at_own_risk: tuple[str, ...] = ()
-        """Vertices whose operators changed in front of data in flight (GR-2)."""
+        """Vertices whose operators changed although an edge at them has data in flight (GR-2)."""
         if begun_from is not None:
             graph = restored_graph(begun_from, graph, allows_non_restored=allows_non_restored)
             assigned(begun_from, graph, spec.config)
@@ -119,7 +122,7 @@ class JobEngine:
         self.restored_at_us: int | None = None
         self.exceptions: list[JobFailure] = []
         self.restarts: deque[Restart] = deque(maxlen=_EXCEPTIONS_KEPT)
-        """What each of the last restarts cost, oldest first (RC-11)."""
+        """The costs of the last restarts, oldest first (RC-11)."""
         self._rescaler = Rescaler(
             self.env,
             self.coordinator,
@@ -132,13 +135,13 @@ class JobEngine:
         self._reached = OffsetsReached()
         self._attempt = 0
         self._past_steps = (0, 0)
-        """Of the attempts before."""
+        """Step count and hash of the earlier attempts."""
         if begun_from is not None:
             self.coordinator.continue_after(begun_from.id)
         self._schedule_plan()
 
     def _schedule_plan(self) -> None:
-        """The events that are known before the run."""
+        """Schedule the events that are known before the run."""
         self.scheduler.at(0, EventClass.RPC, self._deploy)
         for savepoint in self.spec.savepoints:
             self.scheduler.at(savepoint.at_us, EventClass.TIMER, self._on_savepoint_due, savepoint)
@@ -146,11 +149,11 @@ class JobEngine:
             self.scheduler.at(rescale.at_us, EventClass.TIMER, self._rescaler.on_due, rescale)
         self.scheduler.at(self.config.metric_period_us, EventClass.TIMER, self._sample)
 
-    # --- what callers do ------------------------------------------------------------------------------------------
+    # --- for callers ----------------------------------------------------------------------------------------------
 
     @property
     def now_us(self) -> int:
-        """Virtual time."""
+        """Virtual time in microseconds."""
         return self.scheduler.now
 
     @property
@@ -160,12 +163,12 @@ class JobEngine:
 
     @property
     def trace_hash(self) -> str:
-        """The hash of all events so far (DET-4); of steps, which follow from their times, the sums over these."""
+        """The hash of all events so far (DET-4). Steps enter it as their count and the sum of their squared times."""
         return f"{mix64(self.scheduler.hash ^ self._all_steps()[1]):016x}"
 
     @property
     def event_count(self) -> int:
-        """Events so far, steps among them."""
+        """Number of events so far, including steps."""
         return self.scheduler.event_count + (0 if self.scheduler.is_fuzzed else self._all_steps()[0])
 
     def run_until(self, at_us: int) -> None:
@@ -181,7 +184,7 @@ class JobEngine:
             task.settle()
 
     def set_config(self, changes: Mapping[str, object]) -> None:
-        """Change settings while the job runs; they hold from the next checkpoint on.
+        """Change settings while the job runs. They apply from the next checkpoint on.
 
         Raises:
             InvalidInputError: a key may not change while the job runs, or a value is out of bounds.
@@ -196,51 +199,53 @@ class JobEngine:
         self.debloating.reconfigured()
 
     def request_checkpoint(self) -> UserCheckpoint:
-        """Ask for a checkpoint now; the answer changes as it goes on."""
+        """Request a checkpoint now. The returned object follows its progress."""
         self.scheduler.fold("checkpoint")
         return self.coordinator.triggering.request_checkpoint()
 
     def request_savepoint(self, form: SavepointFormat = SavepointFormat.CANONICAL) -> Savepoint:
-        """Ask for a savepoint now; the answer changes as it goes on."""
+        """Request a savepoint now. The returned object follows its progress."""
         self.scheduler.fold(f"savepoint {form}")
         return self.coordinator.triggering.request_savepoint(form)
 
     def request_stop(self, form: SavepointFormat = SavepointFormat.CANONICAL, *, drains: bool = False) -> Savepoint:
-        """Stop the job with a savepoint (SV-3), ``drains``: for good, with all timers fired and all windows closed."""
+        """Stop the job with a savepoint (SV-3). ``drains``: for good, firing all timers and closing all windows."""
         self.scheduler.fold(f"stop {form} {drains}")
         return self.coordinator.triggering.request_stop(form, drains=drains)
 
     def savepoint(self, checkpoint_id: int) -> StoredCheckpoint | None:
-        """What another job can begin from; None where there is no such savepoint."""
+        """A completed savepoint, for another job to begin from; None if there is no such savepoint."""
         kept = self.coordinator.savepoints.get(checkpoint_id)
         return None if kept is None else kept.stored(kept.record.graph)
 
     def rescale(self, parallelism: Mapping[str, int], *, from_savepoint: bool = False) -> Rescale:
-        """Restart the job at another parallelism, by vertex: now from the newest checkpoint, or from a savepoint.
+        """Restart the job at another parallelism, by vertex.
+
+        It restarts at once from the newest checkpoint; with ``from_savepoint``, from a new savepoint once it completes.
 
         Raises:
-            PlanError: it cannot run like that, or cannot be restored so; the job goes on as it was.
+            PlanError: the job cannot run or cannot be restored at this parallelism. It continues unchanged.
 
         """
         return self._rescaler.ask(parallelism, from_savepoint=from_savepoint)
 
     @property
     def rescales(self) -> list[Rescale]:
-        """The last changes of parallelism that were asked for, oldest first."""
+        """The last rescale requests, oldest first."""
         return self._rescaler.asked
 
     def barriers(self, checkpoint_id: int) -> tuple[BarrierEvent, ...] | None:
-        """Barrier events of a checkpoint; None where it is not kept."""
+        """The barrier events of a checkpoint; None if they are not kept."""
         return self.env.log.events(checkpoint_id)
 
     def tasks_of(self) -> Iterator[tuple[str, list[Task]]]:
-        """(vertex id, its subtasks by index), in topological order."""
+        """Yield each vertex id with its subtasks by index, in topological order."""
         for vertex, group in groupby(self.tasks, key=lambda t: t.spec.id):
             yield vertex, list(group)
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes in all queues between subtasks: what an unaligned checkpoint would persist, about."""
+        """Bytes in all queues between subtasks: about as many as an unaligned checkpoint would persist."""
         waiting = sum(channel.queued[1] for task in self.tasks for channel in task.gate.channels)
         return waiting + sum(output.queued[1] for task in self.tasks for output in task.outputs)
 
@@ -255,7 +260,7 @@ class JobEngine:
             return
         self.status = JobStatus.RUNNING
         if self.restore_point.begun_from is not None:
-            # Transactions of the run before are those of attempts before this one.
+            # Attempt numbers continue after those of the earlier run, whose transactions may still be open.
             self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
         self._past_steps = self._all_steps()
         self.tasks = [
@@ -301,7 +306,7 @@ class JobEngine:
                     task.sourcing.restart = restart
 
     def _all_steps(self) -> tuple[int, int]:
-        """(how many, hashed sums over their times) of this attempt and those before."""
+        """The number of steps, and the hash over their times, of this attempt and the earlier ones."""
         count, folded = self._past_steps
         for task in self.tasks:
             count += task.steps.count
@@ -324,7 +329,7 @@ class JobEngine:
         self.ended_at_us = self.now_us
 
     def _fail(self, name: str, message: str, task: str | None) -> None:
-        """Everything volatile is lost; the job starts again from its newest checkpoint (CO-13)."""
+        """Fail the job: volatile state is lost, and the job restarts from its newest checkpoint (CO-13)."""
         self._excepted(name, message, task)
         self._stop(f"{name}: {message}")
 
@@ -333,7 +338,7 @@ class JobEngine:
         del self.exceptions[_EXCEPTIONS_KEPT:]
 
     def _stop(self, cause: str) -> None:
-        """End this attempt, and start the next after the delay."""
+        """End this attempt, and start the next one after the restart delay."""
         for each in self.tasks:
             each.settle()
         self._reached.note(self.tasks)
@@ -349,7 +354,7 @@ class JobEngine:
         self.coordinator.suspend()
         self.env.store.forget()
         if stop is not None and stop.completed_at_us is not None and self.config.on_stop_failure is OnStopFailure.FAIL:
-            self._end("StopWithSavepointStoppingException", f"the job failed behind its savepoint {stop.checkpoint_id}")
+            self._end("StopWithSavepointStoppingException", f"the job failed after its savepoint {stop.checkpoint_id}")
             return
         self.status = JobStatus.RESTARTING
         self.restart_count += 1
@@ -357,13 +362,13 @@ class JobEngine:
         self.scheduler.after(self.config.restart_delay_us, EventClass.TIMER, self._redeploy, self._attempt)
 
     def _end(self, name: str, message: str) -> None:
-        """What cannot be restored is not run: an older checkpoint would show what was committed since once more."""
+        """End the job as FAILED. It does not fall back to an older checkpoint, which would commit records twice."""
         self._excepted(name, message, None)
         self.status = JobStatus.FAILED
         self.ended_at_us = self.now_us
 
     def _restart_as(self, graph: Graph, read: ReadCheckpoint | None, cause: str) -> Restart:
-        """Go on with another graph, from ``read`` unless something newer is complete."""
+        """Restart the job with another graph, from ``read`` unless a newer checkpoint is complete."""
         self.restore_point.begun_from = read
         self._stop(cause)
         self.env.local.clear()

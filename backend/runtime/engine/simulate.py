@@ -1,4 +1,7 @@
-"""A job as fast as the machine goes, and its figures: the same job, settings and seed give the same result (DET-4)."""
+"""Runs a job as fast as the machine can, and returns its figures.
+
+The same job, settings and seed give the same result (DET-4).
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from backend.runtime.measure.requested import Savepoint
 from backend.runtime.task.restarts import Restart
 
 _SLICE_US = 250_000
-_MESSAGE = "microseconds are virtual time; null is not known"
+_MESSAGE = "microseconds are virtual time; null means unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The figures of one run; ``to_json`` is what ``barrierscope simulate --format json`` prints."""
+    """The figures of one run. ``barrierscope simulate --format json`` prints ``to_json()``."""
 
     document: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain values; nothing in them depends on the machine or the moment."""
+        """The figures as plain values. They do not depend on the machine or the time of day."""
         return dict(self.document)
 
 
@@ -37,9 +40,9 @@ def simulate(
     progress: Callable[[int], None] | None = None,
     is_size_only: bool = False,
 ) -> SimulationResult:
-    """Run ``spec`` from time 0 to ``duration_us``; ``progress`` is told the virtual time now and then.
+    """Run ``spec`` from time 0 to ``duration_us``, and call ``progress`` with the virtual time every 0.25 s of it.
 
-    ``is_size_only`` makes it faster and changes no figure: records go without their bytes.
+    ``is_size_only`` makes the run faster and changes no figure: only the sizes of records are tracked, not their bytes.
 
     Raises:
         PlanError: the job file asks for a parallelism that the job cannot be restored at (RS-11).
@@ -109,7 +112,7 @@ def _rescale(rescale: Rescale) -> dict[str, Any]:
 
 
 def _restart(restart: Restart) -> dict[str, Any]:
-    """One start anew, also one for another parallelism."""
+    """The figures of one restart, after a failure or for a rescale."""
     running_us = restart.running_at_us
     return {
         "stopped_at_us": restart.failed_at_us,
@@ -122,7 +125,7 @@ def _restart(restart: Restart) -> dict[str, Any]:
 
 
 def _stop(savepoint: Savepoint) -> dict[str, Any]:
-    """One stop with a savepoint; without an end it is under way."""
+    """The figures of one stop with a savepoint. ``ended_at_us`` is None while the job is stopping."""
     return {
         "requested_at_us": savepoint.requested_at_us,
         "drains": savepoint.kind.drains,
@@ -145,7 +148,7 @@ def _summary(terminal: list[CheckpointRecord]) -> dict[str, Any]:
 
 
 def _quantile(ordered: list[int], share: float) -> int | None:
-    """The nearest-rank quantile; None of nothing."""
+    """Return the nearest-rank quantile; None for an empty list."""
     if not ordered:
         return None
     rank = -(-int(share * 1000) * len(ordered) // 1000)

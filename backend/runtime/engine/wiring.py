@@ -16,7 +16,7 @@ from backend.runtime.task.task import Task
 
 
 def connect(env: Environment, edge: int, tasks: Mapping[tuple[str, int], Task]) -> None:
-    """Give every sender of an edge its output, and every receiver a channel from it; ``tasks`` by vertex and index."""
+    """Give each sender of an edge its output, and each receiver a channel. ``tasks``: by vertex and index."""
     graph, config = env.graph, env.config
     spec = graph.edges[edge]
     source, target = graph.vertex(spec.source), graph.vertex(spec.target)
@@ -30,12 +30,13 @@ def connect(env: Environment, edge: int, tasks: Mapping[tuple[str, int], Task]) 
             env.scheduler,
             channels=len(targets),
             segment_bytes=config.segment_bytes,
-            # One in work for each channel must not use all up, or nothing moves but by the flush (as in Flink).
+            # At least one buffer more than channels, as in Flink: if each channel's unfinished buffer took the last
+            # one, only the flush would move data.
             size=max(len(targets) + 1, len(targets) * config.exclusive_buffers + config.floating_buffers),
             max_per_channel=config.max_buffers_per_channel,
             max_overdraft=0 if source.may_block_in_emission else config.max_overdraft,
             flush_timeout_us=config.flush_timeout_us,
-            # Every writer has a flusher of its own, which ticks from when it was started (BUF-2).
+            # Each writer has its own flusher, which ticks from its own start (BUF-2).
             flush_phase_us=Stream(env.seed, f"flush/{edge}/{i}").below(config.flush_timeout_us),
             on_change=sender.on_output_change,
             subpartition=SizedSubpartition if env.is_size_only else None,

@@ -1,11 +1,11 @@
-"""What a checkpoint holds, and what can be restored from it.
+"""The content of checkpoints, and how they are restored.
 
-* ``completed``     a completed checkpoint, and the share of a job's in-flight cap that follows from it
-* ``metadata``      a completed checkpoint as bytes, and back
-* ``restoring``     deals a checkpoint that was read out to the subtasks of a graph, at any parallelism; it runs nothing
-* ``sizes``         its channel state as spans, for a run that counts bytes and does not make them
-* ``local_copies``  copies of keyed state that workers keep, to restore without a transfer
-* ``capabilities``  what each kind of snapshot may be used for
+* ``completed``     a completed checkpoint, and a subtask's share of the job's in-flight cap
+* ``metadata``      writes a completed checkpoint as bytes, and reads it back
+* ``restoring``     assigns a checkpoint's state to the subtasks of a graph, at any parallelism
+* ``sizes``         converts channel state into spans, for runs that track only the sizes of records
+* ``local_copies``  the workers' own copies of keyed state, for restoring without a transfer
+* ``capabilities``  the uses that each kind of snapshot supports
 
-``restoring`` is a pure function of a checkpoint and a graph. ``task.recovery`` carries out its result in one subtask.
+``restoring`` is a pure function of a checkpoint and a graph. ``task.recovery`` applies its result to one subtask.
 """

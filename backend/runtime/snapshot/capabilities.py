@@ -1,4 +1,4 @@
-"""What a kind of snapshot may be used for (GR-4): Flink's matrix. Pure data, and what this runtime makes of it."""
+"""The uses that each kind of snapshot supports (GR-4): Flink's matrix, and the part that this runtime implements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class SnapshotKind(StrEnum):
-    """The columns."""
+    """The columns of the matrix."""
 
     CANONICAL_SAVEPOINT = "canonical savepoint"
     NATIVE_SAVEPOINT = "native savepoint"
@@ -16,7 +16,7 @@ class SnapshotKind(StrEnum):
 
 
 class Support(StrEnum):
-    """One cell. At own risk: nothing refuses it, and nothing checks that it works."""
+    """One cell of the matrix. AT_OWN_RISK: the use is not refused, but nothing checks that it works."""
 
     YES = "yes"
     NO = "no"
@@ -24,7 +24,7 @@ class Support(StrEnum):
 
 
 class Use(StrEnum):
-    """The rows."""
+    """The rows of the matrix."""
 
     BACKEND_CHANGE = "state backend change"
     SELF_CONTAINED = "self-contained and relocatable"
@@ -53,12 +53,15 @@ CAPABILITIES: Mapping[Use, Mapping[SnapshotKind, Support]] = {
     Use.PATCH_VERSION: _row(_YES, _YES, _YES, _YES),
     Use.RESCALING: _row(_YES, _YES, _YES, _YES),
 }
-"""GR-4."""
+"""Flink's matrix (GR-4)."""
 
 OF_THIS_RUNTIME: Mapping[Use, Mapping[SnapshotKind, Support]] = {
     Use.ARBITRARY_UPGRADE: CAPABILITIES[Use.ARBITRARY_UPGRADE],
     Use.SAME_TOPOLOGY_UPGRADE: {**CAPABILITIES[Use.SAME_TOPOLOGY_UPGRADE], SnapshotKind.UNALIGNED: _RISK},
     Use.RESCALING: CAPABILITIES[Use.RESCALING],
 }
-"""What of it the reference runtime has, with its one backend and one version. It differs in one cell: an upgrade of the
-same topology from an unaligned checkpoint is at own risk here (GR-2), and told in ``JobEngine.at_own_risk``."""
+"""The rows that the reference runtime, with its one backend and one version, implements.
+
+One cell differs: an upgrade of the same topology from an unaligned checkpoint is at own risk here (GR-2).
+``JobEngine.at_own_risk`` reports it.
+"""

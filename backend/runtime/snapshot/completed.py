@@ -1,4 +1,4 @@
-"""A completed checkpoint: what can be restored of it, and what a cap learns from it. Values only."""
+"""A completed checkpoint, and the in-flight caps that depend on it. Values only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.runtime.snapshot.metadata import INLINE_BELOW_BYTES, StoredCheckpoi
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A checkpoint that can be restored."""
+    """A completed checkpoint or savepoint. It can be restored."""
 
     record: CheckpointRecord
     snapshots: Mapping[TaskKey, SubtaskSnapshot]
@@ -24,19 +24,22 @@ class Completed:
         return any(s.persisted_bytes for s in self.snapshots.values())
 
     def stored(self, graph: Graph, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> StoredCheckpoint:
-        """As it lies in the store (CK-1, CK-2)."""
+        """The checkpoint as it is stored (CK-1, CK-2)."""
         return write_checkpoint(self.record, self.snapshots, graph, inline_below_bytes=inline_below_bytes)
 
 
 def cap_share_bytes(config: RuntimeConfig, task: TaskKey, *, subtasks: int, newest: Completed | None) -> int:
-    """CAP-6: the cap per subtask, and its share of the job's by what it persisted last."""
+    """CAP-6: a subtask's in-flight cap in bytes: the lower of the cap per subtask and its share of the job's cap.
+
+    Half of the share depends on the bytes that the subtask persisted in the ``newest`` checkpoint.
+    """
     if config.cap_job_bytes == UNLIMITED:
         return config.cap_bytes
     share = config.cap_job_bytes // max(1, subtasks)
     total = sum(s.persisted_bytes for s in newest.snapshots.values()) if newest else 0
     if newest is not None and total:
         own = newest.snapshots.get(task)
-        # Half by what was persisted, half evenly: a subtask that had nothing in flight may have some now.
+        # Half of the job's cap is shared evenly: a subtask that had no data in flight may have some now.
         weighted = config.cap_job_bytes * (own.persisted_bytes if own else 0) // total
         share = (share + weighted) // 2
     return share if config.cap_bytes == UNLIMITED else min(share, config.cap_bytes)

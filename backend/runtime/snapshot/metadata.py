@@ -1,10 +1,11 @@
-"""A completed checkpoint as bytes: one metadata document, and files for what is not small (CK-1 to CK-4).
+"""Writes a completed checkpoint as bytes, and reads it back: one metadata document, and files for larger state (CK-1
+to CK-4).
 
-Metadata names the graph, every operator with its parallelism and maximum, and for each subtask where its keyed state
-(by key group), its operator states (with mode) and its channel state (by channel) lie. Reading a checkpoint needs
-nothing else: no job, no memory of the run that took it. Every part carries a checksum: what was damaged is refused.
+The metadata names the graph and each operator with its parallelism and maximum parallelism. For each subtask it has
+handles to the keyed state (by key group), the operator states (with their modes) and the channel state (by channel).
+Reading a checkpoint needs no other input. Each part has a checksum, and damaged parts are refused.
 
-Invariant (INV-7): every file is named by a handle, and every handle's file is there.
+Invariant (INV-7): a handle names each file, and the file of each handle exists.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from backend.runtime.operators.sources import SPLIT_ID
 from backend.runtime.operators.state import OperatorSnapshot, OperatorState, StateMode
 
 INLINE_BELOW_BYTES = 20 << 10
-"""Smaller state lies in the metadata itself (CK-2); Flink's default."""
+"""Smaller state is stored in the metadata itself (CK-2). This is Flink's default."""
 _CHECKED_BY = b'{"crc":"%08x",'
 _CHECK_BYTES = len(_CHECKED_BY % 0)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint as it lies in a store."""
+    """A checkpoint as it is stored."""
 
     metadata: bytes
     files: Mapping[str, bytes]
@@ -48,9 +49,9 @@ class VertexState:
     is_keyed: bool
     subtasks: tuple[SubtaskSnapshot, ...]
     splits: tuple[int, ...] | None = None
-    """What the coordinator of a source had dealt out; None of other vertices."""
+    """The splits that the coordinator of a source had assigned; None for other vertices."""
     number: int = 0
-    """What its data are drawn by, if it is a source."""
+    """The number that a source's random data depends on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,10 @@ class ReadCheckpoint:
     triggered_at_us: int
     alignment: str
     graph: Mapping[str, Any]
-    """The fingerprint: vertices, operators, parallelism, edges, partitioners (CK-1)."""
+    """The fingerprint of the graph: vertices, operators, parallelism, edges, partitioners (CK-1)."""
     vertices: Mapping[str, VertexState]
     repeatable_records: int = 0
-    """At least once, those that a restore from it repeats (ALO-5)."""
+    """At least once: the number of records that a restore from this checkpoint processes again (ALO-5)."""
 
     @property
     def has_channel_state(self) -> bool:
@@ -73,12 +74,12 @@ class ReadCheckpoint:
 
     @property
     def persisted_bytes(self) -> int:
-        """In-flight data in it."""
+        """Bytes of in-flight data in the checkpoint."""
         return sum(s.persisted_bytes for v in self.vertices.values() for s in v.subtasks)
 
 
 def fingerprint(graph: Graph) -> dict[str, Any]:
-    """What of a graph a checkpoint depends on."""
+    """The parts of a graph that a checkpoint depends on."""
     return {
         "vertices": [
             {"id": v.id, "operators": operator_ids(v), "parallelism": v.parallelism, "is_keyed": v.kind.is_keyed}
@@ -92,7 +93,7 @@ def fingerprint(graph: Graph) -> dict[str, Any]:
 
 
 def operator_ids(vertex: VertexSpec) -> list[str]:
-    """Stable ids of a vertex's operators, first to last."""
+    """The stable ids of a vertex's operators, first to last."""
     words = vertex.kind.value.split("+")
     return [f"{vertex.id}:{word}" for word in (["map", "sink"] if words == ["sink"] else words)]
 
@@ -101,7 +102,7 @@ def operator_ids(vertex: VertexSpec) -> list[str]:
 
 
 class _Writer:
-    """Lays streams of bytes out: small ones in the metadata, others in files of their own."""
+    """Stores streams of bytes: small ones in the metadata, each larger one in its own file."""
 
     def __init__(self, checkpoint_id: int, inline_below_bytes: int) -> None:
         self.files: dict[str, bytes] = {}
@@ -109,7 +110,7 @@ class _Writer:
         self._inline_below_bytes = inline_below_bytes
 
     def handle(self, name: str, chunks: Iterable[bytes]) -> dict[str, Any]:
-        """Where the chunks lie: file or inline bytes, and every chunk's offset and length."""
+        """Store the chunks, and return their handle: file or inline bytes, and each chunk's offset and length."""
         parts = list(chunks)
         data = b"".join(parts)
         spans: list[tuple[int, int]] = []
@@ -131,7 +132,7 @@ def write_checkpoint(
     *,
     inline_below_bytes: int = INLINE_BELOW_BYTES,
 ) -> StoredCheckpoint:
-    """A completed checkpoint as bytes."""
+    """Write a completed checkpoint as bytes."""
     writer = _Writer(record.id, inline_below_bytes)
     vertices = []
     for index, vertex in enumerate(graph.vertices):
@@ -142,7 +143,7 @@ def write_checkpoint(
                 "parallelism": vertex.parallelism,
                 "max_parallelism": vertex.effective_max_parallelism,
                 "number": index if vertex.number is None else vertex.number,
-                # No operator finishes yet (section 6).
+                # Operators do not finish yet (runtime.md, section 6).
                 "is_fully_finished": False,
                 "coordinator": _coordinator_state(writer, vertex),
                 "subtasks": [_subtask(writer, vertex, subtask, snapshot) for subtask, snapshot in enumerate(own)],
@@ -163,14 +164,14 @@ def write_checkpoint(
 
 
 def _coordinator_state(writer: _Writer, vertex: VertexSpec) -> dict[str, Any] | None:
-    """What the coordinator of an operator keeps: of a source, which splits it dealt out; others have none (CK-1)."""
+    """The state of a vertex's coordinator: for a source, the splits that it assigned; None for others (CK-1)."""
     if not vertex.kind.is_source:
         return None
     return writer.handle(f"{vertex.id}-coordinator", [SPLIT_ID.pack(split) for split in range(vertex.split_count)])
 
 
 def files_of(snapshot: SubtaskSnapshot, *, inline_below_bytes: int = INLINE_BELOW_BYTES) -> FileCounts:
-    """How many streams a subtask's snapshot is, and how many of them get a file of their own (ME-18)."""
+    """How many streams a subtask's snapshot has, and how many of them are written as separate files (ME-18)."""
     sizes = [sum(map(len, operator.keyed.values())) for operator in snapshot.operators]
     sizes += [sum(map(len, state.entries)) for operator in snapshot.operators for state in operator.states]
     for side in (snapshot.channels.inputs, snapshot.channels.outputs):

@@ -1,8 +1,10 @@
-"""From a checkpoint read back to what every subtask of a graph begins with, at whatever parallelism (4.3 to 4.5). Pure.
+"""Assigns the state of a checkpoint to the subtasks of a graph, at any parallelism (4.3 to 4.5). Pure.
 
-Decides what of a changed graph is taken and what is refused, with one typed error that names rule, vertex and cure.
+Decides which changes of the graph are accepted and which are refused. A refusal is a PlanError that names the rule, the
+vertex and the fix.
+
 Invariant: each key group (RS-1), each entry of split state and each old sender's channel state has exactly one new
-owner; an old receiver's may be seen by several, of which one keeps each record (RS-9).
+owner. Several new subtasks may read an old receiver's channel state, and exactly one of them keeps each record (RS-9).
 """
 
 from __future__ import annotations
@@ -29,17 +31,17 @@ _Side = dict[ChannelKey, list[Data]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What every subtask restores from; on edges in ``rescaled`` channel state goes by the old channels' names."""
+    """The snapshot that each subtask restores. On edges in ``rescaled``, channel state has the old channels' keys."""
 
     snapshots: Mapping[TaskKey, SubtaskSnapshot]
     rescaled: Mapping[int, EdgeRescale]
 
 
 def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
-    """Deal a checkpoint out to the subtasks of a graph that ``restored_graph`` gave.
+    """Assign a checkpoint's state to the subtasks of a graph that ``restored_graph`` returned.
 
     Raises:
-        PlanError: an edge has data in flight that cannot be dealt out anew (RS-11), or is not there any more (GR-2).
+        PlanError: an edge with data in flight cannot be rescaled (RS-11) or no longer exists (GR-2).
 
     """
     edges = _edges_with_data(read, graph)
@@ -65,7 +67,7 @@ def assign(read: ReadCheckpoint, graph: Graph) -> Assignment:
 
 
 def without_channel_state(read: ReadCheckpoint) -> tuple[ReadCheckpoint, int]:
-    """The same checkpoint without what was in flight, and how many bytes are lost by that (RC-8)."""
+    """Return the checkpoint without its in-flight data, and the number of bytes that are left out (RC-8)."""
     lost_bytes = sum(s.persisted_bytes for v in read.vertices.values() for s in v.subtasks)
     vertices = {
         name: replace(
@@ -76,18 +78,18 @@ def without_channel_state(read: ReadCheckpoint) -> tuple[ReadCheckpoint, int]:
     return replace(read, vertices=vertices), lost_bytes
 
 
-# --- which graph can be run from it -----------------------------------------------------------------------------------
+# --- the restored graph -----------------------------------------------------------------------------------------------
 
 
 def restored_graph(read: ReadCheckpoint, graph: Graph, *, allows_non_restored: bool = False) -> Graph:
-    """The graph to run with: the recorded maximum parallelism is kept where none is given (PT-4), and its splits.
+    """Return the graph to run with, which keeps the checkpoint's splits and maximum parallelisms (PT-4).
 
-    Operators are matched by id; those that are new start empty, and with ``allows_non_restored`` the state of those
-    that are gone is left out (GR-1).
+    Operators are matched by id. New operators start empty. With ``allows_non_restored``, the state of operators that
+    no longer exist is left out (GR-1).
 
     Raises:
-        PlanError: another explicit maximum or one below the parallelism; state that no operator takes; data in flight
-            on an edge that changed; or its sources do not read what their coordinators dealt out (CK-1).
+        PlanError: the graph sets a different maximum parallelism, or a parallelism above it; state matches no operator;
+            an edge with data in flight changed; or the sources' splits are not those that were assigned (CK-1).
 
     """
     with_data = _edges_with_data(read, graph)
@@ -113,7 +115,7 @@ def restored_graph(read: ReadCheckpoint, graph: Graph, *, allows_non_restored: b
 
 
 def at_own_risk(read: ReadCheckpoint, graph: Graph) -> tuple[str, ...]:
-    """Vertices whose operators changed in front of, or behind, data in flight: nobody checks that they agree (GR-2)."""
+    """Vertices with changed operators that send or receive data in flight. Nothing checks that these agree (GR-2)."""
     edges = _edges_with_data(read, graph)
     touched = {end for new in edges.values() for end in (graph.edges[new].source, graph.edges[new].target)}
     before = _operators_before(read)
@@ -127,7 +129,7 @@ def _check_all_is_taken(read: ReadCheckpoint, graph: Graph) -> None:
             is_kept = any(s.operators[n].keyed or _entry_bytes(s.operators[n]) for s in read.vertices[vertex].subtasks)
             if is_kept and operator not in now.get(vertex, set()):
                 raise PlanError(
-                    f"the checkpoint has state of operator {operator!r}, which the job has not",
+                    f"the checkpoint has state of operator {operator!r}, which the job does not have",
                     rule="GR-1",
                     vertex=vertex,
                     fix="keep the operator, or allow state that is not restored",
@@ -152,14 +154,14 @@ def _check_splits(vertex: VertexSpec, state: VertexState) -> None:
     held = sorted(split for snapshot in state.subtasks for split in held_splits(snapshot.operators[0]))
     if held != sorted(state.splits):
         raise PlanError(
-            f"its subtasks read the splits {held}, and {sorted(state.splits)} were dealt out",
+            f"its subtasks read the splits {held}, but {sorted(state.splits)} were assigned",
             rule="CK-1",
             vertex=vertex.id,
-            fix="restore another checkpoint: this one would lose or double records",
+            fix="restore another checkpoint: this one would lose or duplicate records",
         )
     if vertex.splits and vertex.splits != len(held):
         raise PlanError(
-            f"splits {vertex.splits}, and the checkpoint has {len(held)}",
+            f"splits {vertex.splits}, but the checkpoint has {len(held)}",
             rule="CK-1",
             vertex=vertex.id,
             fix=f"set splits = {len(held)}, or leave it out",
@@ -167,7 +169,7 @@ def _check_splits(vertex: VertexSpec, state: VertexState) -> None:
 
 
 def _numbered(vertices: list[VertexSpec], read: ReadCheckpoint) -> Iterator[VertexSpec]:
-    """Sources go on with the data that they had, wherever in the graph they stand now."""
+    """Keep the numbers of vertices, so that sources continue with the same data wherever they are in the graph."""
     taken = {state.number for state in read.vertices.values()}
     for index, vertex in enumerate(vertices):
         state = read.vertices.get(vertex.id)
@@ -184,10 +186,10 @@ def _numbered(vertices: list[VertexSpec], read: ReadCheckpoint) -> Iterator[Vert
 
 
 def _edges_with_data(read: ReadCheckpoint, graph: Graph) -> dict[int, int]:
-    """Of edges with data in flight: their place in the checkpoint's graph, and in this one (GR-2).
+    """Map the index of each edge with data in flight from the checkpoint's graph to this one (GR-2).
 
     Raises:
-        PlanError: such an edge is not there any more, or spreads its records otherwise.
+        PlanError: such an edge no longer exists, or its partitioner changed.
 
     """
     held = {
@@ -207,7 +209,7 @@ def _edges_with_data(read: ReadCheckpoint, graph: Graph) -> dict[int, int]:
 
 
 _Edge = tuple[str, str, str, bool]
-"""Source, target, partitioner, whether by origin."""
+"""Source, target, partitioner, and whether records are hashed by origin."""
 
 
 def _now(edge: EdgeSpec) -> _Edge:
@@ -219,7 +221,7 @@ def _before(edge: Mapping[str, Any]) -> _Edge:
 
 
 def _named(edges: list[_Edge]) -> list[tuple[_Edge, int]]:
-    """Edges that are alike are told apart by their order."""
+    """Number equal edges in their order, to make each unique."""
     seen: Counter[_Edge] = Counter()
     names = []
     for edge in edges:
@@ -231,7 +233,7 @@ def _named(edges: list[_Edge]) -> list[tuple[_Edge, int]]:
 def _edge_changed(edge: _Edge, graph: Graph) -> PlanError:
     source, target, partitioner, _ = edge
     now = sorted({e.partitioner.value for e in graph.edges if (e.source, e.target) == (source, target)})
-    changed = f"is {' and '.join(now)} now" if now and partitioner not in now else "is not there any more"
+    changed = f"is {' and '.join(now)} now" if now and partitioner not in now else "no longer exists"
     return PlanError(
         f"the checkpoint has data in flight on this {partitioner} edge, which {changed}",
         rule="GR-2",
@@ -244,7 +246,7 @@ def _edge_changed(edge: _Edge, graph: Graph) -> PlanError:
 
 
 def _channel_state(read: ReadCheckpoint, edges: Mapping[int, int]) -> tuple[_Side, _Side]:
-    """All inputs and all outputs, by the old channel on the edge's new place."""
+    """All input and all output channel state, by old channel with the new index of its edge."""
     sides: tuple[_Side, _Side] = ({}, {})
     for state in read.vertices.values():
         for snapshot in state.subtasks:
@@ -279,7 +281,7 @@ def _operators_before(read: ReadCheckpoint) -> dict[str, list[str]]:
 def _operators(
     read: ReadCheckpoint, state: VertexState | None, vertex: VertexSpec, subtask: int
 ) -> tuple[OperatorSnapshot, ...]:
-    """By operator, matched by id; what is new starts empty (GR-1)."""
+    """The restored state of each operator, matched by id. New operators start empty (GR-1)."""
     if state is None:
         return tuple(NO_STATE for _ in operator_ids(vertex))
     places = {operator: n for n, operator in enumerate(_operators_before(read)[vertex.id])}
@@ -313,7 +315,7 @@ def _snapshot(
 
 
 def _state_bytes(state: VertexState, operators: tuple[OperatorSnapshot, ...]) -> int:
-    """The declared size of a new subtask's state: of each old one the share of its key groups that comes here."""
+    """The declared size of a new subtask's state: its entries, and its share of each old subtask's key groups."""
     size = sum(_entry_bytes(operator) for operator in operators)
     own = {group for operator in operators for group in operator.keyed}
     for old in state.subtasks:

@@ -1,4 +1,4 @@
-"""A checkpoint's channel state as spans, for a run that counts bytes and does not make them (``network.spans``)."""
+"""Converts a checkpoint's channel state into spans, for runs that track only sizes of records (``network.spans``)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from backend.runtime.network.spans import Span
 
 
 def sized(snapshots: Mapping[TaskKey, SubtaskSnapshot]) -> dict[TaskKey, SubtaskSnapshot]:
-    """What was read from a checkpoint, with the data in flight as spans of the same sizes."""
+    """Return the snapshots with their in-flight data as spans of the same sizes."""
     chunks: dict[ChannelKey, list[Data]] = {}
-    # The receiver's bytes of a channel are in front of the sender's (RC-3), and a record may lie in both.
+    # On each channel, the receiver's bytes come before the sender's (RC-3), and a record may span both.
     for snapshot in snapshots.values():
         for key, of_input in snapshot.channels.inputs.items():
             chunks[key] = list(of_input)
@@ -41,7 +41,7 @@ def _spans(chunks: Iterable[Data]) -> list[Span]:
     decoder = ByteDecoder()
     elements = decoder.take(b"".join(map(bytes, chunks)), [])[::-1]
     if decoder.unconsumed_bytes([]):
-        raise ProtocolViolationError("in-flight data breaks off in the middle of a record", rule="RC-3")
+        raise ProtocolViolationError("in-flight data ends in the middle of a record", rule="RC-3")
     whole = Span(elements, 0, sum(parts), behind=0)
     ends = [sum(parts[: n + 1]) for n in range(len(parts))]
     return [whole.part(end - size, end) for size, end in zip(parts, ends, strict=True)]

@@ -252,7 +252,7 @@ class TaskCheckpointing:
             case Ended(checkpoint_id=ended):
                 self._ended(k if ended is None else ended, is_alone=ended is None)
             case Forget(checkpoint_id=forgotten):
-                self._drop(forgotten, "a newer checkpoint was complete here before")
+                self._drop(forgotten, "a newer checkpoint completed first at this subtask")
             case GiveUp(checkpoint_id=given_up, reason=reason):
                 self._give_up(given_up, reason)
 

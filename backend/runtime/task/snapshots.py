@@ -276,7 +276,7 @@ class Snapshots:
             return
         self._env.faults.passed("task.output-switch", self._task.name)
         k = run.measured.checkpoint_id
-        self.log(k, Kind.MODE_SWITCHED, reason="it waited too long in an output queue")
+        self.log(k, Kind.MODE_SWITCHED, reason="the barrier waited too long in an output queue")
         for output in self._task.outputs:
             for subpartition in output.pool.subpartitions:
                 subpartition.time_out(k)

@@ -125,7 +125,7 @@ def test_state_that_no_operator_takes_is_refused_unless_it_may_be_left_out() -> 
     ("change", "told"),
     [
         ({"partitioner": Partitioner.REBALANCE, "by_origin": False}, "hash edge, which is rebalance now"),
-        ({"source": "keyed", "target": "source"}, "hash edge, which is not there any more"),
+        ({"source": "keyed", "target": "source"}, "hash edge, which no longer exists"),
     ],
 )
 def test_an_edge_with_data_in_flight_is_not_changed(change: dict[str, Any], told: str) -> None:
@@ -168,7 +168,7 @@ def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
         ("map", {"max_parallelism": 64}, "PT-4 at 'map': max_parallelism 64, and the checkpoint has 128"),
         ("map", {"parallelism": 129}, "G-6 at 'map': parallelism 129 above the maximum 128"),
         ("keyed", {"parallelism": 200}, "G-6 at 'keyed': parallelism 200 above the maximum 128"),
-        ("source", {"splits": 3}, "CK-1 at 'source': splits 3, and the checkpoint has 2; set splits = 2"),
+        ("source", {"splits": 3}, "CK-1 at 'source': splits 3, but the checkpoint has 2; set splits = 2"),
     ):
         with pytest.raises(PlanError, match=rule):
             restored_graph(read, _with_vertex(_spec(kind).graph, vertex, **changes))
@@ -265,7 +265,7 @@ def test_a_source_that_does_not_read_what_was_dealt_out_is_not_restored() -> Non
     for subtasks in ((source.subtasks[0],) * 2, (source.subtasks[0],)):
         broken = replace(read, vertices={**read.vertices, "source": replace(source, subtasks=subtasks)})
         with pytest.raises(
-            PlanError, match=r"CK-1 at 'source': its subtasks read the splits \[0(, 0)?\], and \[0, 1\]"
+            PlanError, match=r"CK-1 at 'source': its subtasks read the splits \[0(, 0)?\], but \[0, 1\]"
         ):
             restored_graph(broken, graph)
 

@@ -1,7 +1,7 @@
-"""Aligned exactly-once (runtime.md 2.4): a channel whose barrier came waits until the barrier came on every channel.
+"""Aligned exactly-once (runtime.md 2.4): a channel that delivered its barrier waits until all channels have done so.
 
 Invariant (AL-8): when ``Snapshot`` is returned, the task has processed exactly the records in front of the barrier on
-each channel; there is no in-flight data to persist (AL-9).
+each channel. There is no in-flight data to persist (AL-9).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Aligned:
         return frozenset(self._blocked)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Nothing times out here."""
+        """Do nothing: an aligned checkpoint does not time out."""
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """AL-1 to AL-4."""
+        """Block the channel, and snapshot if it was the last one (AL-1 to AL-4)."""
         commands: list[Command] = []
         if self._barrier is None:
             self._barrier = barrier
             commands.append(Began(barrier))
         elif barrier.restored_alignment is Alignment.UNALIGNED:
-            # One upstream task has switched: what is restored behind this alignment is unaligned (OPT-6).
+            # An upstream task has switched to unaligned: after this alignment, the barrier is unaligned (OPT-6).
             self._barrier = barrier
         self._arrived.add(channel)
         self._blocked.add(channel)
@@ -46,18 +46,18 @@ class Aligned:
         return commands + self._complete()
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7."""
+        """The channel counts as delivered (AL-7)."""
         self._open -= {channel}
         self._arrived.discard(channel)
         self._blocked.discard(channel)
         return self._complete()
 
     def timer(self, now_us: int) -> list[Command]:
-        """There is no timeout."""
+        """Do nothing: there is no timeout."""
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Nothing waits for room."""
+        """Do nothing: an aligned checkpoint does not wait for room."""
         return []
 
     def _complete(self) -> list[Command]:

@@ -1,8 +1,8 @@
 """Aligned until the checkpoint is older than its timeout, then unaligned (runtime.md 2.7).
 
-The age counts from the trigger, not from the first barrier (AT-1), unless the clock is the task's own and starts with
-the first sign of the checkpoint (AT-14). Switching is strict: a barrier handled exactly at the timeout still aligns
-(AT-5). Channels blocked before the switch stay blocked (AT-4). Who is in time persists nothing (AT-12).
+The age counts from the trigger (AT-1). With a clock per task, it counts from the first announcement or barrier at the
+task (AT-14). A barrier handled exactly at the timeout still aligns (AT-5). Channels blocked before the switch stay
+blocked (AT-4). A checkpoint that aligns in time persists no in-flight data (AT-12).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from backend.runtime.protocols.unaligned import Unaligned
 
 
 class AlignedTimeout:
-    """One checkpoint at one task that may switch once."""
+    """One checkpoint at one task. It may switch to unaligned once."""
 
     def __init__(self, barrier: Barrier, open_channels: frozenset[int], *, counts_from_us: int | None = None) -> None:
         assert barrier.aligned_timeout_us is not None
@@ -41,7 +41,7 @@ class AlignedTimeout:
 
     @property
     def is_done(self) -> bool:
-        """Whether all open channels delivered."""
+        """Whether all open channels have delivered their barrier."""
         return self._is_done if self._unaligned is None else self._unaligned.is_done
 
     @property
@@ -50,14 +50,14 @@ class AlignedTimeout:
         return frozenset(self._arrived) if self._unaligned is None else self._unaligned.held
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """AT-2."""
+        """Remember the announcement; after the switch, convert the barrier to priority (AT-2)."""
         if self._unaligned is not None:
             return self._unaligned.announcement(channel, barrier, now_us)
         self._announced.add(channel)
         return self._first_sign()
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """AT-5 and the rows Bal and Bun."""
+        """Align or switch (AT-5, and the rows Bal and Bun of Appendix A)."""
         if self._unaligned is not None:
             return self._unaligned.barrier(channel, barrier, now_us)
         commands = self._first_sign()
@@ -78,7 +78,7 @@ class AlignedTimeout:
         return commands
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel counts as delivered; the age is looked at as for a barrier."""
+        """The channel counts as delivered. The age is checked as for a barrier."""
         if self._unaligned is not None:
             return self._unaligned.end_of_partition(channel, now_us)
         self._open -= {channel}
@@ -91,13 +91,13 @@ class AlignedTimeout:
         return self._switch_collecting() if now_us > self._switch_after_us else []
 
     def timer(self, now_us: int) -> list[Command]:
-        """AT-3 and AT-4."""
+        """Switch to unaligned, unless the checkpoint has ended or has already switched (AT-3, AT-4)."""
         if self._unaligned is not None or self._is_done:
             return []
         return self._switch() if self._barrier is None else self._switch_collecting()
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Nothing waits for room."""
+        """Do nothing: this checkpoint does not wait for room."""
         return []
 
     def _first_sign(self) -> list[Command]:

@@ -1,8 +1,9 @@
-"""At-least-once (runtime.md 2.5): nothing is blocked, and several checkpoints are counted side by side.
+"""At-least-once (runtime.md 2.5): blocks no channel, and counts the barriers of several checkpoints at once.
 
-It stands in the gatekeeper's place, for it has no current checkpoint: a table counts, id by id, the channels whose
-barrier came, and the last one takes the snapshot. What a fast channel delivers behind its barrier is in that state and
-comes again after a restore (ALO-5); no record is lost, because none in front of a barrier is left out.
+This keeper replaces the gatekeeper, because no checkpoint is the current one. A table counts, for each checkpoint, the
+channels that delivered its barrier; the last one takes the snapshot. Records that a fast channel delivers after its
+barrier are part of that state, and are processed again after a restore (ALO-5). No record is lost, because the state
+has all records in front of the barriers.
 
 Order and limits are those of Flink's ``CheckpointBarrierTracker``.
 """
@@ -23,7 +24,7 @@ _ABORTED_KEPT = 128
 
 @dataclass(slots=True)
 class _Count:
-    """One checkpoint's barriers. ``barrier`` is None where a cancel marker came before any of them."""
+    """The barriers of one checkpoint. ``barrier`` is None if a cancel marker came before any of them."""
 
     id: int
     barrier: Barrier | None
@@ -31,11 +32,11 @@ class _Count:
     arrived: set[int] = field(default_factory=set)
     is_given_up: bool = False
     is_aborted: bool = False
-    """The coordinator gave it up: who is downstream is told when it would have been forwarded (TE-1)."""
+    """Whether the coordinator aborted it. A cancel marker is then sent when the barrier would be forwarded (TE-1)."""
 
 
 class AtLeastOnce:
-    """All checkpoints of one task in at-least-once mode."""
+    """The keeper of all checkpoints of one task in at-least-once mode."""
 
     def __init__(self, channels: int, *, counts_ended: bool = True) -> None:
         self._open = channels
@@ -50,14 +51,14 @@ class AtLeastOnce:
         return next((c.id for c in reversed(self._counts) if not c.is_given_up), None)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Nothing times out here."""
+        """Do nothing: the checkpoints do not time out."""
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """ALO-1, ALO-2, ALO-4; a barrier of a checkpoint that is over is counted nowhere."""
+        """Count the barrier (ALO-1, ALO-2, ALO-4). A barrier of an ended checkpoint is ignored."""
         k = barrier.checkpoint_id
         if k > self.current_id and self._open == 1:
-            # Flink leaves older ones in its table, where the end of this channel would complete one out of order.
+            # Flink keeps older checkpoints here. They are dropped, or the end of this channel would complete one late.
             self._counts.append(_Count(k, barrier, 1, {channel}, is_aborted=k in self._aborted))
             return [Began(barrier), *self._complete(len(self._counts) - 1)]
         place = next((i for i, count in enumerate(self._counts) if count.id == k), None)
@@ -70,7 +71,7 @@ class AtLeastOnce:
         return [Began(barrier), *self._keep_few()]
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: the channel counts as delivered for every checkpoint; the newest that is complete is taken."""
+        """AL-7: the channel counts as delivered for every checkpoint. The newest complete one takes its snapshot."""
         self._open -= 1
         if not self._counts_ended:
             counts, self._counts = self._counts, []
@@ -82,17 +83,17 @@ class AtLeastOnce:
         return []
 
     def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
-        """There is no timeout."""
+        """Do nothing: there is no timeout."""
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Nothing waits for room."""
+        """Do nothing: the checkpoints do not wait for room."""
         return []
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """ALO-3: this checkpoint and all older ones are given up; what still comes of it is only counted."""
+        """ALO-3: give up this checkpoint and all older ones. Its later barriers and markers are only counted."""
         if checkpoint_id > self.current_id and self._open == 1:
-            # As with a barrier: the end of this channel must not complete what the marker has passed by.
+            # As for a barrier: the end of this channel must not complete a checkpoint older than the marker.
             older, self._counts = self._counts, []
             return [*(Forget(count.id) for count in older if not count.is_given_up), _cancelled(checkpoint_id)]
         commands: list[Command] = []
@@ -112,7 +113,7 @@ class AtLeastOnce:
         return commands
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator gave it up (CO-11); its barriers still come and are counted."""
+        """The coordinator aborted the checkpoint (CO-11). Its barriers still arrive and are counted."""
         self._aborted[checkpoint_id] = None
         while len(self._aborted) > _ABORTED_KEPT:
             del self._aborted[next(iter(self._aborted))]

@@ -1,7 +1,7 @@
-"""The port of a checkpoint protocol, the port of a task's keeper, and the commands that both give to the task.
+"""The interface of a checkpoint protocol, the interface of a task's keeper, and the commands that both return.
 
-A protocol decides for one checkpoint at one task. A keeper decides for all checkpoints of a task: which are new, over
-or cancelled, and which protocol each gets.
+A protocol handles one checkpoint at one task. A keeper handles all checkpoints of a task: it decides which are new,
+ended or cancelled, and which protocol each gets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.runtime.core.elements import Barrier
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The first barrier of the checkpoint is being processed (ME-1, start of ME-2)."""
+    """The first barrier of the checkpoint has arrived (ME-1, start of ME-2)."""
 
     barrier: Barrier
 
@@ -30,7 +30,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Process what is in front of the channel's cut and nothing behind it (CAP-3)."""
+    """Process the channel's data in front of its cut, and none after it (CAP-3)."""
 
     channel: int
 
@@ -44,45 +44,45 @@ class Reopen:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let the channel's sender go on."""
+    """Let the channel's sender continue."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """Move the announced barrier of the channel before all queued data (Q-5)."""
+    """Move the channel's announced barrier in front of all queued data (Q-5)."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Report the timeout at this virtual time (AT-1)."""
+    """Call ``timer`` at this virtual time (AT-1)."""
 
     at_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetStallTimer:
-    """Report when nothing has moved for the cap's stall time (CAP-2)."""
+    """Call ``timer`` when no data has moved for the cap's stall time (CAP-2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Start to copy what is in front of the barriers (UC-2)."""
+    """Start to copy the input data in front of the barriers (UC-2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The checkpoint went from aligned to unaligned at this task (AT-3 to AT-5)."""
+    """The checkpoint switched from aligned to unaligned at this task (AT-3 to AT-5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Forward ``barrier``, then take the state (2.3).
 
-    ``output_bytes_max``: the barrier overtakes at most that many bytes (CAP-5); None: all there are.
+    ``output_bytes_max``: the barrier overtakes at most this many bytes (CAP-5); None: all queued output.
     """
 
     barrier: Barrier
@@ -91,9 +91,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last barrier was processed: end of the alignment and of the copies.
+    """The alignment and the copying of input ended, because the last barrier arrived or the checkpoint was given up.
 
-    ``checkpoint_id`` is None where it is the one that the event is of; at least once, it may be another.
+    ``checkpoint_id``: None if the task has only one pending checkpoint at a time.
     """
 
     checkpoint_id: int | None = None
@@ -101,14 +101,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """A newer checkpoint was completed before this one, which nobody at this task waits for any more (ALO-2)."""
+    """Drop this checkpoint, because a newer one has completed at this task (ALO-2)."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The task gives the checkpoint up and says why; its receivers get a cancel marker."""
+    """Decline the checkpoint with a reason, and send a cancel marker to all receivers."""
 
     checkpoint_id: int
     reason: FailureReason
@@ -137,12 +137,12 @@ class CheckpointProtocol(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether all open channels delivered."""
+        """Whether the checkpoint needs no more events at this task."""
         ...
 
     @property
     def held(self) -> frozenset[int]:
-        """Channels that wait for this checkpoint to end."""
+        """The channels that are blocked until this checkpoint ends."""
         ...
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
@@ -150,7 +150,7 @@ class CheckpointProtocol(Protocol):
         ...
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """A barrier came to its turn, or jumped the queue."""
+        """A barrier was read in its turn, or ahead of queued data."""
         ...
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
@@ -158,11 +158,11 @@ class CheckpointProtocol(Protocol):
         ...
 
     def timer(self, now_us: int) -> list[Command]:
-        """The alignment timeout, counted from the trigger, has passed."""
+        """A timer that this protocol set has fired."""
         ...
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved: what waits for room looks again (CAP-3)."""
+        """Data moved: check again whether a capped checkpoint fits (CAP-3)."""
         ...
 
 
@@ -170,14 +170,14 @@ Make = Callable[[Barrier, frozenset[int]], CheckpointProtocol]
 
 
 class Keeper(Protocol):
-    """All checkpoints of one task: who hears of everything that comes, and says what is to be done about it."""
+    """All checkpoints of one task: receives every event, and returns the commands for the task."""
 
     current_id: int
-    """The newest checkpoint that was heard of."""
+    """The id of the newest checkpoint that has been seen."""
 
     @property
     def pending_id(self) -> int | None:
-        """The (newest) checkpoint in work."""
+        """The newest pending checkpoint; None if there is none."""
         ...
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
@@ -185,7 +185,7 @@ class Keeper(Protocol):
         ...
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """A barrier came to its turn, or jumped the queue."""
+        """A barrier was read in its turn, or ahead of queued data."""
         ...
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
@@ -193,17 +193,17 @@ class Keeper(Protocol):
         ...
 
     def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
-        """The timeout of one checkpoint has passed."""
+        """A timer of one checkpoint has fired."""
         ...
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved."""
+        """Data moved: check again whether a capped checkpoint fits (CAP-3)."""
         ...
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """A cancel marker came in its turn."""
+        """A cancel marker was read."""
         ...
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator gave the checkpoint up (CO-11)."""
+        """The coordinator aborted the checkpoint (CO-11)."""
         ...

@@ -1,11 +1,12 @@
 """Unaligned with a cap on the bytes in flight (runtime.md 2.10: CAP-1 to CAP-6).
 
-Barriers overtake; a channel whose barrier came is closed behind its cut, and the others are processed. Once every
-barrier is there, the task snapshots at the first moment at which what it would persist fits, or when all that is in
-front of the cuts is processed. How much that is, is measured by the task and asked for through ``in_flight``.
+Barriers overtake queued data. A channel that delivered its barrier is closed after its cut; all data in front of the
+cuts and on the other channels is processed. Once every barrier has arrived, the task snapshots as soon as the data that
+it would persist fits the cap, or all input in front of the cuts is processed. The task measures this data
+(``in_flight``).
 
-It never starts before the last barrier: what it logged from then on would have to be bounded by not reading, and a
-sender that itself waits until its output is read would never send its barrier (PROTOCOL.md, CAP-2).
+The snapshot never starts before the last barrier. Otherwise the task could keep the cap only by not reading channels,
+and a sender that waits for its output to be read would never send its barrier (PROTOCOL.md, CAP-2).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Capped:
         self._is_partial = is_partial
         self._decided = decided
         self._complete_since: tuple[int, int] | None = None
-        """When every barrier was there, and the bytes in flight then."""
+        """When the last barrier arrived, and the bytes in flight then."""
         self._arrived: set[int] = set()
         self._closed: set[int] = set()
         self._blocked: set[int] = set()
@@ -61,15 +62,15 @@ class Capped:
 
     @property
     def held(self) -> frozenset[int]:
-        """Channels whose sender stopped behind an aligned barrier."""
+        """Channels that are blocked after an aligned barrier."""
         return frozenset(self._blocked)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """Capped barriers are not announced."""
+        """Do nothing: capped barriers are not announced."""
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """CAP-2, CAP-3."""
+        """Close the channel, or block it if the barrier is aligned; then snapshot if possible (CAP-2, CAP-3)."""
         commands: list[Command] = []
         if self._barrier is None:
             self._barrier = barrier
@@ -91,14 +92,14 @@ class Capped:
         return [] if self._barrier is None else self._advance(now_us)
 
     def timer(self, now_us: int) -> list[Command]:
-        """Nothing moved for the stall time: let go of what is held (CAP-2)."""
+        """Give up, because no data has moved for the stall time (CAP-2)."""
         if self._barrier is None or self.is_done:
             return []
         now = self._in_flight()
         return self._give_up(now.input_bytes + now.output_bytes, now_us)
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved: it may fit now."""
+        """Data moved: snapshot if the data in flight fits now."""
         return [] if self._barrier is None or self.is_done else self._advance(now_us)
 
     def _advance(self, now_us: int) -> list[Command]:
@@ -162,7 +163,8 @@ def _make(_: Barrier, open_channels: frozenset[int], view: TaskView) -> Capped:
 
 
 def _at_source(barrier: Barrier, view: TaskView) -> list[Command]:
-    """A source cannot process input until its output fits: it goes on aligned at once, or declines (CAP-3, CAP-4)."""
+    """Snapshot or decline at once. A source has no input to wait for: if its output does not fit the cap, its barrier
+    continues aligned, overtakes only a part, or the source declines (CAP-3 to CAP-5)."""
     cap = view.cap
     assert cap is not None
     cap_bytes, output_bytes, on_cap = cap.cap_bytes(), cap.in_flight().output_bytes, cap.on_cap()

@@ -1,9 +1,9 @@
-"""Several checkpoints of one task side by side, as unaligned ones may be where that is allowed (CC-4).
+"""The keeper of a task that may have several pending unaligned checkpoints, if the settings allow them (CC-4).
 
-It stands in the gatekeeper's place. Barriers keep their order on each channel: a newer one never overtakes an older one
-(Q-1), so a channel that delivers checkpoint k delivers nothing older any more, and any older one that still misses it
-is given up (UC-3). Invariant: what lies in front of barrier k is copied for k and every newer checkpoint in work whose
-barrier is still to come; which bytes those are, the channel knows.
+This keeper replaces the gatekeeper. Barriers keep their order on each channel (Q-1). A channel that delivers the
+barrier of checkpoint k will therefore deliver no older barrier, and older checkpoints that still miss its barrier are
+given up (UC-3). Invariant: data in front of barrier k on a channel is copied for k and for every newer pending
+checkpoint whose barrier has not arrived there. The channel determines which bytes these are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Pending:
 
 
 class Concurrent:
-    """Checkpoint ids of one task: each begins once, in increasing order, and ends on its own."""
+    """The checkpoints of one task. Each begins once, in increasing order of ids, and ends independently."""
 
     def __init__(self, channels: int, make: Make, *, counts_ended: bool = True) -> None:
         self._open = frozenset(range(channels))
@@ -37,15 +37,15 @@ class Concurrent:
 
     @property
     def pending_id(self) -> int | None:
-        """The newest checkpoint in work."""
+        """The newest pending checkpoint; None if there is none."""
         return max(self._pending, default=None)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """No barrier is announced: with a timeout checkpoints run one at a time."""
+        """Do nothing: only barriers with a timeout are announced, and their checkpoints run one at a time."""
         return []
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """CC-4; a barrier of a checkpoint that is over only resumes its channel (AL-5)."""
+        """Pass the barrier to its checkpoint (CC-4). If that has ended, only resume the channel (AL-5)."""
         k = barrier.checkpoint_id
         commands = self._missed(channel, k)
         if k not in self._pending:
@@ -53,7 +53,7 @@ class Concurrent:
                 commands += [Resume(channel)] if barrier.is_blocking else []
                 if k > self.current_id:
                     self.current_id = k
-                    # Whoever waits for it downstream learns that it never comes (TE-1).
+                    # The cancel marker ends the wait for this checkpoint downstream (TE-1).
                     commands.append(GiveUp(k, FailureReason.DECLINED_ON_CANCELLATION))
                 return commands
             self.current_id = k
@@ -63,7 +63,7 @@ class Concurrent:
         return commands + self._settled(k, pending.protocol.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: the channel counts as delivered for every checkpoint in work, or all are given up for it."""
+        """AL-7: the channel counts as delivered for every pending checkpoint, or all are given up, by setting."""
         self._open -= {channel}
         commands: list[Command] = []
         for k, pending in list(self._pending.items()):
@@ -74,15 +74,15 @@ class Concurrent:
         return commands
 
     def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
-        """There is no timeout."""
+        """Do nothing: there is no timeout."""
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Nothing waits for room."""
+        """Do nothing: these checkpoints do not wait for room."""
         return []
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """AL-6, for each checkpoint by itself."""
+        """Give up the checkpoint, and older ones that this channel missed (AL-6)."""
         commands = self._missed(channel, checkpoint_id)
         if checkpoint_id in self._pending:
             return [*commands, *self._give_up(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)]
@@ -92,7 +92,7 @@ class Concurrent:
         return commands
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator gave the checkpoint up (CO-11)."""
+        """The coordinator aborted the checkpoint (CO-11)."""
         if checkpoint_id in self._pending:
             return self._release(checkpoint_id)
         if checkpoint_id > self.current_id:
@@ -102,7 +102,7 @@ class Concurrent:
         return []
 
     def _missed(self, channel: int, checkpoint_id: int) -> list[Command]:
-        """Give up what this channel will not deliver any more."""
+        """Give up older checkpoints whose barrier this channel will not deliver."""
         missed = [k for k, p in self._pending.items() if k < checkpoint_id and channel not in p.arrived]
         return [each for k in missed for each in self._give_up(k, FailureReason.DECLINED_SUBSUMED)]
 
@@ -114,7 +114,7 @@ class Concurrent:
         return [Ended(checkpoint_id), *(Resume(c) for c in sorted(held))]
 
     def _settled(self, checkpoint_id: int, commands: list[Command]) -> list[Command]:
-        """Its end is that of no other."""
+        """Remove the checkpoint if it is done, and name it in its ``Ended`` command: others may be pending."""
         if self._pending[checkpoint_id].protocol.is_done:
             del self._pending[checkpoint_id]
         return [replace(c, checkpoint_id=checkpoint_id) if isinstance(c, Ended) else c for c in commands]

@@ -1,7 +1,7 @@
-"""The keeper of a task that has one checkpoint at a time: ids are handled in increasing order, each once.
+"""The keeper of a task that has one pending checkpoint at a time: handles each id once, in increasing order.
 
-It decides what is new, obsolete or cancelled (TE-1, AL-1, AL-5, AL-6, AL-7, AT-11, UC-12). The protocol of the
-checkpoint decides the rest.
+It decides which checkpoints are new, obsolete or cancelled (TE-1, AL-1, AL-5, AL-6, AL-7, AT-11, UC-12). The protocol
+of the checkpoint decides the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CANCELLED_KEPT = 128
 
 
 class Gatekeeper:
-    """Checkpoint ids of one task: each is handled once, in increasing order."""
+    """The checkpoints of one task. Each is handled once, in increasing order of ids."""
 
     def __init__(self, channels: int, make: Make, *, counts_ended: bool = True) -> None:
         self._open = frozenset(range(channels))
@@ -30,22 +30,22 @@ class Gatekeeper:
 
     @property
     def pending_id(self) -> int | None:
-        """The checkpoint in work."""
+        """The pending checkpoint; None if there is none."""
         return self.current_id if self._current is not None else None
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """See ``CheckpointProtocol``; an obsolete one is ignored."""
+        """Pass the announcement to the protocol. Obsolete announcements are ignored."""
         if self._is_obsolete(barrier.checkpoint_id):
             return []
         return self._newer(barrier) + self._run(lambda p: p.announcement(channel, barrier, now_us))
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """See ``CheckpointProtocol``; the channel of an obsolete blocking barrier is resumed at once (AL-5)."""
+        """Pass the barrier to the protocol. An obsolete blocking barrier resumes its channel at once (AL-5)."""
         if self._is_obsolete(barrier.checkpoint_id):
             commands: list[Command] = [Resume(channel)] if barrier.is_blocking else []
             if barrier.checkpoint_id > self.current_id:
                 commands += self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
-                # Whoever waits for it downstream learns that it never comes (TE-1).
+                # The cancel marker ends the wait for this checkpoint downstream (TE-1).
                 commands.append(GiveUp(barrier.checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION))
             return commands
         commands = self._newer(barrier)
@@ -53,7 +53,7 @@ class Gatekeeper:
         return commands + self._run(lambda p: p.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended; a pending checkpoint counts it as delivered, or is given up for it (AL-7)."""
+        """AL-7: the channel counts as delivered for the pending checkpoint, or that is given up, by setting."""
         self._open -= {channel}
         if self._current is None:
             return []
@@ -63,20 +63,20 @@ class Gatekeeper:
         return self._settled(self._current.end_of_partition(channel, now_us))
 
     def timer(self, checkpoint_id: int, now_us: int) -> list[Command]:
-        """The timeout of one checkpoint; nothing where it is over (AT-11)."""
+        """Pass the timer to the protocol. Timers of ended checkpoints do nothing (AT-11)."""
         if self._current is None or checkpoint_id != self.current_id:
             return []
         return self._settled(self._current.timer(now_us))
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Data moved."""
+        """Data moved: pass this to the protocol."""
         return [] if self._current is None else self._settled(self._current.recheck(now_us))
 
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
-        """A cancel marker came in its turn (AL-6), whatever the channel.
+        """Give up the checkpoint that a cancel marker names (AL-6), on any channel.
 
-        As in Flink, one for a checkpoint that was announced and nothing more is ignored, and one that supersedes
-        another checkpoint says nothing of that one: the coordinator lets it expire.
+        As in Flink, a marker is ignored if its checkpoint has only been announced. A marker of a newer checkpoint ends
+        the pending one without declining it: the coordinator lets that one expire.
         """
         is_pending = self._current is not None and self._has_arrived
         if checkpoint_id < self.current_id or (checkpoint_id == self.current_id and not is_pending):
@@ -86,7 +86,7 @@ class Gatekeeper:
         return [*commands, GiveUp(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION)]
 
     def aborted(self, checkpoint_id: int) -> list[Command]:
-        """The coordinator gave the checkpoint up (CO-11)."""
+        """The coordinator aborted the checkpoint (CO-11)."""
         if self._current is not None and checkpoint_id == self.current_id:
             return self._release()
         if checkpoint_id > self.current_id:
@@ -101,7 +101,7 @@ class Gatekeeper:
         return checkpoint_id == self.current_id and self._current is None
 
     def _newer(self, barrier: Barrier) -> list[Command]:
-        """The first sign of a newer checkpoint ends the one before."""
+        """Begin a newer checkpoint at its first announcement or barrier, and give up the pending one."""
         if barrier.checkpoint_id <= self.current_id:
             return []
         commands = self._close(barrier.checkpoint_id, FailureReason.DECLINED_SUBSUMED)
@@ -111,7 +111,7 @@ class Gatekeeper:
 
     def _run(self, call: Callable[[CheckpointProtocol], list[Command]]) -> list[Command]:
         assert self._current is not None
-        # Only what the protocol itself says settles it: the commands before may give up an older checkpoint.
+        # Only the protocol's own commands can end this checkpoint: earlier commands may give up an older one.
         return self._settled(call(self._current))
 
     def _settled(self, commands: list[Command]) -> list[Command]:
@@ -123,7 +123,7 @@ class Gatekeeper:
         return commands
 
     def _close(self, new_id: int, reason: FailureReason) -> list[Command]:
-        """Give up what is pending, for ``new_id`` supersedes it."""
+        """Give up the pending checkpoint, because ``new_id`` supersedes it."""
         commands: list[Command] = []
         if self._current is not None:
             old_id = self.current_id

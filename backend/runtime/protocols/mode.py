@@ -1,6 +1,6 @@
-"""What a protocol and a keeper state about themselves, so that the registry can choose them.
+"""The descriptions of protocols and keepers, from which the registry chooses.
 
-Tasks and the coordinator do not ask for a certain protocol. They ask the mode, the barrier or the keeper.
+Tasks and the coordinator do not depend on single protocols: they use the mode, the barrier or the keeper.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.runtime.protocols.base import CheckpointProtocol, Command, Keeper, 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What a checkpoint that starts now would persist at this task, in bytes."""
+    """The bytes that a checkpoint would persist at this task if it started now."""
 
     input_bytes: int
     output_bytes: int
@@ -24,7 +24,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a capped checkpoint asks its task (CAP-1). Settings are those in force when it asks."""
+    """A capped checkpoint's view of its task (CAP-1). Each call reads the settings then in force."""
 
     cap_bytes: Callable[[], int]
     in_flight: Callable[[], InFlight]
@@ -38,7 +38,7 @@ def _trigger_us(barrier: Barrier) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """What a protocol may ask its task."""
+    """A protocol's view of its task."""
 
     clock_us: Callable[[Barrier], int] = _trigger_us
     """The instant from which the alignment timeout counts (AT-1, AT-14), in virtual microseconds."""
@@ -46,34 +46,36 @@ class TaskView:
 
 
 def take_at_once(barrier: Barrier, _: TaskView) -> list[Command]:
-    """A source has no input to align: it takes its snapshot when it is triggered."""
+    """Take the snapshot at once: a source has no input to align."""
     return [Snapshot(barrier)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """One kind of checkpoint: when the settings choose it, the barrier that it starts with, and what handles it."""
+    """One kind of checkpoint: when the settings choose it, its first barrier, and its protocol."""
 
     name: str
     is_chosen: Callable[[RuntimeConfig], bool]
-    """Whether checkpoints use this mode under these settings; the first registered mode that says so is used."""
+    """Whether checkpoints use this mode under these settings. The first registered mode that returns True is used."""
     has_channel_state: bool
-    """Whether in-flight data may be part of it. If so, savepoints do not use it (SV-1) or run beside it (CC-3)."""
+    """Whether its checkpoints may have in-flight data. If so, savepoints do not use this mode (SV-1), and do not run
+    at the same time as its checkpoints (CC-3)."""
     barrier: Callable[[RuntimeConfig, int, int, SnapshotType], Barrier]
-    """The barrier for settings, checkpoint id, instant of the trigger and snapshot type."""
+    """Make the barrier, given settings, checkpoint id, instant of the trigger and snapshot type."""
     handles: Callable[[Barrier], bool]
-    """Whether a checkpoint is of this mode at a task if this barrier is the first to arrive there."""
+    """Whether a task uses this mode for a checkpoint if this barrier is the first to arrive."""
     make: Callable[[Barrier, frozenset[int], TaskView], CheckpointProtocol] | None
-    """The protocol at a task with these open channels; None if the keeper of this mode needs none."""
+    """Make the protocol, given the first barrier, the open channels and the task. None if the keeper needs none."""
     at_source: Callable[[Barrier, TaskView], list[Command]] = take_at_once
-    """What a source does when it is triggered."""
+    """The commands of a source when it is triggered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeeperMode:
-    """One kind of keeper, and when the settings choose it. Settings that change live do not change the keeper."""
+    """One kind of keeper, and when the settings choose it. Changing a setting of a running job keeps the keeper."""
 
     is_chosen: Callable[[RuntimeConfig], bool]
     """As ``Mode.is_chosen``."""
     make: Callable[[int, Make, bool], Keeper]
-    """The keeper of a task from the number of channels, the protocol's factory, and whether ended channels count."""
+    """Make a task's keeper, given the number of channels, the protocol factory, and whether ended channels count as
+    delivered."""

@@ -1,8 +1,8 @@
-"""Unaligned on the first barrier (runtime.md 2.6): forward, snapshot, then copy what is in front of the others.
+"""Unaligned on the first barrier (runtime.md 2.6): forward it, snapshot, then copy data in front of the other barriers.
 
-Also the second half of aligned-with-timeout (the ``_U`` states of Appendix A): an aligned barrier that comes out of
-turn keeps its channel blocked until the end (UC-7), an announced one is made to jump the queue (AT-2). It blocks no
-channel of itself (UC-11).
+It is also the second half of aligned-with-timeout (the ``_U`` states of Appendix A). An aligned barrier that arrives
+then keeps its channel blocked until the checkpoint ends (UC-7). An announced barrier is converted to priority (AT-2).
+The protocol itself blocks no channel (UC-11).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Unaligned:
 
     @property
     def held(self) -> frozenset[int]:
-        """Channels whose sender stopped behind an aligned barrier."""
+        """Channels that are blocked after an aligned barrier."""
         return frozenset(self._blocked)
 
     def announcement(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """AT-2."""
+        """Convert the announced barrier to priority (AT-2)."""
         return [] if channel in self._arrived else [Convert(channel)]
 
     def barrier(self, channel: int, barrier: Barrier, now_us: int) -> list[Command]:
-        """UC-1, UC-2, UC-5, UC-7."""
+        """Start with the first barrier, and end with the last (UC-1, UC-2, UC-5, UC-7)."""
         commands: list[Command] = []
         if not self._has_begun:
             self._has_begun = True
@@ -57,7 +57,7 @@ class Unaligned:
         return commands + self._complete()
 
     def start(self, barrier: Barrier) -> list[Command]:
-        """Copy, forward, snapshot (F-S-L)."""
+        """Start to copy input, then forward the barrier and snapshot (F-S-L)."""
         self._is_snapshot_taken = True
         return [Persist(), Snapshot(barrier.as_unaligned())]
 
@@ -69,11 +69,11 @@ class Unaligned:
         return self._complete()
 
     def timer(self, now_us: int) -> list[Command]:
-        """Nothing is left to switch."""
+        """Do nothing: the checkpoint is already unaligned."""
         return []
 
     def recheck(self, now_us: int) -> list[Command]:
-        """Nothing waits for room."""
+        """Do nothing: an unaligned checkpoint does not wait for room."""
         return []
 
     def _complete(self) -> list[Command]:

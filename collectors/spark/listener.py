@@ -351,7 +351,7 @@ class _Sender:
             self._logged_at_s = now_s
             waiting, lost = len(self._queue), self.dropped_count
             _log.warning(
-                "Barrierscope did not take events (%s): %d wait, %d were dropped; the query goes on",
+                "Barrierscope did not take events (%s): %d wait, %d were dropped; the query continues",
                 reason, waiting, lost,
             )  # fmt: skip
 
@@ -386,7 +386,7 @@ def _request_of(url: str, token: str | None) -> tuple[urllib.request.Request | N
             f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}{_PATH}", headers=headers
         )
     except (ValueError, AttributeError) as error:
-        _log.error("Barrierscope's address is none (%s): nothing is sent, the query goes on", error)
+        _log.error("Barrierscope's address is not valid (%s): nothing is sent, the query continues", error)
         return None, None
     if token and parts.scheme == "http" and host not in _LOOPBACK:
         _log.warning("the token goes to %s unencrypted: use https", host)

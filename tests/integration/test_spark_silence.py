@@ -61,7 +61,7 @@ async def test_a_driver_that_tells_nothing_is_silent_on_every_page_until_it_talk
     assert (job["state"], job["health"], job["target_state"]) == ("unknown", "failing", "silent")
     assert job["verdict"]["sentence"].startswith("The driver has sent nothing since 2026-11-21 13:05:00 UTC: ")
     assert (target["health"]["state"], status["targets_unhealthy"]) == ("silent", 1)
-    assert target["health"]["reason"] == f"the driver of {_NAME} has told nothing for 1 min 32 s"
+    assert target["health"]["reason"] == f"the driver of {_NAME} has sent nothing for 1 min 32 s"
     one = (await client.get(f"/api/v1/targets/{target['id']}")).json()
     assert one["health"]["state"] == "silent"
 

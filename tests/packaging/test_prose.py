@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prose.__main__ import documents, findings
+from tests.prose.__main__ import documents, findings, modules
 from tests.prose.style import RULES, WORDS_MAX
 from tests.prose.text import Passage, comment_passages, docstring_passages, markdown_passages, string_passages
 
@@ -64,6 +64,13 @@ def test_the_documents_break_no_rule():
     passages = [passage for path in documents() for passage in markdown_passages(path)]
 
     assert len(passages) > 500
+    assert list(findings(passages)) == []
+
+
+def test_the_strings_of_the_product_break_no_rule():
+    passages = [passage for path in modules() for passage in string_passages(path)]
+
+    assert len(passages) > 1500
     assert list(findings(passages)) == []
 
 

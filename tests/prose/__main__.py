@@ -1,7 +1,7 @@
-"""``python -m tests.prose``: the prose of the documents and of the strings that users read, by proselint and our rules.
+"""Checks the prose of the documents, and of the strings of the product, with proselint and our rules.
 
-python -m tests.prose                     the documents; ends with 1 if a rule finds something
-python -m tests.prose --docstrings FILE   the docstrings of modules, for who edits them
+``python -m tests.prose`` ends with 1 if a rule finds something. ``python -m tests.prose --comments FILE`` checks the
+docstrings and comments of modules, and ``--strings FILE`` their strings.
 """
 
 from __future__ import annotations
@@ -42,6 +42,13 @@ def documents() -> list[Path]:
     return sorted(p for p in found if not p.relative_to(ROOT).as_posix().startswith(_NOT_OURS))
 
 
+def modules() -> list[Path]:
+    """The modules whose strings are checked: any of them may reach a page, an answer, an error or a log."""
+    return sorted(
+        path for package in ("backend", "collectors", "dashboard") for path in ROOT.glob(f"{package}/**/*.py")
+    )
+
+
 def findings(passages: Iterable[Passage]) -> Iterator[str]:
     """One line per finding: file, line, rule and message."""
     registry = CheckRegistry()
@@ -72,7 +79,7 @@ def main(arguments: list[str]) -> int:
         (comment_passages, options.comments),
     ]
     if not any(paths for _, paths in read):
-        read = [(markdown_passages, documents())]
+        read = [(markdown_passages, documents()), (string_passages, modules())]
     lines = list(findings(p for passages, paths in read for path in paths for p in passages(path.resolve())))
     print("\n".join(lines) or "prose: nothing found")
     return int(bool(lines))

@@ -14,7 +14,9 @@ from markdown_it.token import Token
 
 _CODE = "Code"
 """Stands for inline code, an address or a placeholder: a word that no rule knows."""
-_NOT_PROSE = re.compile(r"^\s*(?:(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|LOCK|SET|COPY)\b|<)|.*sans-serif")
+_NOT_PROSE = re.compile(
+    r"^\s*(?:(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|LOCK|SET|COPY)\b|<)|.*sans-serif"
+)
 """SQL, HTML and lists of fonts."""
 
 

@@ -48,7 +48,7 @@ def add_spark(fake: FakeApi) -> FakeApi:
 
 
 def _target(now: datetime) -> api.TargetOut:
-    reason = "the driver of orders-by-value has told nothing for 4 min 2 s"
+    reason = "the driver of orders-by-value has sent nothing for 4 min 2 s"
     return api.TargetOut(
         id=TARGET,
         name="lab",

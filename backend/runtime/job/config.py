@@ -310,7 +310,7 @@ def change(
         try:
             values[key.field] = key.parse(_show_flag(raw) if isinstance(raw, bool) else str(raw))
         except (ValueError, KeyError, OverflowError):
-            problems.append(FieldProblem(field, f"{shown(raw)!r} will not do", key.allowed))
+            problems.append(FieldProblem(field, f"{shown(raw)!r} is not a valid value", key.allowed))
     if problems:
         raise InvalidInputError(problems, what="setting")
     changed = replace(config, **values)

@@ -73,7 +73,7 @@ class Table:
         return f"{self._where}.{key}" if self._where else key
 
     def _wrong(self, key: str, allowed: str) -> None:
-        self._reader.problem(self._name(key), f"{shown(self._values[key])!r} will not do", allowed)
+        self._reader.problem(self._name(key), f"{shown(self._values[key])!r} is not a valid value", allowed)
 
     def has(self, key: str) -> bool:
         """Whether it is given."""

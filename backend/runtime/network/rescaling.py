@@ -105,7 +105,7 @@ def rescale_of(edge: EdgeSpec, graph: Graph, *, old_source: int, old_target: int
     """How an edge's channel state is dealt out, given how many subtasks there were; None where they are as many.
 
     Raises:
-        PlanError: the channel state of this edge cannot be dealt out anew (RS-11).
+        PlanError: the channel state of this edge cannot be redistributed (RS-11).
 
     """
     source, target = graph.vertex(edge.source), graph.vertex(edge.target)
@@ -115,7 +115,7 @@ def rescale_of(edge: EdgeSpec, graph: Graph, *, old_source: int, old_target: int
     if StateMapper.UNSUPPORTED in mappers:
         raise PlanError(
             f"from parallelism {old_source} -> {old_target} to {source.parallelism} -> {target.parallelism} over a "
-            f"{edge.partitioner.value} edge with data in flight: its records cannot be dealt out anew",
+            f"{edge.partitioner.value} edge with data in flight: its records cannot be redistributed",
             rule="RS-11",
             vertex=f"{edge.source} -> {edge.target}",
             fix="rescale from a savepoint or an aligned checkpoint, or keep both parallelisms",

@@ -215,7 +215,7 @@ class AlertDelivery:
             sent = await self._tell(receivers[receiver_id], [a for _, a in own], now)
             if not sent.is_ok:
                 # Not a matter for back-off: it is told again at the next round, until it takes it.
-                _log.warning("alerts not told again", receiver=receivers[receiver_id].name, result=sent.result)
+                _log.warning("alerts not repeated", receiver=receivers[receiver_id].name, result=sent.result)
                 continue
             async with writing(self._engine) as connection:
                 await fence(connection, term)

@@ -41,13 +41,13 @@ from backend.store.postgres.connections import reading, writing
 
 _CREDENTIAL = re.compile(r"env:BARRIERSCOPE_SECRET_[A-Z0-9_]{1,100}|file:[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 _URL_ALLOWED = (
-    "http:// or https:// with a host and a path that is no secret; for a webhook whose path or query is one, where the"
-    " whole address is found: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or file:NAME in"
-    " BARRIERSCOPE_SECRETS_DIR"
+    "http:// or https:// with a host and a path that is not secret. If the path or query of a webhook is secret, a"
+    " reference to the whole address: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or file:NAME"
+    " in BARRIERSCOPE_SECRETS_DIR"
 )
 _CREDENTIAL_ALLOWED = (
-    "where the bearer token is found: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or"
-    " file:NAME in BARRIERSCOPE_SECRETS_DIR; never the token"
+    "a reference to the bearer token: env:BARRIERSCOPE_SECRET_NAME, a variable of the roles alert and api, or file:NAME"
+    " in BARRIERSCOPE_SECRETS_DIR; never the token itself"
 )
 
 
@@ -183,7 +183,10 @@ def _refused(field: str, problem: str, allowed: str) -> InvalidInputError:
 
 def _test_alert(now: datetime) -> Alert:
     labels = {"alertname": "BarrierscopeTest", "severity": "none"}
-    words = {"summary": "A test message of Barrierscope", "description": "Nothing is wrong: somebody tried delivery."}
+    words = {
+        "summary": "A test message of Barrierscope",
+        "description": "Nothing is wrong: this message tests the delivery.",
+    }
     return Alert(
         id=AlertId("atest"),
         identity=Identity("Watchdog", "none", fingerprint(labels), labels),

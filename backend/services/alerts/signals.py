@@ -268,7 +268,7 @@ def _stale_reason(target: TargetRecord, record: JobRecord, now: datetime) -> str
     if target.origin == "push":
         # Each of its jobs speaks for itself, by the clock of its driver.
         age_s = (record.engine_now(now) - record.run.observed_at).total_seconds()
-        return None if age_s <= _STALE_AFTER_S else f"its driver last told of it {age_s:.0f} s ago"
+        return None if age_s <= _STALE_AFTER_S else f"its driver sent the last event {age_s:.0f} s ago"
     if target.state != "ok":
         why = f" ({target.reason})" if target.reason else ""
         return f"its target is {target.state}{why}"

@@ -36,11 +36,11 @@ _SAVEPOINTS: Final = {
 }
 _IN_FLIGHT_STAYS: Final = "data in flight belongs to its edge: take a savepoint, or an aligned checkpoint, to change it"
 _NOTES: Final[Mapping[tuple[Use, SnapshotKind], str]] = {
-    (Use.RESCALING, SnapshotKind.UNALIGNED): "its data in flight is dealt out anew over the new subtasks",
+    (Use.RESCALING, SnapshotKind.UNALIGNED): "its data in flight is redistributed over the new subtasks",
     (Use.ARBITRARY_UPGRADE, SnapshotKind.UNALIGNED): _IN_FLIGHT_STAYS,
     (Use.SAME_TOPOLOGY_UPGRADE, SnapshotKind.UNALIGNED): _IN_FLIGHT_STAYS,
 }
-_STATE_THAT_IS_GONE: Final = "state of operators that the job no longer has needs leave to be dropped"
+_STATE_THAT_IS_GONE: Final = "dropping the state of removed operators must be allowed explicitly"
 
 
 def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: Topology | None) -> RestoringOut | None:
@@ -118,7 +118,7 @@ def _sentence(kinds: Sequence[SnapshotKind], uses: Sequence[RestoreUseOut], in_f
     article = "an" if what[0] in "au" else "a"
     answers = {u.use: u.support for u in uses}
     rescales, changes = answers[Use.RESCALING.value], answers[Use.ARBITRARY_UPGRADE.value]
-    words = [f"It is {article} {what}: the job can go on from it"]
+    words = [f"It is {article} {what}: the job can continue from it"]
     words.append("at another parallelism" if rescales == "yes" else "at the same parallelism only")
     if changes == "yes":
         words.append("and with another graph.")

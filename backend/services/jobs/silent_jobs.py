@@ -59,5 +59,5 @@ async def hear(connection: AsyncConnection, targets: Sequence[TargetRecord], now
 def _silent(target: TargetRecord, found: list[tuple[timedelta, str]], now: datetime) -> TargetRecord:
     longest = max(silent_for for silent_for, _ in found)
     names = say.listed(sorted(name for _, name in found))
-    told = f"the driver of {names} has told nothing for {say.duration(longest / timedelta(milliseconds=1))}"
-    return replace(target, state="silent", reason=told, since=now - longest)
+    reason = f"the driver of {names} has sent nothing for {say.duration(longest / timedelta(milliseconds=1))}"
+    return replace(target, state="silent", reason=reason, since=now - longest)

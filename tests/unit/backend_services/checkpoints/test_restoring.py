@@ -45,11 +45,11 @@ def test_an_unaligned_checkpoint_rescales_and_binds_the_graph_where_data_was_in_
     found = restoring_out(held, FLINK, TOPOLOGY)
     assert [(f.vertex, f.persisted_bytes) for f in found.in_flight] == [("Sink: ledger", 12_000)]
     assert found.sentence == (
-        "It is an unaligned checkpoint: the job can go on from it at another parallelism but not with another graph: "
-        "it has data in flight at Sink: ledger."
+        "It is an unaligned checkpoint: the job can continue from it at another parallelism but not with another "
+        "graph: it has data in flight at Sink: ledger."
     )
     notes = {use.use: use.note for use in found.uses}
-    assert "dealt out anew" in notes["rescaling"]
+    assert "redistributed" in notes["rescaling"]
     assert "take a savepoint" in notes["arbitrary job upgrade"]
     # The same topology: Flink's documentation says no, the reference runtime takes it and flags it.
     runtime = restoring_out(held, RUNTIME, None)

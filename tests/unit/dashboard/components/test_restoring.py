@@ -14,7 +14,7 @@ def test_each_use_has_its_answer_as_a_word_and_its_note():
         kinds=["unaligned checkpoint"],
         location="s3://c/chk-7",
         uses=[
-            RestoreUseOut(use="rescaling", support="yes", note="dealt out anew"),
+            RestoreUseOut(use="rescaling", support="yes", note="redistributed"),
             RestoreUseOut(use="arbitrary job upgrade", support="no"),
             RestoreUseOut(use="schema evolution", support="at own risk"),
             RestoreUseOut(use="state backend change", support=None, note="yes of a canonical savepoint"),
@@ -24,7 +24,7 @@ def test_each_use_has_its_answer_as_a_word_and_its_note():
     )
     words = texts(restoring.card(found))
     for part in (
-        "It is an unaligned checkpoint.", "rescaling", "yes", "dealt out anew", "no", "at own risk", "not known",
+        "It is an unaligned checkpoint.", "rescaling", "yes", "redistributed", "no", "at own risk", "not known",
         "yes of a canonical savepoint", "Sink: ledger (2.05 kB)", "s3://c/chk-7", _SOURCE,
     ):  # fmt: skip
         assert part in words, part

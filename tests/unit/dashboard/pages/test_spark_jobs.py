@@ -94,7 +94,7 @@ async def test_a_target_that_pushes_says_so_and_costs_no_polls(ui):
     (row,) = [r for r in body["props"]["children"] if "its jobs push" in texts(r)]
 
     said = texts(row)
-    for words in ("the driver of orders-by-value has told nothing for 4 min 2 s", "lab", "pushes every 5 s"):
+    for words in ("the driver of orders-by-value has sent nothing for 4 min 2 s", "lab", "pushes every 5 s"):
         assert words in said
     assert "0 requests" not in said
     assert '"disabled": true' not in json.dumps(row)

@@ -222,5 +222,5 @@ def test_settings_in_one_another_without_end_are_refused() -> None:
     nested: dict[str, Any] = {"interval": "1 s"}
     for _ in range(900):
         nested = {"execution": nested}
-    with pytest.raises(InvalidInputError, match="a table in a table"):
+    with pytest.raises(InvalidInputError, match="is nested too deeply"):
         load_job_document(_document(config=nested))

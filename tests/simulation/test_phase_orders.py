@@ -115,8 +115,8 @@ def test_with_the_state_taken_first_every_checkpoint_is_a_consistent_cut(order: 
         ("S-L-F", _UNALIGNED, "apart from it"),
         ("F-A-S", {}, "apart from it"),
         ("F-S", {}, "apart from it"),
-        ("S-F-L", {}, "log nothing"),
-        ("F-S-L", {}, "log nothing"),
+        ("S-F-L", {}, "log no in-flight data"),
+        ("F-S-L", {}, "log no in-flight data"),
         ("A-S-F", _UNALIGNED, "do not align"),
     ],
 )

@@ -1,6 +1,7 @@
-"""The settings of a job: Flink's keys where Flink has them, our own under ``runtime.*`` (runtime.md, Appendix B).
+"""The settings of a job: Flink's keys, and additional ones under ``runtime.*`` (runtime.md, Appendix B).
 
-Decides what a value may be and which settings may change while a job runs; a wrong one names key, value and bounds.
+Defines the bounds of each value, and which settings may change while a job runs. An error names the key, the value and
+the bounds.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from backend.runtime.core.units import DURATION_WORDS, SIZE_WORDS, duration_us, 
 from backend.runtime.job.settings_refused import not_taken
 
 UNLIMITED = -1
-"""No cap, no limit of tolerable failures."""
+"""No in-flight cap, or no limit of tolerable failures."""
 
 
 class OnCap(StrEnum):
-    """What a capped checkpoint does if it does not fit (CAP-3 to CAP-5)."""
+    """What a capped checkpoint does if its in-flight data exceeds the cap (CAP-3 to CAP-5)."""
 
     WAIT = "wait"
     DECLINE = "decline"
@@ -28,23 +29,23 @@ class OnCap(StrEnum):
 
 
 class OnStopFailure(StrEnum):
-    """What happens if the job fails after its savepoint to stop is complete (FN-30)."""
+    """What happens if the job fails after its stop-with-savepoint completed the savepoint (FN-30)."""
 
     RECOVER = "recover"
     FAIL = "fail"
 
 
 DEFAULT_ORDER = "default"
-"""Of the phases of a checkpoint at a subtask: as Flink has them, A-F-S and F-S-L."""
+"""The order of a checkpoint's phases at a subtask as in Flink: A-F-S (aligned) and F-S-L (unaligned)."""
 _ALIGNED_ORDERS = ("A-F-S", "A-S-F")
 _LOGGED_ORDERS = ("F-S-L", "S-F-L")
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """All settings, in microseconds, bytes and counts. Defaults are Flink's where Flink has one.
+    """All settings, in microseconds, bytes and counts. The defaults are Flink's if Flink has the setting.
 
-    Costs move time and nothing else (DET-7).
+    Costs change only times (DET-7).
     """
 
     interval_us: int = 5_000_000
@@ -68,7 +69,7 @@ class RuntimeConfig:
     drops_channel_state_of: int = -1
     on_stop_failure: OnStopFailure = OnStopFailure.RECOVER
     backlog_interval_us: int = -1
-    """-1: as without a backlog; 0: no checkpoints meanwhile (SRC-5)."""
+    """Interval during a backlog. -1: the usual interval; 0: no checkpoints during a backlog (SRC-5)."""
     cap_bytes: int = UNLIMITED
     cap_job_bytes: int = UNLIMITED
     on_cap: OnCap = OnCap.WAIT
@@ -102,22 +103,22 @@ class RuntimeConfig:
 
     @property
     def effective_interval_us(self) -> int:
-        """CO-1."""
+        """The interval, or the minimum pause if that is longer (CO-1)."""
         return max(self.interval_us, self.min_pause_us)
 
     @property
     def has_interruptible_timers(self) -> bool:
-        """Whether timers yield to what waits in the mailbox (BP-6); without unaligned checkpoints nothing would."""
+        """Whether firing timers yields to mails (BP-6). It never does without unaligned checkpoints."""
         return self.are_timers_interruptible and self.is_unaligned
 
     @property
     def snapshots_first(self) -> bool:
-        """Whether the state is taken before the barrier is forwarded (PH-1)."""
+        """Whether a subtask takes its snapshot before it forwards the barrier (PH-1)."""
         return "S-F" in self.phase_order
 
     @property
     def has_cap(self) -> bool:
-        """Whether unaligned checkpoints are capped in flight."""
+        """Whether the in-flight data of unaligned checkpoints is capped."""
         return self.cap_bytes != UNLIMITED or self.cap_job_bytes != UNLIMITED
 
 
@@ -162,7 +163,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 _ORDERS = tuple("-".join(order) for n in (2, 3, 4) for order in permutations("AFSL", n))
-"""Whatever one may ask for; which of them are offered, ``validate`` says."""
+"""All orders that the setting can name. ``validate`` decides which are supported."""
 
 
 def _duration(low_us: int, high_us: int) -> Callable[[str], int]:
@@ -292,7 +293,7 @@ assert {key.field for key in KEYS.values()} <= {field.name for field in fields(R
 def change(
     config: RuntimeConfig, changes: Mapping[str, object], *, live: bool = False, where: str = "config"
 ) -> RuntimeConfig:
-    """``config`` with some settings replaced; all of them or none.
+    """Return ``config`` with ``changes`` applied, either all of them or none.
 
     Raises:
         InvalidInputError: a key is unknown, may not change while the job runs, or its value is out of bounds.
@@ -319,20 +320,20 @@ def change(
 
 
 def shown(value: object) -> str:
-    """The beginning of any value as text, for a message."""
+    """Return the first 80 characters of any value as text, for an error message."""
     try:
         return str(value)[:80]
     except ValueError:
         return "a number of thousands of digits"
     except RecursionError:
-        return "tables or lists in one another without end"
+        return "tables or lists nested too deeply"
 
 
 def validate(config: RuntimeConfig) -> None:
     """Refuse settings that contradict each other (G-6).
 
     Raises:
-        PlanError: they do.
+        PlanError: two settings contradict each other.
 
     """
     if config.is_unaligned and config.max_concurrent > 1 and not config.is_unaligned_concurrent:
@@ -345,37 +346,38 @@ def validate(config: RuntimeConfig) -> None:
         )
     if config.is_unaligned and config.is_unaligned_concurrent and (config.aligned_timeout_us or config.has_cap):
         raise PlanError(
-            "what waits to be unaligned, for a timeout or for room, runs one at a time",
+            "unaligned checkpoints with an alignment timeout or an in-flight cap run one at a time",
             rule="CC-4",
             vertex=None,
             fix=f"set runtime.concurrent-unaligned = false, or {_CP}aligned-checkpoint-timeout = 0 and no cap",
         )
     if config.is_unaligned and not config.is_exactly_once:
         raise PlanError(
-            "what unaligned checkpoints persist in flight is for exactly-once only",
+            "unaligned checkpoints require exactly-once mode",
             rule="ALO-5",
             vertex=None,
             fix=f"set {_CP}unaligned.enabled = false or {_CP}mode = EXACTLY_ONCE",
         )
     if 0 < config.backlog_interval_us < config.interval_us:
         raise PlanError(
-            f"an interval of {_show_us(config.backlog_interval_us)} during a backlog, "
-            f"{_show_us(config.interval_us)} after",
+            f"the interval during a backlog, {_show_us(config.backlog_interval_us)}, is shorter than the interval, "
+            f"{_show_us(config.interval_us)}",
             rule="SRC-5",
             vertex=None,
-            fix=f"set {_CP}interval-during-backlog = 0, or not below {_CP}interval",
+            fix=f"set {_CP}interval-during-backlog = 0, or at least to {_CP}interval",
         )
     _validate_order(config)
     if config.segment_bytes_min > config.segment_bytes:
         raise PlanError(
-            f"buffers of {config.segment_bytes_min} bytes at least, in segments of {config.segment_bytes}",
+            f"the minimum segment size, {config.segment_bytes_min} bytes, exceeds the segment size, "
+            f"{config.segment_bytes} bytes",
             rule="DB-4",
             vertex=None,
             fix="lower taskmanager.memory.min-segment-size or raise taskmanager.memory.segment-size",
         )
     if config.min_pause_us > 0 and config.max_concurrent > 1:
         raise PlanError(
-            "a minimum pause implies one checkpoint at a time",
+            "with a minimum pause, checkpoints run one at a time",
             rule="G-6",
             vertex=None,
             fix=f"set {_CP}max-concurrent-checkpoints = 1 or {_CP}min-pause = 0",
@@ -383,15 +385,20 @@ def validate(config: RuntimeConfig) -> None:
 
 
 def _validate_order(config: RuntimeConfig) -> None:
-    """PH-1: what is offered, and which of it means something with these settings."""
+    """Refuse an order of phases that is not supported, or that has no effect with these settings (PH-1).
+
+    Raises:
+        PlanError: the order is refused.
+
+    """
     order = config.phase_order
     if order == DEFAULT_ORDER:
         return
     why = ""
     if order not in (*_ALIGNED_ORDERS, *_LOGGED_ORDERS):
-        why = "logging before the state is taken, or a barrier apart from it, counts records twice or not at all"
+        why = "logging before the snapshot, or forwarding the barrier apart from it, would repeat or lose records"
     elif order in _LOGGED_ORDERS and not config.is_unaligned:
-        why = "aligned checkpoints log nothing"
+        why = "aligned checkpoints log no in-flight data"
     elif order in _ALIGNED_ORDERS and config.is_unaligned and not config.aligned_timeout_us:
         why = "unaligned checkpoints do not align"
     if why:
@@ -402,5 +409,5 @@ def _validate_order(config: RuntimeConfig) -> None:
 
 
 def show(config: RuntimeConfig, names: tuple[str, ...] = tuple(KEYS)) -> dict[str, str]:
-    """The settings under their keys, as text that ``change`` takes back."""
+    """Return the settings by key, as text that ``change`` accepts."""
     return {name: KEYS[name].show(getattr(config, KEYS[name].field)) for name in names}

@@ -1,6 +1,6 @@
-"""A parsed document, read table by table and field by field: every problem is collected, with what would do.
+"""Reads a parsed document field by field and collects every problem, with the values that are allowed.
 
-Nothing in a document, of whatever type or size, raises anything but ``InvalidInputError``, once all of it is read.
+Wrong types and sizes in a document raise only ``InvalidInputError``, after the whole document was read.
 """
 
 from __future__ import annotations
@@ -21,26 +21,31 @@ class Reader:
         self._problems: list[FieldProblem] = []
 
     def problem(self, field: str, problem: str, allowed: str) -> None:
-        """One more thing that is wrong."""
+        """Add a problem with a field."""
         self._problems.append(FieldProblem(field, problem, allowed))
 
     def raise_problems(self) -> None:
-        """Refuse the document, if anything is."""
+        """Refuse the document if it has problems.
+
+        Raises:
+            InvalidInputError: all problems found.
+
+        """
         if self._problems:
             raise InvalidInputError(self._problems, what="job file")
 
     def table(self, value: object, where: str, known: Collection[str]) -> Table:
-        """A table whose keys are all known."""
+        """Return ``value`` as a table, and report keys that are not in ``known``."""
         if not isinstance(value, Mapping):
             self.problem(where, "is not a table", "a table")
             value = {}
         for key in value:
             if key not in known:
-                self.problem(f"{where}.{key}" if where else str(key), "is not known here", ", ".join(sorted(known)))
+                self.problem(f"{where}.{key}" if where else str(key), "is not a known key", ", ".join(sorted(known)))
         return Table(self, dict(value), where)
 
     def flattened(self, table: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, object]:
-        """Dotted keys of TOML are tables: back to one key each."""
+        """Return nested tables as dotted keys. TOML reads an unquoted dotted key as nested tables."""
         flat: dict[str, object] = {}
         for key, value in table.items():
             name = f"{prefix}{key}"
@@ -49,11 +54,16 @@ class Reader:
             elif depth < _NESTED_MAX:
                 flat |= self.flattened(value, f"{name}.", depth + 1)
             else:
-                self.problem(f"config.{name[:80]}", "is a table in a table in a table ...", "a setting")
+                self.problem(f"config.{name[:80]}", "is nested too deeply", "a setting")
         return flat
 
     def config(self, changes: Mapping[str, object]) -> RuntimeConfig:
-        """The settings; contradictions among them are raised at once, as ``PlanError``."""
+        """Return the settings, and collect the problems of single ones.
+
+        Raises:
+            PlanError: the settings contradict each other.
+
+        """
         try:
             return change(RuntimeConfig(), changes)
         except InvalidInputError as error:
@@ -76,11 +86,11 @@ class Table:
         self._reader.problem(self._name(key), f"{shown(self._values[key])!r} is not a valid value", allowed)
 
     def has(self, key: str) -> bool:
-        """Whether it is given."""
+        """Return whether the document gives the field."""
         return key in self._values
 
     def text(self, key: str, default: str, *, most: int = 100) -> str:
-        """Text that can be printed."""
+        """Return text of at most ``most`` printable characters."""
         value = self._values.get(key, default)
         if not isinstance(value, str) or len(value) > most or not value.isprintable():
             self._wrong(key, f"text of at most {most} printable characters")
@@ -88,7 +98,7 @@ class Table:
         return value
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
-        """A whole number within bounds."""
+        """Return an integer from ``low`` to ``high``."""
         value = self._values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             self._wrong(key, f"a whole number from {low} to {high}")
@@ -96,7 +106,7 @@ class Table:
         return value
 
     def number(self, key: str, default: float, low: float, high: float) -> float:
-        """A number within bounds."""
+        """Return a number from ``low`` to ``high``."""
         value = self._values.get(key, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
             self._wrong(key, f"a number from {low} to {high}")
@@ -104,7 +114,7 @@ class Table:
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
+        """Return a boolean."""
         value = self._values.get(key, default)
         if not isinstance(value, bool):
             self._wrong(key, "true or false")
@@ -112,7 +122,7 @@ class Table:
         return value
 
     def scaled(self, key: str, default: int, read: Callable[[str], int], words: str, low: int, high: int) -> int:
-        """A duration or a size, which ``read`` understands."""
+        """Return a duration or a size that ``read`` parses, from ``low`` to ``high``."""
         if key not in self._values:
             return default
         try:
@@ -125,7 +135,7 @@ class Table:
         return value
 
     def word(self, key: str, default: str, words: tuple[str, ...]) -> str:
-        """One of some words."""
+        """Return one of ``words``."""
         value = self._values.get(key, default)
         if value not in words:
             if key in self._values:
@@ -136,7 +146,7 @@ class Table:
         return str(value)
 
     def factors(self, key: str, subtasks: int) -> dict[int, float]:
-        """Factors by subtask."""
+        """Return factors by subtask index."""
         value = self._values.get(key, {})
         allowed = f'{{"0" = 4.0}}: subtasks 0 to {subtasks - 1}, factors 0.01 to 10000'
         factors: dict[int, float] = {}
@@ -153,7 +163,7 @@ class Table:
         return factors
 
     def rows(self, key: str) -> list[object]:
-        """The tables of a list."""
+        """Return the items of a list of tables."""
         value = self._values.get(key, [])
         if not isinstance(value, list):
             self._wrong(key, f"a list of tables: [[{key}]]")
@@ -161,7 +171,7 @@ class Table:
         return value
 
     def mapping(self, key: str) -> Mapping[str, Any]:
-        """One table in this one."""
+        """Return a nested table."""
         value = self._values.get(key, {})
         if not isinstance(value, Mapping):
             self._wrong(key, f"a table: [{key}]")

@@ -1,8 +1,8 @@
-"""Named failpoints (runtime.md 7.2): places in the runtime where a fault can be induced, and the plan that induces it.
+"""Named failpoints (runtime.md 7.2): points in the code where a fault can be induced, and the plan that induces it.
 
-Code calls ``passed(point)``; a plan that names the point and the pass raises ``InducedFailure`` there, which kills the
-job at exactly this place: whatever was not yet durable is lost. Points of messages answer with what is to become of
-the message instead.
+Code calls ``passed(point)`` at a point. If the plan names this pass of the point, the call raises ``InducedFailure``,
+which kills the job there: everything that is not yet durable is lost. At the points of messages, the code calls
+``message(point)``, which returns the fault to apply to the message.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ RECOVERY_POINTS = (
 )
 MESSAGE_POINTS = ("rpc.trigger", "rpc.ack", "rpc.notify", "rpc.abort", "rpc.decline")
 STORE_POINTS = ("store.write", "coordinator.location", "coordinator.metadata")
-"""With the action ``error`` a write fails: of a snapshot, of a checkpoint's place, of its metadata. ``delay`` makes a
-snapshot's write slow."""
+"""The action ``error`` fails a write: a snapshot, a checkpoint's location, or its metadata. ``delay`` slows down the
+write of a snapshot."""
 READ_POINTS = ("store.read",)
-"""With ``error`` a restart cannot read its checkpoint and tries again; with ``corrupt`` a bit of it is turned."""
+"""With ``error``, a restart cannot read its checkpoint and tries again. ``corrupt`` flips one bit of the checkpoint."""
 LINK_POINTS = ("link.send",)
-"""With the action ``delay`` what is sent arrives late, and all behind it; with ``stall`` nothing passes meanwhile in
-either direction."""
+"""``delay`` delays a message and all messages after it on the link. ``stall`` stops the link in both directions for a
+while."""
 POINTS = (
     *COORDINATOR_POINTS,
     *TASK_POINTS,
@@ -87,7 +87,7 @@ POINTS = (
 
 
 def actions_at(point: str) -> tuple[FaultAction, ...]:
-    """The actions that are possible at a point."""
+    """Return the actions that are possible at a point."""
     if point in MESSAGE_POINTS:
         return (FaultAction.DROP, FaultAction.DUPLICATE, FaultAction.DELAY)
     if point in STORE_POINTS:
@@ -98,7 +98,7 @@ def actions_at(point: str) -> tuple[FaultAction, ...]:
 
 
 class InducedFailure(Exception):  # noqa: N818 - the field says failure
-    """The job dies here, on purpose. Not an error of ours: the engine catches it and restarts the job."""
+    """An induced failure kills the job. It is not a defect: the engine catches it and restarts the job."""
 
     def __init__(self, point: str, task: str | None) -> None:
         self.point = point
@@ -107,7 +107,7 @@ class InducedFailure(Exception):  # noqa: N818 - the field says failure
 
 
 class Faults:
-    """The plan of one run, and what of it has struck."""
+    """The fault plan of one run, and how often each point has struck."""
 
     def __init__(self, plan: Sequence[FaultSpec], now_us: Callable[[], int]) -> None:
         self.struck: Counter[str] = Counter()
@@ -119,21 +119,21 @@ class Faults:
             self._waiting.setdefault(fault.point, []).append(fault)
 
     def passed(self, point: str, task: str | None = None) -> None:
-        """The run is at ``point``.
+        """Report that the run passes ``point``.
 
         Raises:
-            InducedFailure: the plan says that it ends here.
+            InducedFailure: the plan induces a failure at this pass.
 
         """
         if self._waiting.get(point) and self._due(point) is not None:
             raise InducedFailure(point, task)
 
     def message(self, point: str) -> FaultSpec | None:
-        """What is to become of a message; None: nothing unusual."""
+        """Return the fault to apply to a message, or None to handle it as usual."""
         return self._due(point)
 
     def concerns(self, point: str) -> bool:
-        """Whether the plan names the point at all."""
+        """Return whether the plan still has faults for the point."""
         return point in self._waiting
 
     def _due(self, point: str) -> FaultSpec | None:
@@ -157,7 +157,7 @@ class Faults:
 
 
 def corrupted(metadata: bytes, files: Mapping[str, bytes], *, draw: int) -> tuple[bytes, dict[str, bytes]]:
-    """A checkpoint's bytes with one bit turned, in the metadata or in a file: which one, the draw says."""
+    """Return a checkpoint's metadata and files with one bit flipped, chosen by ``draw``."""
     damaged = dict(files)
     written = [name for name in sorted(files) if files[name]]
     name = [*written, None][mix64(draw) % (len(written) + 1)]

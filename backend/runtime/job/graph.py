@@ -1,6 +1,6 @@
-"""The job graph: vertices, edges, partitioners, and what a plan must be refused for (runtime.md 1.1, 1.2).
+"""The job graph: vertices, edges, partitioners, and the checks that refuse invalid plans (runtime.md 1.1, 1.2).
 
-Everything here follows from indices alone (G-2): which channel a record takes, which subtask owns a key.
+Indices alone determine which channels an edge has (G-2).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from backend.runtime.job.config import RuntimeConfig
 
 PARALLELISM_MAX = 1024
 RATE_MIN = 1e-6
-"""Records a second: fewer would be due beyond what can be counted in microseconds."""
+"""Lowest rate in records per second. At a lower rate, due times would exceed the range of microseconds."""
 
 
 class Partitioner(StrEnum):
-    """How records are spread over an edge's channels (PT-1)."""
+    """How an edge distributes records over its channels (PT-1)."""
 
     FORWARD = "forward"
     RESCALE = "rescale"
@@ -32,12 +32,12 @@ class Partitioner(StrEnum):
 
     @property
     def is_pointwise(self) -> bool:
-        """G-4."""
+        """Whether a sender has channels to some receivers only (G-4)."""
         return self in (Partitioner.FORWARD, Partitioner.RESCALE)
 
 
 class VertexKind(StrEnum):
-    """What the operators of a vertex do; ``+sink`` chains a sink behind them."""
+    """The operators of a vertex. ``+sink`` chains a sink after them."""
 
     SOURCE = "source"
     MAP = "map"
@@ -54,22 +54,22 @@ class VertexKind(StrEnum):
 
     @property
     def is_source(self) -> bool:
-        """Whether it has no inputs."""
+        """Whether the vertex reads a log and has no inputs."""
         return self is VertexKind.SOURCE
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it keeps keyed state."""
+        """Whether the vertex keeps keyed state."""
         return self.value.removesuffix("+sink") in ("keyed", "window", "timer", "tag")
 
     @property
     def has_sink(self) -> bool:
-        """Whether it ends in a sink."""
+        """Whether the chain of the vertex ends in a sink that is chained after another operator."""
         return self.value.endswith("sink")
 
 
 class Aggregate(StrEnum):
-    """What a window makes of its records."""
+    """How a window aggregates its records."""
 
     COUNT = "count"
     SUM = "sum"
@@ -86,21 +86,24 @@ class SinkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VertexSpec:
-    """One vertex. Costs are virtual microseconds a record; a ``rate`` of 0 is as fast as the cost allows.
+    """One vertex. Costs are virtual microseconds per record.
 
-    ``rate`` and ``limit`` count records over all subtasks (a second, in all; None: no end). Keys are 0..keys-1;
-    ``hot_key_ratio`` of the records have key 0. ``slow_factors`` multiply the cost of single subtasks, and
-    ``slow_upload_factors`` the time their snapshots take to the store. ``fan_out`` is records out a record in;
-    maps hold ``bundle`` records back and pass them on together (0: none).
+    All vertices: ``slow_factors`` multiply the cost of single subtasks, and ``slow_upload_factors`` the time that their
+    snapshots take to be written. ``fan_out`` is the number of output records per input record. A map passes records on
+    in bundles of ``bundle`` (0: one by one). ``cost_of``, which job files cannot set, adds microseconds for single
+    records (DET-7).
 
-    Of sources: records are dated up to ``out_of_orderness_us`` early; one that had nothing for ``idle_timeout_us`` is
-    idle (0: never); with a ``burst_period_us`` what happens in it comes in its first ``burst_ratio``; the first
-    ``backlog`` records are there from the start; a legacy one does not look for room before it emits (SRC-2). Of
-    windows: their length; of timers: how long records are held, and what one timer costs. ``cost_of``, which job files
-    cannot give, adds microseconds for single records (DET-7).
+    Sources: ``rate`` is records per second and ``limit`` the total, both over all subtasks; a ``rate`` of 0 is as fast
+    as the cost allows, and a ``limit`` of None is unbounded. Keys are 0..keys-1; the share ``hot_key_ratio`` of the
+    records has key 0. Event times are up to ``out_of_orderness_us`` too early. A source without records for
+    ``idle_timeout_us`` is idle (0: never). With a ``burst_period_us``, all records of a period come in its first
+    ``burst_ratio``. The first ``backlog`` records are available from the start. A legacy source does not check for free
+    buffers before it emits (SRC-2).
 
-    A source reads ``splits`` of a log (0: one a subtask), whose records are drawn by its ``number`` (None: its place in
-    the graph): neither changes with the parallelism, nor when a graph changes around it.
+    Windows last ``window_us``. Timer operators hold records for ``hold_us``; one timer costs ``timer_cost_us``.
+
+    A source reads a log of ``splits`` splits (0: one per subtask). Its ``number`` (None: its index in the graph) is a
+    seed of the records, so that the records stay the same if the parallelism or the rest of the graph changes.
     """
 
     id: str
@@ -141,23 +144,23 @@ class VertexSpec:
 
     @property
     def may_block_in_emission(self) -> bool:
-        """SRC-2: a legacy source emits under its lock, unless it has the hook."""
+        """Whether the source may block during emission: a legacy source without the non-blocking hook (SRC-2)."""
         return self.is_legacy and not self.has_nonblocking_hook
 
     @property
     def split_count(self) -> int:
-        """Splits of the log that a source reads."""
+        """Number of splits of the log that a source reads."""
         return self.splits or self.parallelism
 
     @property
     def effective_max_parallelism(self) -> int:
-        """M (PT-3 where none is given)."""
+        """The number of key groups, M. If none is given, it is Flink's default (PT-3)."""
         return self.max_parallelism or default_max_parallelism(self.parallelism)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeSpec:
-    """One edge. ``by_origin`` hashes origin and the edge's place instead of the key: even, and still a hash."""
+    """One edge. ``by_origin`` hashes the origin and the edge's index instead of the key, to spread records evenly."""
 
     source: str
     target: str
@@ -167,9 +170,9 @@ class EdgeSpec:
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """The store for snapshots: one write costs the latency and its share of the bandwidth, writes take turns.
+    """Costs of the snapshot store. A write takes the latency and its transfer time; transfers run one after another.
 
-    ``upload_bytes_per_s`` is what a single upload gets at most, None for all of it.
+    ``upload_bytes_per_s`` limits the bandwidth of a single upload; None is no limit.
     """
 
     latency_us: int = 8_000
@@ -178,7 +181,7 @@ class StoreSpec:
 
 
 class FaultAction(StrEnum):
-    """What a fault does at its point (``faults.actions_at`` says which are possible where)."""
+    """What a fault does at its point. ``faults.actions_at`` lists the actions that are possible at a point."""
 
     CRASH = "crash"
     DROP = "drop"
@@ -191,7 +194,7 @@ class FaultAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """One induced fault: at the ``hit``-th time that ``point`` is passed, from ``at_us`` on, and ``times`` in a row."""
+    """One induced fault: strikes at the ``hit``-th pass of ``point`` from ``at_us`` on, ``times`` in a row."""
 
     point: str
     hit: int = 1
@@ -203,32 +206,35 @@ class FaultSpec:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Vertices in topological order, and edges."""
+    """A job graph: vertices in topological order, and edges."""
 
     vertices: tuple[VertexSpec, ...]
     edges: tuple[EdgeSpec, ...]
 
     def inputs(self, vertex_id: str) -> list[int]:
-        """Indices of the edges that end in the vertex."""
+        """Return the indices of the edges into the vertex."""
         return [i for i, e in enumerate(self.edges) if e.target == vertex_id]
 
     def outputs(self, vertex_id: str) -> list[int]:
-        """Indices of the edges that leave the vertex."""
+        """Return the indices of the edges out of the vertex."""
         return [i for i, e in enumerate(self.edges) if e.source == vertex_id]
 
     def vertex(self, vertex_id: str) -> VertexSpec:
-        """The vertex of that id."""
+        """Return the vertex with this id."""
         return next(v for v in self.vertices if v.id == vertex_id)
 
     def supports_overtaking(self, edge: int, *, is_forced: bool) -> bool:
-        """OPT-5 and OPT-7: neither it nor a sibling input of its consumer is pointwise or broadcast."""
+        """Return whether barriers may overtake data on an edge (OPT-5, OPT-7).
+
+        They may if no input edge of its target is broadcast or, unless ``is_forced``, pointwise.
+        """
         siblings = [self.edges[i].partitioner for i in self.inputs(self.edges[edge].target)]
         if any(p is Partitioner.BROADCAST for p in siblings):
             return False
         return is_forced or not any(p.is_pointwise for p in siblings)
 
     def channels(self, edge: int) -> list[tuple[int, int]]:
-        """The (source subtask, target subtask) pairs of an edge, in order (G-3, G-4)."""
+        """Return the (source subtask, target subtask) pairs of an edge, in order (G-3, G-4)."""
         spec = self.edges[edge]
         p = self.vertex(spec.source).parallelism
         q = self.vertex(spec.target).parallelism
@@ -240,10 +246,10 @@ class Graph:
 
 
 def ordered(vertices: list[VertexSpec], edges: list[EdgeSpec]) -> Graph:
-    """The graph with its vertices in a topological order, sources first.
+    """Return the graph with its vertices in topological order.
 
     Raises:
-        PlanError: it has a cycle, two vertices of one id, or names what is not there.
+        PlanError: the graph has a cycle, two vertices with the same id, or an edge that names an unknown vertex.
 
     """
     known: set[str] = set()
@@ -255,14 +261,14 @@ def ordered(vertices: list[VertexSpec], edges: list[EdgeSpec]) -> Graph:
         for end in (edge.source, edge.target):
             if end not in known:
                 where = f"{edge.source} -> {edge.target}"
-                raise PlanError(f"edge names {end!r}", rule="G-1", vertex=where, fix="use the id of a [[vertex]]")
+                raise PlanError(f"no vertex {end!r}", rule="G-1", vertex=where, fix="use the id of a [[vertex]]")
     waiting = {v.id: sum(e.target == v.id for e in edges) for v in vertices}
     result: list[VertexSpec] = []
     while len(result) < len(vertices):
         ready = next((v for v in vertices if waiting.get(v.id) == 0), None)
         if ready is None:
             stuck = next(iter(waiting))
-            raise PlanError("the graph has a cycle", rule="G-1", vertex=stuck, fix="remove an edge of it")
+            raise PlanError("the graph has a cycle", rule="G-1", vertex=stuck, fix="remove an edge of the cycle")
         del waiting[ready.id]
         result.append(ready)
         for edge in edges:
@@ -275,7 +281,7 @@ def validate(graph: Graph, config: RuntimeConfig) -> None:
     """Refuse plans that cannot run (G-6).
 
     Raises:
-        PlanError: names the rule, the vertex and what to change.
+        PlanError: the plan breaks a rule; the error names the rule, the vertex and the change to make.
 
     """
     if not any(v.kind.is_source for v in graph.vertices):
@@ -292,12 +298,10 @@ def validate(graph: Graph, config: RuntimeConfig) -> None:
                 fix='use "rescale" or "rebalance"',
             )
         if edge.partitioner is not Partitioner.HASH and graph.vertex(edge.target).kind.is_keyed:
-            raise PlanError(
-                "keyed state behind an edge that is not hashed", rule="PT-2", vertex=edge.target, fix='use "hash"'
-            )
+            raise PlanError("keyed state needs a hashed edge", rule="PT-2", vertex=edge.target, fix='use "hash"')
         if edge.by_origin and graph.vertex(edge.target).kind.is_keyed:
             raise PlanError(
-                "keyed state behind an edge hashed by origin", rule="PT-2", vertex=edge.target, fix='hash by "key"'
+                "keyed state needs an edge hashed by key", rule="PT-2", vertex=edge.target, fix='hash by "key"'
             )
     del config
 
@@ -308,21 +312,27 @@ def _validate_vertex(graph: Graph, vertex: VertexSpec) -> None:
             f"parallelism {vertex.parallelism} above its maximum {vertex.max_parallelism}",
             rule="G-6",
             vertex=vertex.id,
-            fix="lower the one or raise the other",
+            fix="lower parallelism or raise max_parallelism",
         )
     inputs, outputs = graph.inputs(vertex.id), graph.outputs(vertex.id)
     if vertex.kind.is_source == bool(inputs):
-        word = "a source has inputs" if inputs else "it has no input"
+        word = "a source has inputs" if inputs else "the vertex has no input"
         raise PlanError(word, rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
     if vertex.kind.has_sink and outputs:
         raise PlanError("a sink has outputs", rule="G-1", vertex=vertex.id, fix="correct its kind or the edges")
     if vertex.burst_period_us and not vertex.rate:
-        raise PlanError("bursts of no rate", rule="SRC-4", vertex=vertex.id, fix="set a rate, or no burst_period")
+        raise PlanError("bursts need a rate", rule="SRC-4", vertex=vertex.id, fix="set a rate, or no burst_period")
     if 0 < vertex.rate < RATE_MIN:
         raise PlanError(
-            f"a rate of {vertex.rate:g}", rule="SRC-4", vertex=vertex.id, fix=f"0 for none, or at least {RATE_MIN:g}"
+            f"the rate {vertex.rate:g} is too low",
+            rule="SRC-4",
+            vertex=vertex.id,
+            fix=f"set 0 for no limit, or at least {RATE_MIN:g}",
         )
     if vertex.record_bytes < HEADER.size:
         raise PlanError(
-            f"record_bytes {vertex.record_bytes}", rule="DET-9", vertex=vertex.id, fix=f"at least {HEADER.size}"
+            f"record_bytes {vertex.record_bytes} is too small",
+            rule="DET-9",
+            vertex=vertex.id,
+            fix=f"set at least {HEADER.size}",
         )

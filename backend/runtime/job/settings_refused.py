@@ -1,4 +1,4 @@
-"""What is said of a setting that is not taken: mistyped, not built, or fixed while the job runs (Appendix B). Pure."""
+"""Explains why a setting is refused: mistyped, not implemented, or fixed while the job runs (Appendix B). Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NOT_BUILT = (
 
 
 def not_taken(name: str, field: str, taken: Sequence[str], *, is_known: bool) -> FieldProblem:
-    """Why ``name`` at ``field`` is none of those ``taken``, and which of them is meant."""
+    """Return why the setting ``name`` is refused, with the accepted settings that it may have meant."""
     if is_known:
         return FieldProblem(field, "cannot change while the job runs", ", ".join(taken))
     if name.startswith(_NOT_BUILT):
-        return FieldProblem(field, "is a setting of what is not built here", "leave it out")
-    # Who has mistyped one looks for that one, not for seventy.
+        return FieldProblem(field, "is not implemented in this runtime", "leave it out")
+    # After a typing error, the similar settings help more than all seventy.
     return FieldProblem(field, "is not a setting", ", ".join(get_close_matches(name, taken, cutoff=0.8) or taken))

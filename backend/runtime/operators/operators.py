@@ -1,9 +1,10 @@
-"""What the operators of a vertex do to records, and what they keep: maps and keyed stages; how they are chained.
+"""Map and keyed operators, and the chain of operators of a vertex.
 
 An operator reads key, time and value of a record and passes its origin on; it never decides by the origin (DET-10).
-Every ``snapshot`` is bytes and every ``restore`` reads them back: nothing of a failed attempt survives in memory. It is
-full (ST-3): each holds all there is.
-Sources are in ``sources.py``, sinks in ``sinks.py``, what lives by event time in ``timed_operators.py``.
+A snapshot consists of bytes, and ``restore`` reads them back, so nothing of a failed attempt survives in memory. Every
+snapshot is full (ST-3): it contains the whole state.
+
+Sources are in ``sources.py``, sinks in ``sinks.py``, and operators that use event time in ``timed_operators.py``.
 """
 
 from __future__ import annotations
@@ -25,43 +26,43 @@ class Operator(Protocol):
     """One operator of a chain."""
 
     def process(self, record: Record) -> list[Record]:
-        """The records that come out of one record."""
+        """Process one record, and return the output records."""
         ...
 
     def in_bulk(self) -> Bulk | None:
-        """What processes many records as ``process`` does one after the other, None where there is no such thing.
+        """Return a function that processes many records as ``process`` would one by one, or None.
 
-        There is where each record becomes one of its key and size, or none, and nobody sees anything of that before the
-        next snapshot.
+        It exists only if each input gives at most one output, of the same key and size, and the effects are not visible
+        outside the operator before the next snapshot.
         """
         ...
 
     def flush(self) -> list[Record]:
-        """What it holds back and does not keep as state; it is not held any longer (TE-2)."""
+        """Release and return the records that the operator holds back without keeping them as state (TE-2)."""
         ...
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Its state, to be restored from."""
+        """Return the operator's state for a checkpoint."""
         ...
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Take up a state; the operator is new."""
+        """Restore the state of a new operator."""
         ...
 
     def complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete (CO-7)."""
+        """Handle the completion of a checkpoint (CO-7)."""
         ...
 
     @property
     def state_bytes(self) -> int:
-        """Size of its state as the store counts it."""
+        """Size of the state in bytes, as the store counts it."""
         ...
 
 
 class Map:
-    """Passes each record on, ``fan_out`` times; in bundles where the job says so.
+    """Passes each record on ``fan_out`` times, optionally in bundles.
 
-    A bundle is no state: it leaves when it is full, and before whatever must not overtake it (TE-2).
+    A bundle is not state. It is emitted when it is full, and before a barrier (TE-2).
     """
 
     def __init__(self, spec: VertexSpec) -> None:
@@ -70,7 +71,7 @@ class Map:
         self._bundle: list[Record] = []
 
     def process(self, record: Record) -> list[Record]:
-        """The copies differ in nothing but their place."""
+        """Return the copies of the record, or the bundle if they fill it, or nothing."""
         out = [record] if self._fan_out == 1 else [record] * self._fan_out
         if not self._bundle_size:
             return out
@@ -78,11 +79,11 @@ class Map:
         return self.flush() if len(self._bundle) >= self._bundle_size else []
 
     def in_bulk(self) -> Bulk | None:
-        """Where it neither copies nor holds back."""
+        """Return ``pass_on`` if the map neither copies records nor bundles them."""
         return pass_on if self._fan_out == 1 and not self._bundle_size else None
 
     def flush(self) -> list[Record]:
-        """The bundle so far."""
+        """Return the records in the bundle, and begin a new one."""
         held, self._bundle = self._bundle, []
         return held
 
@@ -103,7 +104,7 @@ class Map:
 
 
 class Keyed:
-    """Counts the records of each key and puts the count into the record: every loss or double shows downstream."""
+    """Counts the records of each key and writes the count into the record, so losses and duplicates show downstream."""
 
     def __init__(self, spec: VertexSpec, subtask: int) -> None:
         self._states = KeyedStates(
@@ -113,7 +114,7 @@ class Keyed:
         self.counts = self._value.held
 
     def process(self, record: Record) -> list[Record]:
-        """The record with its key's count as its value."""
+        """Return the record with its key's count as its value."""
         key = record.key
         count = self.counts.get(key)
         if count is None:
@@ -124,11 +125,11 @@ class Keyed:
         return [Record(key, record.origin, record.event_time_us, count + 1, record.size_bytes)]
 
     def in_bulk(self) -> Bulk | None:
-        """It keeps state, which is its own."""
+        """Bulk processing is possible because the counts are not visible outside."""
         return self._process_all
 
     def count(self, records: list[Record]) -> list[int]:
-        """Count them; of each, its key's count with it."""
+        """Count records. Return for each the count of its key, including the record."""
         counts, found = self.counts, []
         for record in records:
             key = record.key
@@ -147,15 +148,15 @@ class Keyed:
         ]
 
     def flush(self) -> list[Record]:
-        """It holds no record back."""
+        """Return nothing: the operator holds no records back."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """The counts by key group."""
+        """Return the counts by key group."""
         return OperatorSnapshot(keyed=self._states.snapshot())
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Read the counts back."""
+        """Restore the counts."""
         self._states.restore(snapshot.keyed)
 
     def complete(self, checkpoint_id: int) -> None:
@@ -163,15 +164,15 @@ class Keyed:
 
     @property
     def state_bytes(self) -> int:
-        """Key and count, and the declared size of the rest of a value."""
+        """Bytes of all keys and counts, and the declared size of the rest of each value."""
         return self._value.size_bytes
 
 
 def in_bulk(operators: tuple[Operator, ...]) -> tuple[Bulk, ...] | None:
-    """What processes many records through a chain, in its order; None where not all of it can."""
+    """Return the bulk functions of a chain, in order; None if an operator has none."""
     match operators:
         case (Keyed() as keyed, TransactionalSink() as sink):
-            # No record is made only to be taken apart again.
+            # This avoids creating records that the sink would take apart again.
             return (lambda records: sink.write_all(records, keyed.count(records)),)
         case _:
             bulks = [operator.in_bulk() for operator in operators]
@@ -188,7 +189,7 @@ def chain_of(
     ledger: TransactionLedger,
     provenance: Provenance,
 ) -> tuple[Operator, ...]:
-    """The operators of one subtask, first to last."""
+    """Return the operators of one subtask, first to last."""
     operators: list[Operator] = [_first(spec, subtask, vertex=vertex, seed=seed, provenance=provenance)]
     if spec.kind.has_sink:
         operators.append(sink_of(spec, subtask, attempt=attempt, ledger=ledger))
@@ -212,5 +213,5 @@ def _first(spec: VertexSpec, subtask: int, *, vertex: int, seed: int, provenance
 
 
 def factor_of(factors: Mapping[int, float], subtask: int) -> float:
-    """The factor of one subtask, 1 where none is set."""
+    """Return the factor of one subtask; 1 if none is set."""
     return factors.get(subtask, 1.0)

@@ -1,6 +1,7 @@
-"""Who gets which operator state at a restore (ST-2, RS-2), and which key groups (PT-2, PT-4). Pure.
+"""Distributes operator state (ST-2, RS-2) and key groups (PT-2, PT-4) over subtasks at a restore. Pure.
 
-Invariant: an entry in SPLIT mode goes to exactly one subtask; in UNION mode to all; BROADCAST copies are alike.
+Invariant: an entry in SPLIT mode goes to exactly one subtask, and an entry in UNION mode to all. In BROADCAST mode, all
+copies are equal.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ _T = TypeVar("_T")
 
 
 def redistribute(mode: StateMode, entries: Sequence[Sequence[_T]], parallelism: int) -> list[tuple[_T, ...]]:
-    """The entries of each new subtask, given those of each old one, by index (ST-2).
+    """Return the entries of each new subtask, given the entries of each old subtask, by index (ST-2).
 
-    SPLIT: with the parallelism unchanged everyone keeps its own; otherwise all entries, in order, are dealt out in even
-    shares. UNION: everyone gets all, in order. BROADCAST: everyone gets the copy of one old subtask.
+    SPLIT: if the parallelism is unchanged, each subtask keeps its entries; otherwise the entries are distributed
+    evenly, in order. UNION: each subtask gets all entries, in order. BROADCAST: each gets the copy of one old subtask.
     """
     if mode is StateMode.UNION:
         everything = tuple(entry for own in entries for entry in own)
@@ -37,7 +38,7 @@ def redistribute(mode: StateMode, entries: Sequence[Sequence[_T]], parallelism: 
 def restored_operator(
     old: Sequence[OperatorSnapshot], subtask: int, *, parallelism: int, max_parallelism: int
 ) -> OperatorSnapshot:
-    """What one subtask of an operator restores from, given the snapshots of all old subtasks, by index."""
+    """Return the state that one subtask of an operator restores, given the snapshots of all old subtasks, by index."""
     own = groups_of(subtask, parallelism, max_parallelism)
     keyed = {group: data for snapshot in old for group, data in snapshot.keyed.items() if group in own}
     modes = {state.name: state.mode for snapshot in old for state in snapshot.states}
@@ -49,10 +50,10 @@ def restored_operator(
 
 
 def restored_max_parallelism(recorded: int, explicit: int, *, vertex: str) -> int:
-    """M of a restored vertex: the recorded one, which an explicit one must equal (PT-4).
+    """Return the maximum parallelism of a restored vertex, which is the recorded one (PT-4).
 
     Raises:
-        PlanError: it does not.
+        PlanError: ``explicit`` is set and differs from ``recorded``.
 
     """
     if explicit and explicit != recorded:

@@ -1,11 +1,10 @@
 """The sinks: transactional, idempotent by key, and plain append (SNK-1 to SNK-6).
 
-The external system is a ``TransactionLedger``.
+They write to an external system, a ``TransactionLedger``. The transactional sink makes each output visible exactly
+once. The idempotent sink may write an output twice and ends with the same content. The append sink loses no output but
+may repeat it.
 
-Only the transactional one shows an output once and only once; the idempotent one shows the same content in the end,
-whatever was written twice on the way; the plain one loses nothing and may double.
-
-Invariant: what is committed is of a checkpoint that is complete (INV-14), and shows once (INV-5).
+Invariant: a committed transaction belongs to a completed checkpoint (INV-14), and its output is visible once (INV-5).
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from backend.runtime.operators.storage import TransactionLedger
 _STATE = "transactions"
 
 Bulk = Callable[[list[Record]], list[Record]]
-"""What comes out of records one after the other."""
+"""Processes records in order, and returns the output records."""
 
 
 def pass_on(records: list[Record]) -> list[Record]:
-    """The bulk of an operator that does nothing to them."""
+    """Return the records unchanged: the bulk function of an operator that passes them on."""
     return records
 
 
 class TransactionalSink:
-    """Writes into a transaction of an external ledger; commits once a checkpoint with it is complete (SNK-1 to 5)."""
+    """Writes into a transaction of an external ledger; commits it after its checkpoint completed (SNK-1 to SNK-5)."""
 
     def __init__(self, ledger: TransactionLedger, *, vertex: str, subtask: int, parallelism: int, attempt: int) -> None:
         self._ledger = ledger
@@ -42,41 +41,41 @@ class TransactionalSink:
         self._prepared: dict[int, list[str]] = {}
 
     def process(self, record: Record) -> list[Record]:
-        """Into the open transaction."""
+        """Write the record into the open transaction."""
         self._ledger.write(self._open, record)
         return []
 
     def in_bulk(self) -> Bulk | None:
-        """Nobody sees what is in the open transaction."""
+        """Bulk processing is possible because an open transaction is not visible outside."""
         return self.write_all
 
     def write_all(self, records: list[Record], values: list[int] | None = None) -> list[Record]:
-        """The same as one by one; ``values`` in the place of the records' own."""
+        """Write all records, with ``values`` in place of their own if given."""
         self._ledger.write_all(self._open, records, values)
         return []
 
     def flush(self) -> list[Record]:
-        """It holds no record back."""
+        """Return nothing: the sink holds no records back."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Flush, pre-commit, remember under the checkpoint, open the next (SNK-1)."""
+        """Pre-commit the open transaction, remember it under the checkpoint, and open the next one (SNK-1)."""
         self._ledger.prepare(self._open)
         self._prepared[checkpoint_id] = [self._open]
         self._open = self._begin()
         uncommitted = tuple(t.encode() for ids in self._prepared.values() for t in ids)
-        # All subtasks read all of them: each settles its own share, also of a parallelism that was (SNK-3).
+        # After a restore, each subtask reads all of them and settles its share, at any parallelism (SNK-3).
         return OperatorSnapshot(states=(OperatorState(_STATE, StateMode.UNION, uncommitted),))
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Commit what the checkpoint holds, abort every other transaction of this subtask's share (SNK-3)."""
+        """Commit this subtask's share of the transactions in the checkpoint, and abort its other old ones (SNK-3)."""
         held = [entry.decode() for entry in snapshot.entries(_STATE)]
         for transaction in held:
             if self._is_own(transaction):
                 self._ledger.commit(transaction)
         keep = {self._open, *held}
         for transaction in self._ledger.open_of(self._vertex):
-            # Of the attempts before: what another subtask of this attempt has just opened is its own.
+            # Only those of earlier attempts: other subtasks of this attempt may have opened theirs already.
             is_older = int(transaction.split("/")[-2]) < self._attempt
             if is_older and transaction not in keep and self._is_own(transaction):
                 self._ledger.abort(transaction)
@@ -89,16 +88,16 @@ class TransactionalSink:
             del self._prepared[remembered]
 
     def close(self) -> None:
-        """The job stopped in order: nothing is in the transaction that was opened last."""
+        """Abort the open transaction, which is empty after an orderly stop of the job."""
         self._ledger.abort(self._open)
 
     @property
     def state_bytes(self) -> int:
-        """One line a transaction not yet committed."""
+        """40 bytes for each transaction that is not committed yet."""
         return 40 * (1 + sum(map(len, self._prepared.values())))
 
     def _is_own(self, transaction: str) -> bool:
-        """Whether a transaction, of whatever parallelism, is this subtask's to settle."""
+        """Return whether this subtask settles a transaction. Its subtask may come from another parallelism."""
         return int(transaction.split("/")[-3]) % self._parallelism == self._subtask
 
     def _begin(self) -> str:
@@ -109,26 +108,26 @@ class TransactionalSink:
 
 
 class IdempotentSink:
-    """Writes each record at once, under its key: a record written again changes nothing in the end (SNK-6)."""
+    """Writes each record at once under its key, so that a repeated record has no effect in the end (SNK-6)."""
 
     def __init__(self, ledger: TransactionLedger) -> None:
         self._ledger = ledger
 
     def process(self, record: Record) -> list[Record]:
-        """Put the key's value."""
+        """Write the key's value."""
         self._ledger.put(record)
         return []
 
     def in_bulk(self) -> Bulk | None:
-        """What it writes is visible at once."""
+        """Return None, because each write is visible at once."""
         return None
 
     def flush(self) -> list[Record]:
-        """It holds no record back."""
+        """Return nothing: the sink holds no records back."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Everything is written already."""
+        """Return no state, because everything is written already."""
         return NO_STATE
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
@@ -144,10 +143,10 @@ class IdempotentSink:
 
 
 class AppendSink(IdempotentSink):
-    """Appends each record at once: at least once, since what follows the restored checkpoint comes again (SNK-6)."""
+    """Appends each record at once. Records that follow the restored checkpoint are appended again (SNK-6)."""
 
     def process(self, record: Record) -> list[Record]:
-        """One more row."""
+        """Append a row."""
         self._ledger.append(record)
         return []
 
@@ -156,7 +155,7 @@ Sink = TransactionalSink | IdempotentSink
 
 
 def sink_of(spec: VertexSpec, subtask: int, *, attempt: int, ledger: TransactionLedger) -> Sink:
-    """The sink that a vertex asks for."""
+    """Return the sink of a vertex for one subtask."""
     if spec.sink is SinkKind.IDEMPOTENT:
         return IdempotentSink(ledger)
     if spec.sink is SinkKind.APPEND:

@@ -1,7 +1,7 @@
-"""Sources: a log in splits, of which each record is the same in every run, and the subtask that reads some of them.
+"""Sources: the splits of a log, whose records are the same in every run, and the subtasks that read them.
 
-Decides what the records are and when they are there (SRC-1 to SRC-5). The state of a subtask is its splits and their
-offsets.
+Decides the content of the records and when they are available (SRC-1 to SRC-5). The state of a subtask is its splits
+and their offsets.
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ from backend.runtime.operators.state import OperatorSnapshot, OperatorState, Sta
 
 _SPLIT = struct.Struct("<qq")
 _SPLITS = "splits"
-# A source without a rate dates its records a millisecond apart.
+# The event times of a source without a rate are a millisecond apart.
 _STEP_US = 1000.0
 
 
 SPLIT_ID = struct.Struct("<q")
-"""How the coordinator of a source writes a split that it dealt out (CK-1)."""
+"""Encoding of a split that the coordinator of a source assigned (CK-1)."""
 
 
 def held_splits(snapshot: OperatorSnapshot) -> list[int]:
-    """The splits that one subtask of a source reads."""
+    """Return the splits in the snapshot of one subtask of a source."""
     return [_SPLIT.unpack(entry)[0] for entry in snapshot.entries(_SPLITS)]
 
 
 class Split:
-    """One split of a log: record n is the same in every run (SRC-1, SRC-3), and is there from its due time on.
+    """One split of a log. Record n is the same in every run (SRC-1, SRC-3), and is available from its due time on.
 
-    That is how a log behaves: after a restore what came meanwhile is waiting. Record n happens at n / rate. It is
-    dated up to ``out_of_orderness`` earlier, and comes when it happens, with its burst, or as a backlog at once.
+    After a restore, records that became due in the meantime are available at once. Record n has the time n / rate. Its
+    event time is up to ``out_of_orderness`` earlier. It is due at its time, earlier in a burst period, or at once if it
+    belongs to the backlog.
     """
 
     def __init__(self, spec: VertexSpec, number: int, *, seed: int, vertex: int = 0) -> None:
         self.number = number
         self.offset = 0
         self.newest_us = -1
-        """The latest event time so far, of this attempt."""
+        """The latest event time that this attempt polled."""
         self._first_origin = origin_of(number, 0, vertex)
         self._seed = seed
         self._drawn: list[Record] = []
         self._drawn_from = -LANES
-        """The offset of the first of the records at hand."""
+        """The offset of the first record in ``_drawn``."""
         self._keys = spec.keys
         self._hot_limit = int(spec.hot_key_ratio * (1 << 32))
         self.record_bytes = spec.record_bytes
@@ -67,7 +68,7 @@ class Split:
         self._at_once = min(self._backlog, everything) if is_paced else everything
 
     def due_us(self) -> int | None:
-        """When the next record is there; None after the last."""
+        """Return when the next record is due; None after the last."""
         offset = self.offset
         if offset < self._at_once:
             return 0
@@ -76,12 +77,12 @@ class Split:
         return self._due_us(offset)
 
     def due_count(self, by_us: int, most: int) -> int:
-        """How many records are there by then, up to ``most``."""
+        """Return how many records are due by ``by_us``, up to ``most``."""
         offset = self.offset
         if offset + most <= self._at_once:
             return most
         end = offset + most if self.limit is None else min(offset + most, self.limit)
-        # None is there before what comes before it.
+        # Records become due in order.
         return bisect_right(range(offset, end), by_us, key=self._due_us)
 
     def _due_us(self, offset: int) -> int:
@@ -89,28 +90,28 @@ class Split:
             return 0
         at_us = int((offset - self._backlog) * self._period_us)
         if self._burst_period_us:
-            # What happens in one period comes in the first part of it (SRC-4).
+            # All records of one period come in its first part (SRC-4).
             begun_us = at_us // self._burst_period_us * self._burst_period_us
             at_us = begun_us + int((at_us - begun_us) * self._burst_ratio)
         return at_us
 
     def stop(self) -> None:
-        """No record follows those that were polled; the snapshot says how far it came, and a restore goes on there."""
+        """End the split after the polled records. The snapshot keeps the offset, and a restore continues from it."""
         self.limit = self.offset
         self._at_once = min(self._at_once, self.offset)
 
     @property
     def is_processing_backlog(self) -> bool:
-        """Whether what comes next was there before the job (SRC-5)."""
+        """Whether the next record existed before the job started (SRC-5)."""
         return self.offset < self._backlog
 
     @property
     def watermark_us(self) -> int:
-        """No later record is of this time or before it."""
+        """The watermark: every later record has a later event time."""
         return max(-1, self.newest_us - self._spread_us - 1)
 
     def poll(self) -> Record:
-        """The next record; the offset moves with it."""
+        """Return the next record, and advance the offset."""
         records, at = self.drawn()
         record = records[at]
         if record.event_time_us > self.newest_us:
@@ -119,7 +120,7 @@ class Split:
         return record
 
     def drawn(self) -> tuple[list[Record], int]:
-        """Records in order, and which of them is the next one; the offset does not move."""
+        """Return a batch of records and the index of the next one in it. The offset does not move."""
         at = self.offset - self._drawn_from
         if not 0 <= at < LANES:
             at = self.offset % LANES
@@ -128,15 +129,15 @@ class Split:
         return self._drawn, at
 
     def move(self, records: list[Record]) -> None:
-        """These, which were the next ones, are polled."""
+        """Advance the offset past ``records``, which must be the next ones."""
         self.offset += len(records)
-        # Without disorder the last one is the latest.
+        # If event times are in order, the last record is the latest.
         latest = max([record.event_time_us for record in records]) if self._spread_us else records[-1].event_time_us
         if latest > self.newest_us:
             self.newest_us = latest
 
     def _draw(self, first: int) -> list[Record]:
-        """The records of all lanes: every record comes through here, and in numbers they are cheaper."""
+        """Create ``LANES`` records from ``first`` on. Creating many at once costs less for each."""
         draws = mix64_run(self._seed, self.number << 44 | first)
         hot_limit, keys, step_us = self._hot_limit, self._keys, self._step_us
         of_keys = [(draw & 0xFFFFFFFF) % keys for draw in draws]
@@ -161,12 +162,12 @@ def _share(total: int, subtask: int, parallelism: int) -> int:
 
 
 class Source:
-    """One subtask of a source: the splits dealt out to it, the record that is due first of all of them (SRC-1)."""
+    """One subtask of a source. It reads its splits, always the record that is due first (SRC-1)."""
 
     due_us: Callable[[], int | None]
-    """When the next record is there; None after the last."""
+    """Returns when the next record is due; None after the last."""
     poll: Callable[[], Record]
-    """The next record; its split's offset moves with it."""
+    """Returns the next record, and advances the offset of its split."""
 
     def __init__(self, spec: VertexSpec, subtask: int, *, seed: int, vertex: int = 0) -> None:
         self._of = partial(Split, spec, seed=seed, vertex=vertex)
@@ -177,14 +178,14 @@ class Source:
     def _take(self, numbers: list[int]) -> None:
         self.splits = [self._of(number) for number in numbers]
         if len(self.splits) == 1:
-            # Asked for every record: nothing is to be chosen.
+            # These run for every record. With one split, there is no choice to make.
             (split,) = self.splits
             self.due_us, self.poll = split.due_us, split.poll
         else:
             self.due_us, self.poll = self._first_due_us, self._poll_first
 
     def _first(self) -> tuple[int, int, int] | None:
-        """(when, offset, place) of the record that is next: of those that are due at once, the split that is behind."""
+        """Return (due time, offset, index of its split) of the next record. The lower offset breaks ties."""
         return min(
             ((due, s.offset, n) for n, s in enumerate(self.splits) if (due := s.due_us()) is not None), default=None
         )
@@ -199,50 +200,50 @@ class Source:
         return self.splits[first[2]].poll()
 
     def stop(self) -> None:
-        """No record follows those that were polled; the snapshot says how far each split came."""
+        """End every split after its polled records. The snapshot keeps the offsets."""
         for split in self.splits:
             split.stop()
 
     @property
     def offset(self) -> int:
-        """Records emitted, over all its splits."""
+        """Number of records emitted, over all splits."""
         return sum(split.offset for split in self.splits)
 
     @property
     def is_processing_backlog(self) -> bool:
-        """Whether what comes next was there before the job (SRC-5)."""
+        """Whether the next record of a split existed before the job started (SRC-5)."""
         return any(split.is_processing_backlog for split in self.splits)
 
     @property
     def watermark_us(self) -> int:
-        """No later record is of this time or before it; a split that has ended holds nobody up."""
+        """The watermark: every later record has a later event time. Splits that have ended do not hold it back."""
         going = [s for s in self.splits if s.due_us() is not None] or self.splits
         return min((split.watermark_us for split in going), default=-1)
 
     @property
     def only_split(self) -> Split | None:
-        """The split it reads, where it reads one."""
+        """The split, if the subtask reads exactly one."""
         return self.splits[0] if len(self.splits) == 1 else None
 
     def process(self, record: Record) -> list[Record]:
-        """A source has no input."""
+        """Fail: a source has no input."""
         raise AssertionError("a source has no input")
 
     def in_bulk(self) -> Bulk | None:
-        """Its records are those of its split; what is behind it processes them."""
+        """Return ``pass_on``: the records of the split go to the next operator unchanged."""
         return pass_on
 
     def flush(self) -> list[Record]:
-        """It holds no record back."""
+        """Return nothing: the source holds no records back."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Its splits with their next offsets."""
+        """Return the splits with their next offsets."""
         entries = tuple(_SPLIT.pack(split.number, split.offset) for split in self.splits)
         return OperatorSnapshot(states=(OperatorState(_SPLITS, StateMode.SPLIT, entries),))
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Read the splits that were dealt out to it now, from the stored offsets on (RC-7)."""
+        """Read the splits that the restore assigned to this subtask, from the stored offsets on (RC-7)."""
         if not snapshot.states:
             return
         offsets = dict(_SPLIT.unpack(entry) for entry in snapshot.entries(_SPLITS))
@@ -255,5 +256,5 @@ class Source:
 
     @property
     def state_bytes(self) -> int:
-        """The splits and their offsets."""
+        """Bytes of the splits and their offsets."""
         return _SPLIT.size * len(self.splits)

@@ -1,7 +1,7 @@
-"""What operators keep: keyed state by key group, timers, operator state with its mode, and their bytes (ST-1, ST-2).
+"""State of operators: keyed state by key group, timers, operator state with its mode, and their bytes (ST-1, ST-2).
 
-Decides how state is laid out and read back, never what is in it. Invariant: a key's state lies with its key group and
-nowhere else, so that a snapshot can be handed on group by group (RC-7).
+Defines the layout of state, not its content. Invariant: the state of a key is stored only with its key group, so that a
+snapshot can be redistributed by key group (RC-7).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.runtime.core.hashing import groups_of, key_group
 
 
 class StateMode(StrEnum):
-    """How entries of operator state are spread over subtasks at a restore (ST-2)."""
+    """How a restore distributes the entries of operator state over subtasks (ST-2)."""
 
     SPLIT = "split"
     UNION = "union"
@@ -42,21 +42,21 @@ class OperatorSnapshot:
     states: tuple[OperatorState, ...] = ()
 
     def entries(self, name: str) -> tuple[bytes, ...]:
-        """The entries of a state; none where it is not there."""
+        """Return the entries of a named state; empty if the snapshot has no such state."""
         return next((s.entries for s in self.states if s.name == name), ())
 
 
 NO_STATE = OperatorSnapshot()
-"""Of an operator that keeps nothing, or starts afresh."""
+"""The snapshot of an operator that has no state or starts without state."""
 
 
 class _Part(Protocol):
-    """One kind of keyed state, as a snapshot sees it: whole numbers by key."""
+    """One kind of keyed state. In a snapshot it is integers by key."""
 
     def keys(self) -> Container[int]: ...
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """Of each of its keys: the key, how many numbers, the numbers."""
+        """Return for each of the keys: the key, the count of its numbers, and the numbers."""
         ...
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None: ...
@@ -76,7 +76,7 @@ def _rows(of_keys: Iterable[tuple[int, list[int]]]) -> Iterable[int]:
 
 
 class ValueState:
-    """One number a key. ``held`` may be read and written for keys that are known to it; ``set`` makes them known."""
+    """One number per key. ``held`` may be written directly for keys that it contains; other keys need ``set``."""
 
     def __init__(self, states: KeyedStates, value_bytes: int) -> None:
         self.held: dict[int, int] = {}
@@ -90,26 +90,26 @@ class ValueState:
         self.held[key] = value
 
     def keys(self) -> Container[int]:
-        """Keys with a value."""
+        """Return the keys that have a value."""
         return self.held
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """The value as a number."""
+        """Return rows of one number, the value."""
         held = self.held
         return [number for key in keys for number in (key, 1, held[key])]
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
-        """Take the value up."""
+        """Restore the value."""
         (self.held[key],) = numbers
 
     @property
     def size_bytes(self) -> int:
-        """Key and number, and the declared size of the rest of a value."""
+        """Bytes of all keys and numbers, and the declared size of the rest of each value."""
         return len(self.held) * (16 + self._value_bytes)
 
 
 class ListState:
-    """A list of numbers a key."""
+    """A list of numbers per key."""
 
     def __init__(self, states: KeyedStates) -> None:
         self.held: dict[int, list[int]] = {}
@@ -124,39 +124,39 @@ class ListState:
         held.extend(numbers)
 
     def replace(self, key: int, numbers: list[int]) -> None:
-        """Write a key's list anew; an empty one is dropped."""
+        """Replace a key's list. An empty list removes the key."""
         if numbers:
             self.held[key] = numbers
         else:
             self.held.pop(key, None)
 
     def keys(self) -> Container[int]:
-        """Keys with a list."""
+        """Return the keys that have a list."""
         return self.held
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """The list."""
+        """Return rows of the list's numbers."""
         return _rows((key, self.held[key]) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
-        """Take the list up."""
+        """Restore the list."""
         self.held[key] = list(numbers)
 
     @property
     def size_bytes(self) -> int:
-        """Eight bytes a key and a number."""
+        """Eight bytes for each key and each number."""
         return 8 * sum(1 + len(numbers) for numbers in self.held.values())
 
 
 class MapState:
-    """Numbers by a second key, such as a window's end, for every key."""
+    """For each key, numbers by a second key such as the end of a window."""
 
     def __init__(self, states: KeyedStates) -> None:
         self.held: dict[int, dict[int, int]] = {}
         self._states = states
 
     def get(self, key: int, at: int) -> int | None:
-        """One number; None where there is none."""
+        """Return one number; None if there is none."""
         held = self.held.get(key)
         return None if held is None else held.get(at)
 
@@ -169,7 +169,7 @@ class MapState:
         held[at] = number
 
     def pop(self, key: int, at: int) -> int | None:
-        """Take one number out; None where there was none."""
+        """Remove and return one number; None if there was none."""
         held = self.held.get(key)
         if held is None:
             return None
@@ -179,38 +179,38 @@ class MapState:
         return number
 
     def keys(self) -> Container[int]:
-        """Keys with at least one number."""
+        """Return the keys that have at least one number."""
         return self.held
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """Pairs of second key and number."""
+        """Return rows of alternating second keys and numbers."""
         return _rows((key, [number for pair in self.held[key].items() for number in pair]) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
-        """Take the pairs up."""
+        """Restore the pairs."""
         self.held[key] = dict(zip(numbers[::2], numbers[1::2], strict=True))
 
     @property
     def size_bytes(self) -> int:
-        """Eight bytes a key, sixteen a pair."""
+        """Eight bytes for each key, sixteen for each pair."""
         return 8 * sum(1 + 2 * len(held) for held in self.held.values())
 
 
 class ReducingState(MapState):
-    """A map state whose numbers are folded: what is added is reduced with what is there."""
+    """A map state that reduces each added number with the present one."""
 
     def __init__(self, states: KeyedStates, reduce: Callable[[int, int], int]) -> None:
         super().__init__(states)
         self._reduce = reduce
 
     def add(self, key: int, at: int, number: int) -> None:
-        """Fold ``number`` in."""
+        """Reduce ``number`` with the present number; store it if there is none."""
         before = self.get(key, at)
         self.set(key, at, number if before is None else self._reduce(before, number))
 
 
 class Timers:
-    """Event-time timers by key; one a key and time. They fire by time, then by key."""
+    """Event-time timers, one per key and time. They fire in order of time, then of key."""
 
     def __init__(self, states: KeyedStates) -> None:
         self._states = states
@@ -218,7 +218,7 @@ class Timers:
         self._of_key: dict[int, set[int]] = {}
 
     def register(self, at_us: int, key: int) -> None:
-        """Fire at ``at_us``; a second registration is the first."""
+        """Register a timer for ``at_us``. Registering it again has no effect."""
         times = self._of_key.get(key)
         if times is None:
             self._states.touch(key)
@@ -228,11 +228,11 @@ class Timers:
             heapq.heappush(self._heap, (at_us, key))
 
     def is_due(self, watermark_us: int) -> bool:
-        """Whether one is to fire at this watermark."""
+        """Return whether a timer is due at this watermark."""
         return bool(self._heap) and self._heap[0][0] <= watermark_us
 
     def pop(self) -> tuple[int, int]:
-        """(time, key) of the next one, which is registered no longer."""
+        """Remove the next timer, and return its (time, key)."""
         at_us, key = heapq.heappop(self._heap)
         times = self._of_key[key]
         times.remove(at_us)
@@ -244,21 +244,21 @@ class Timers:
         return len(self._heap)
 
     def keys(self) -> Container[int]:
-        """Keys with a timer."""
+        """Return the keys that have a timer."""
         return self._of_key
 
     def dump(self, keys: list[int]) -> Iterable[int]:
-        """The times, ascending."""
+        """Return rows of the times, ascending."""
         return _rows((key, sorted(self._of_key[key])) for key in keys)
 
     def load(self, key: int, numbers: tuple[int, ...]) -> None:
-        """Take the times up."""
+        """Restore the timers of a key."""
         for at_us in numbers:
             self.register(at_us, key)
 
     @property
     def size_bytes(self) -> int:
-        """Key and time of each."""
+        """Sixteen bytes for each timer: key and time."""
         return 16 * len(self._heap)
 
 
@@ -273,23 +273,23 @@ class KeyedStates:
         self._group_of: dict[int, int] = {}
 
     def value(self, value_bytes: int = 0) -> ValueState:
-        """A new value state; ``value_bytes`` is the declared size of what a value stands for."""
+        """Add a value state. ``value_bytes`` is the declared size of the rest of each value."""
         return self._add(ValueState(self, value_bytes))
 
     def list(self) -> ListState:
-        """A new list state."""
+        """Add a list state."""
         return self._add(ListState(self))
 
     def map(self) -> MapState:
-        """A new map state."""
+        """Add a map state."""
         return self._add(MapState(self))
 
     def reducing(self, reduce: Callable[[int, int], int]) -> ReducingState:
-        """A new reducing state."""
+        """Add a reducing state."""
         return self._add(ReducingState(self, reduce))
 
     def timers(self) -> Timers:
-        """The operator's timers."""
+        """Add timers."""
         return self._add(Timers(self))
 
     def _add(self, part: _P) -> _P:
@@ -297,7 +297,12 @@ class KeyedStates:
         return part
 
     def touch(self, key: int) -> None:
-        """A part begins to keep something of the key."""
+        """Note that a part begins to keep state for the key.
+
+        Raises:
+            ProtocolViolationError: another subtask owns the key group of the key (PT-2).
+
+        """
         group = self._group_of.get(key)
         if group is None:
             group = self._group_of[key] = key_group(key, self._max_parallelism)
@@ -306,7 +311,7 @@ class KeyedStates:
         self._keys.setdefault(group, {})[key] = None
 
     def snapshot(self) -> dict[int, bytes]:
-        """The bytes of every key group that keeps something."""
+        """Return the bytes of every key group that has state."""
         result: dict[int, bytes] = {}
         for group in sorted(self._keys):
             numbers: list[int] = []
@@ -324,7 +329,7 @@ class KeyedStates:
         return result
 
     def restore(self, keyed: Mapping[int, bytes]) -> None:
-        """Take key groups up, each of which must be this subtask's."""
+        """Restore key groups, all of which this subtask must own."""
         for data in keyed.values():
             numbers = struct.unpack(f"<{len(data) // 8}q", data)
             at = 0
@@ -338,5 +343,5 @@ class KeyedStates:
 
     @property
     def size_bytes(self) -> int:
-        """Of all parts."""
+        """Bytes of all parts."""
         return sum(part.size_bytes for part in self._parts)

@@ -1,8 +1,8 @@
-"""What outlives a failure: the store for snapshots with its cost, and the ledger the sink commits to.
+"""Storage that survives a failure: the snapshot store and its costs, and the ledger that sinks commit to.
 
-The store writes one thing at a time (DET-7: a shared bandwidth); a write that comes while it is busy waits. The ledger
-stands for an external system: transactions by id, commits that may be repeated, a time limit (SNK-2 to SNK-4). What is
-lost to that limit is counted and named (INV-15).
+The store transfers one upload at a time (DET-7: a shared bandwidth); other uploads wait. The ledger stands for an
+external system: it has transactions with ids, commits that can be repeated, and a transaction timeout (SNK-2 to SNK-4).
+It counts and names the transactions lost to the timeout (INV-15).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from backend.runtime.core.prng import LANES, mix64_pair, mix64_sum
 from backend.runtime.core.scheduler import EventClass, Scheduler
 
 _MASK = (1 << 64) - 1
-# Far more than can be committed twice: a repeated commit concerns the last checkpoints.
+# A repeated commit concerns only the last checkpoints, so these are far more than needed.
 _COMMITTED_KEPT = 100_000
 
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """One write and when its transfer begins. ``round`` counts how often that changed."""
+    """One write to the store. ``round`` counts how often the start of its transfer changed."""
 
     done: Callable[[object], None]
     not_before_us: int
@@ -35,7 +35,7 @@ class Upload:
 
 
 class SnapshotStore:
-    """Costs of writing and reading; what was written is kept by whoever wrote it."""
+    """The costs of writing and reading snapshots. The bytes themselves stay with the writer."""
 
     def __init__(
         self, scheduler: Scheduler, *, latency_us: int, bytes_per_s: int, upload_bytes_per_s: int | None = None
@@ -47,15 +47,15 @@ class SnapshotStore:
         self._free_us = 0
         self._still_until_us = 0
         self._uploads: deque[Upload] = deque()
-        """Whose transfer may not be over, in their order."""
+        """Uploads whose transfer may not be over, in order."""
 
     def write(self, size_bytes: int, done: Callable[[object], None], *, factor: float = 1.0) -> Upload:
-        """Write ``size_bytes``; ``done`` is called when they are durable."""
+        """Write ``size_bytes``, and call ``done`` when they are durable. ``factor`` multiplies the time."""
         now = self._scheduler.now
         while self._uploads and self._uploads[0].start_us + self._uploads[0].transfer_us <= now:
             self._uploads.popleft()
         transfer_us = int(size_bytes * 1_000_000 * factor) // self.bytes_per_s
-        # One upload has a limit of its own; the others may use what it leaves of the bandwidth (DET-7).
+        # The limit of a single upload delays only that upload; the others may use the remaining bandwidth (DET-7).
         own = self._upload_bytes_per_s
         own_us = 0 if own is None else int(size_bytes * 1_000_000 * factor) // own
         latency_us = self._scheduler.jitter(int(self.latency_us * factor))
@@ -67,7 +67,7 @@ class SnapshotStore:
         return upload
 
     def cancel(self, upload: Upload) -> None:
-        """Nobody wants it any more: those behind it get the time that it still would have taken (TE-8)."""
+        """Cancel an upload. Later uploads move up by its remaining transfer time (TE-8)."""
         upload.round += 1
         if upload not in self._uploads:
             return
@@ -95,11 +95,11 @@ class SnapshotStore:
             upload.done(None)
 
     def stand_still(self, for_us: int) -> None:
-        """Write nothing for a while; what is asked for meanwhile waits."""
+        """Stop writing for ``for_us``; uploads wait in the meantime."""
         self._free_us = self._still_until_us = max(self._scheduler.now, self._free_us) + for_us
 
     def forget(self) -> None:
-        """The writers are gone: what they still had in the queue is not written."""
+        """Drop all queued uploads, because their writers no longer exist."""
         self._free_us = self._still_until_us = self._scheduler.now
         self._uploads.clear()
 
@@ -121,25 +121,25 @@ class _Transaction:
     folded: int = 0
     values: list[int] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
-    """Of rows that are not in ``folded`` yet: many at once are cheaper."""
+    """Values and origins of rows that are not in ``folded`` yet. Folding many at once costs less."""
     is_prepared: bool = False
 
     def fold_lanes(self) -> None:
-        """Take as many rows into the hash as fill all lanes."""
+        """Fold the rows that fill whole sets of lanes into the hash."""
         count = len(self.values) // LANES * LANES
         self.folded = (self.folded + mix64_sum(self.values[:count], self.origins[:count])) & _MASK
         del self.values[:count]
         del self.origins[:count]
 
     def fold(self) -> None:
-        """Take all rows into the hash."""
+        """Fold all rows into the hash."""
         self.folded = (self.folded + mix64_sum(self.values, self.origins)) & _MASK
         self.values.clear()
         self.origins.clear()
 
 
 class TransactionLedger:
-    """Committed output: every row with ``keeps_rows``, otherwise their count and a hash that order cannot change."""
+    """The output of the sinks. It keeps every row with ``keeps_rows``, otherwise a count and an unordered hash."""
 
     def __init__(self, now_us: Callable[[], int], *, keeps_rows: bool, timeout_us: int) -> None:
         self._now_us = now_us
@@ -149,20 +149,20 @@ class TransactionLedger:
         self._committed: dict[str, None] = {}
         self.rows: list[Row] = []
         self.table: dict[int, int] = {}
-        """What idempotent sinks wrote, by key."""
+        """The last value that idempotent sinks wrote, by key."""
         self.put_count = 0
         self.committed_count = 0
         self.folded = 0
         self.lost: list[str] = []
-        """Transactions older than the limit when they were to be committed (SNK-4)."""
+        """Transactions that were past their timeout at the commit (SNK-4)."""
         self.lost_count = 0
-        """Rows in them."""
+        """Number of rows in the lost transactions."""
         self.committed: Callable[[], None] | None = None
-        """Told behind each commit that made rows visible."""
+        """Called after each commit that made rows visible."""
 
     @property
     def newest_attempt(self) -> int:
-        """The last attempt of a job that a transaction names; -1 where there is none."""
+        """The latest attempt of the job in the names of the transactions; -1 if there are none."""
         return max((int(t.rsplit("/", 2)[1]) for t in (*self._open, *self._committed)), default=-1)
 
     def begin(self, transaction: str) -> None:
@@ -170,7 +170,7 @@ class TransactionLedger:
         self._open[transaction] = _Transaction(self._now_us())
 
     def write(self, transaction: str, record: Record) -> None:
-        """One row, visible once committed."""
+        """Write one row, which becomes visible with the commit."""
         held = self._open[transaction]
         if held.is_prepared:
             raise ProtocolViolationError(f"a write into the pre-committed {transaction}", rule="SNK-1")
@@ -184,7 +184,7 @@ class TransactionLedger:
                 held.fold()
 
     def write_all(self, transaction: str, records: list[Record], values: list[int] | None = None) -> None:
-        """The same as one by one; ``values`` in the place of the records' own."""
+        """Write all records, with ``values`` in place of their own if given."""
         held = self._open[transaction]
         if values is None:
             values = [record.value for record in records]
@@ -199,12 +199,12 @@ class TransactionLedger:
             held.fold_lanes()
 
     def prepare(self, transaction: str) -> None:
-        """Pre-commit: no write follows."""
+        """Pre-commit a transaction; no further write is allowed."""
         self._open[transaction].fold()
         self._open[transaction].is_prepared = True
 
     def commit(self, transaction: str) -> None:
-        """Make its rows visible; a second time does nothing (SNK-2)."""
+        """Make the rows of a transaction visible. A repeated commit has no effect (SNK-2)."""
         if transaction in self._committed:
             return
         held = self._open.pop(transaction, None)
@@ -226,7 +226,7 @@ class TransactionLedger:
             self.committed()
 
     def open_of(self, vertex: str) -> list[str]:
-        """The open transactions of a sink, of whatever parallelism (SNK-3)."""
+        """Return the open transactions of a sink, of every parallelism (SNK-3)."""
         return [t for t in self._open if t.rsplit("/", 3)[0] == vertex]
 
     def abort(self, transaction: str) -> None:
@@ -234,12 +234,12 @@ class TransactionLedger:
         del self._open[transaction]
 
     def put(self, record: Record) -> None:
-        """Write a key's value, visible at once; the last one written stands (SNK-6)."""
+        """Write a key's value, which is visible at once and replaces the previous value (SNK-6)."""
         self.table[record.key] = record.value
         self.put_count += 1
 
     def append(self, record: Record) -> None:
-        """Write a row outside any transaction, visible at once (SNK-6)."""
+        """Write a row outside any transaction; it is visible at once (SNK-6)."""
         self.committed_count += 1
         if self._keeps_rows:
             self.rows.append(Row(record.origin, record.key, record.value))

@@ -1,7 +1,7 @@
-"""Operators that live by event time: windows, timers, and one that puts the watermark into records (1.6, 1.7).
+"""Operators that use event time: windows, timers, and one that writes the watermark into records (1.6, 1.7).
 
-All keep their state by key group. They learn of the watermark from their task, which also fires their timers; none
-restores the watermark unless it stores it itself (WM-3, RC-9).
+All keep their state by key group. Their task sets the watermark and fires their timers. A restore does not bring the
+watermark back, except for an operator that stores it itself (WM-3, RC-9).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REDUCE: Mapping[Aggregate, Callable[[int, int], int]] = {
 
 
 class TimedOperator:
-    """What these operators share. ``watermark_us`` is -1 until one came."""
+    """The base of these operators. ``watermark_us`` is -1 before the first watermark."""
 
     def __init__(self, spec: VertexSpec, subtask: int) -> None:
         self.states = KeyedStates(
@@ -35,30 +35,30 @@ class TimedOperator:
         self.timers = self.states.timers()
         self.watermark_us = -1
         self.late_count = 0
-        """Records dropped because their window had fired (INV-15)."""
+        """Number of records dropped because their window had already fired (INV-15)."""
 
     def process(self, record: Record) -> list[Record]:
-        """The records that come out of one record at once."""
+        """Process one record, and return the records that it emits at once."""
         raise NotImplementedError
 
     def in_bulk(self) -> Bulk | None:
-        """What comes out of a record may be none or several."""
+        """Return None, because one record may give several output records."""
         return None
 
     def fire(self, at_us: int, key: int) -> list[Record]:
-        """The records that come out of one timer."""
+        """Fire one timer, and return the output records."""
         raise NotImplementedError
 
     def flush(self) -> list[Record]:
-        """What it holds back is state."""
+        """Return nothing, because records held back are state."""
         return []
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """Its keyed state and its timers."""
+        """Return the keyed state and the timers."""
         return OperatorSnapshot(keyed=self.states.snapshot())
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """Take both up; timers fire with the next watermark that reaches them (RC-7)."""
+        """Restore keyed state and timers. A timer fires with the next watermark that reaches its time (RC-7)."""
         self.states.restore(snapshot.keyed)
 
     def complete(self, checkpoint_id: int) -> None:
@@ -66,12 +66,12 @@ class TimedOperator:
 
     @property
     def state_bytes(self) -> int:
-        """State and timers."""
+        """Bytes of state and timers."""
         return self.states.size_bytes
 
 
 class Window(TimedOperator):
-    """Tumbling windows: one record a key and window, once the watermark has passed its end; later ones are dropped."""
+    """Tumbling windows: one output per key and window when the watermark passes its end. Late records are dropped."""
 
     def __init__(self, spec: VertexSpec, subtask: int, provenance: Provenance) -> None:
         super().__init__(spec, subtask)
@@ -83,7 +83,7 @@ class Window(TimedOperator):
         self._provenance = provenance
 
     def process(self, record: Record) -> list[Record]:
-        """Fold the record into its window."""
+        """Aggregate the record into its window, or drop it if it is late."""
         last_us = record.event_time_us // self._window_us * self._window_us + self._window_us - 1
         if last_us <= self.watermark_us:
             self.late_count += 1
@@ -96,7 +96,7 @@ class Window(TimedOperator):
         return []
 
     def fire(self, at_us: int, key: int) -> list[Record]:
-        """The window's result, dated by its last instant."""
+        """Return the window's result. Its event time is the last microsecond of the window."""
         result, node = self._results.pop(key, at_us), self._nodes.pop(key, at_us)
         assert result is not None
         assert node is not None
@@ -104,9 +104,9 @@ class Window(TimedOperator):
 
 
 class TimerBuffer(TimedOperator):
-    """Holds each record back until the watermark has passed its time by ``hold``; passes them on in event time's order.
+    """Holds each record until the watermark reaches its event time plus ``hold``, and emits in event-time order.
 
-    Each key's records are numbered as they leave: a record lost or doubled shows downstream.
+    It numbers the output records of each key, so losses and duplicates show downstream.
     """
 
     def __init__(self, spec: VertexSpec, subtask: int) -> None:
@@ -116,13 +116,13 @@ class TimerBuffer(TimedOperator):
         self._counts = self.states.value(spec.state_value_bytes)
 
     def process(self, record: Record) -> list[Record]:
-        """Keep it, and set the timer."""
+        """Hold the record, and register its timer."""
         self._held.extend(record.key, (record.event_time_us, record.origin, record.value, record.size_bytes))
         self.timers.register(record.event_time_us + self._hold_us, record.key)
         return []
 
     def fire(self, at_us: int, key: int) -> list[Record]:
-        """The key's records of that time or before, numbered."""
+        """Return the key's records that are due at ``at_us``, numbered."""
         held = self._held.held.get(key, [])
         rows = sorted(tuple(held[i : i + _FIELDS]) for i in range(0, len(held), _FIELDS))
         due = [row for row in rows if row[0] + self._hold_us <= at_us]
@@ -134,9 +134,9 @@ class TimerBuffer(TimedOperator):
 
 
 class WatermarkTag(TimedOperator):
-    """Puts the current watermark into each record's value: what unaligned recovery gets wrong (RC-9).
+    """Writes the current watermark into each record's value. Recovery from unaligned checkpoints gets it wrong (RC-9).
 
-    With ``stores_watermark`` it keeps the watermark of each key group in union state and takes it up again.
+    With ``stores_watermark`` it keeps the watermark of each key group in union state and restores it.
     """
 
     def __init__(self, spec: VertexSpec, subtask: int) -> None:
@@ -144,22 +144,22 @@ class WatermarkTag(TimedOperator):
         self._is_stored = spec.stores_watermark
 
     def process(self, record: Record) -> list[Record]:
-        """The record with the watermark as its value; -1 where none is known."""
+        """Return the record with the watermark as its value; -1 before the first watermark."""
         return [Record(record.key, record.origin, record.event_time_us, self.watermark_us, record.size_bytes)]
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """The watermark of each of its key groups, where it is to be stored."""
+        """Return the watermark of each key group, if the operator stores it."""
         if not self._is_stored:
             return super().snapshot(checkpoint_id)
         entries = tuple(_GROUP_WATERMARK.pack(group, self.watermark_us) for group in self.states.groups)
         return OperatorSnapshot(states=(OperatorState(_WATERMARKS, StateMode.UNION, entries),))
 
     def restore(self, snapshot: OperatorSnapshot, checkpoint_id: int) -> None:
-        """The lowest stored watermark of its key groups; the entries of others are theirs."""
+        """Restore the lowest stored watermark of this subtask's key groups."""
         entries = (_GROUP_WATERMARK.unpack(entry) for entry in snapshot.entries(_WATERMARKS))
         self.watermark_us = min((at_us for group, at_us in entries if group in self.states.groups), default=-1)
 
     @property
     def state_bytes(self) -> int:
-        """One entry a key group, where it is stored."""
+        """Bytes of one entry per key group, if the watermark is stored."""
         return _GROUP_WATERMARK.size * len(self.states.groups) if self._is_stored else 0

@@ -121,9 +121,9 @@ def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
     [
         ("execution.checkpointing.tiemout", "is not a setting", "execution.checkpointing.timeout"),
         ("nothing.like.it", "is not a setting", ", ".join(KEYS)),
-        ("runtime.protocol", "is a setting of what is not built here", "leave it out"),
-        ("runtime.state-backend", "is a setting of what is not built here", "leave it out"),
-        ("execution.checkpointing.file-merging.enabled", "is a setting of what is not built here", "leave it out"),
+        ("runtime.protocol", "is not implemented in this runtime", "leave it out"),
+        ("runtime.state-backend", "is not implemented in this runtime", "leave it out"),
+        ("execution.checkpointing.file-merging.enabled", "is not implemented in this runtime", "leave it out"),
     ],
 )
 def test_a_setting_that_there_is_not_is_told_with_those_that_are_meant(key: str, problem: str, allowed: str) -> None:

@@ -1,4 +1,4 @@
-"""The demo jobs: seven shapes of trouble and of health, in job files beside this module."""
+"""The demo jobs: seven job files in this folder, one healthy and six with a typical problem or its remedy."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _ORDER = (
 
 
 def demo_names() -> tuple[str, ...]:
-    """Names of the demo jobs."""
+    """Return the names of the demo jobs."""
     return _ORDER
 
 
 def demo_path(name: str) -> Path:
-    """The job file of a demo job.
+    """Return the path of a demo job's file.
 
     Raises:
-        KeyError: there is none of that name.
+        KeyError: there is no demo job of that name.
 
     """
     if name not in _ORDER:

@@ -1,7 +1,7 @@
-"""What is measured of checkpoints and subtasks: values only.
+"""Measurements of checkpoints and subtasks: values only.
 
 * ``measures``       one checkpoint, its subtasks, and how a subtask spends its time
-* ``summaries``      one checkpoint over the subtasks of a vertex: least, mean, most, quantiles
-* ``requested``      checkpoints and savepoints that a user asked for
+* ``summaries``      one checkpoint over the subtasks of a vertex: minimum, mean, maximum, quantiles
+* ``requested``      checkpoints and savepoints that a user requested
 * ``cap_decisions``  what a capped checkpoint decided at a subtask
 """

@@ -7,23 +7,23 @@ from enum import StrEnum
 
 
 class CapAction(StrEnum):
-    """What a capped checkpoint did at a task (CAP-7)."""
+    """What a capped checkpoint did at a subtask (CAP-7)."""
 
     OVERTOOK = "overtook"
     WAITED = "waited"
-    """It overtook, once what was in flight had become little enough."""
+    """It overtook after the in-flight data had shrunk to the cap."""
     PARTIAL = "partial"
-    """It overtook as much of the output as fitted, from its tail (CAP-5)."""
+    """It overtook the part of the output that fits under the cap, from the tail (CAP-5)."""
     DRAINED = "drained"
-    """All input in front of the cuts was processed, and the output still did not fit: aligned."""
+    """It became aligned: the output exceeded the cap even after all input before the barriers was processed."""
     ALIGNED = "aligned"
-    """A source whose output did not fit."""
+    """It became aligned at a source whose output exceeded the cap."""
     DECLINED = "declined"
 
 
 @dataclass(frozen=True, slots=True)
 class CapDecision:
-    """CAP-7: the cap, what was in flight when all barriers were there and when it was decided, and what was done."""
+    """The cap, the in-flight bytes when all barriers had arrived and at the decision, and the action (CAP-7)."""
 
     cap_bytes: int
     in_flight_before_bytes: int

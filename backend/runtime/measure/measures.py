@@ -1,6 +1,6 @@
-"""What is measured of checkpoints and subtasks (runtime.md 3): values only, in virtual microseconds and bytes.
+"""Measurements of checkpoints and subtasks (runtime.md 3): values only, in virtual microseconds and bytes.
 
-What is not known is None, and never zero (ME-10). Invariant (INV-11): the parts of a duration add up to it.
+An unknown value is None, never zero (ME-10). Invariant (INV-11): the parts of a duration add up to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TaskKey = tuple[int, int]
 
 
 class PhaseOrder(StrEnum):
-    """In which order a subtask aligned, forwarded, snapshotted and logged (PH-1); sources do two of these."""
+    """The order in which a subtask aligned, forwarded, took its snapshot and logged (PH-1). Sources do two of these."""
 
     ALIGN_FORWARD_SNAPSHOT = "A-F-S"
     ALIGN_SNAPSHOT_FORWARD = "A-S-F"
@@ -36,19 +36,19 @@ class PhaseOrder(StrEnum):
 
     @property
     def with_snapshot_first(self) -> PhaseOrder:
-        """The same, and nothing is forwarded before the state is taken."""
+        """The same order, with the snapshot before the forwarding."""
         return PhaseOrder(self.value.replace("F-S", "S-F"))
 
 
 class Persisted(NamedTuple):
-    """In-flight data of one channel in a checkpoint; the rest of a buffer begun counts as one (ME-18)."""
+    """In-flight data of one channel in a checkpoint. The rest of a partly consumed buffer counts as one (ME-18)."""
 
     buffers: int
     size_bytes: int
 
 
 class FileCounts(NamedTuple):
-    """Streams of state that a subtask wrote, and those of them that lie in a file of their own (ME-18, CK-2)."""
+    """Number of state streams that a subtask wrote, and of those with a file of their own (ME-18, CK-2)."""
 
     logical: int
     physical: int
@@ -56,7 +56,7 @@ class FileCounts(NamedTuple):
 
 @dataclass(slots=True)
 class SubtaskCheckpoint:
-    """ME-1 to ME-8 and ME-18 of one subtask, filled while the checkpoint runs; None is not known (yet)."""
+    """ME-1 to ME-8 and ME-18 of one subtask, filled in while the checkpoint runs. None is unknown, or not known yet."""
 
     checkpoint_id: int
     triggered_at_us: int
@@ -69,23 +69,23 @@ class SubtaskCheckpoint:
     state_bytes: int = 0
     persisted_bytes: int = 0
     received: Alignment | None = None
-    """Kind of the first barrier as it came (ME-18); of a source, of the trigger."""
+    """Alignment of the first barrier as it arrived (ME-18); for a source, of the trigger."""
     forwarded: Alignment | None = None
     forced_hops: int = 0
-    """Output channels on which it went on as forced aligned (OPT-5)."""
+    """Number of output channels on which the barrier was forwarded as forced aligned (OPT-5)."""
     order: PhaseOrder = PhaseOrder.ALIGN_FORWARD_SNAPSHOT
     inputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
     outputs: Mapping[ChannelKey, Persisted] = field(default_factory=dict)
-    """What was overtaken, by channel."""
+    """Overtaken data, by channel."""
     cap: CapDecision | None = None
     repeatable_records: int = 0
-    """Processed behind the barrier of their channel and in front of the snapshot: at least once, a restore from it
-    repeats them (ALO-5)."""
+    """Records that were processed after the barrier of their channel and before the snapshot. In at-least-once mode, a
+    restore repeats them (ALO-5)."""
     files: FileCounts | None = None
 
     @property
     def start_delay_us(self) -> int:
-        """ME-1, before it is cut to whole milliseconds."""
+        """The start delay (ME-1) in microseconds, before the truncation to milliseconds."""
         return max(0, self.first_barrier_us - self.triggered_at_us)
 
 
@@ -99,7 +99,7 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
-    """All that one subtask needs to be restored (CK-1, CK-3)."""
+    """Everything that one subtask needs for a restore (CK-1, CK-3)."""
 
     operators: tuple[OperatorSnapshot, ...]
     channels: ChannelState
@@ -117,17 +117,18 @@ class Ack:
 
 
 class CriticalPath(NamedTuple):
-    """The subtask that acknowledged last, and what its time went to (ME-11, ME-13); microseconds."""
+    """The subtask that acknowledged last, and the parts of its time in microseconds (ME-11, ME-13)."""
 
     task: TaskKey
     end_to_end_us: int
     start_delay_us: int
     before_snapshot_us: int
-    """From the first barrier: aligning, and what had to leave. Alignment behind the snapshot is asynchronous (ME-6)."""
+    """From the first barrier to the snapshot: alignment, and emission of held records. Alignment after the snapshot
+    counts as asynchronous (ME-6)."""
     sync_us: int
     async_us: int
     residual_us: int
-    """The message to the coordinator, and what else is between the phases."""
+    """The message to the coordinator, and the time between the phases."""
 
 
 class CheckpointState(Enum):
@@ -140,14 +141,14 @@ class CheckpointState(Enum):
 
 @dataclass(slots=True)
 class CheckpointRecord:
-    """One checkpoint as the coordinator knows it (ME-13)."""
+    """One checkpoint in the coordinator's history (ME-13)."""
 
     id: int
     triggered_at_us: int
     barrier: Barrier
     total: int
     graph: Graph
-    """What it is a checkpoint of: a job may be rescaled."""
+    """The graph at the checkpoint. A later rescale changes the job's graph."""
     state: CheckpointState = CheckpointState.IN_PROGRESS
     acks: dict[TaskKey, Ack] = field(default_factory=dict)
     failed_at_us: int | None = None
@@ -155,21 +156,21 @@ class CheckpointRecord:
     message: str | None = None
     is_discarded: bool = False
     savepoint: Savepoint | None = None
-    """Whose request it is; None of a periodic checkpoint."""
+    """The savepoint request; None for a periodic checkpoint."""
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether a user asked for it and owns it (SV-2)."""
+        """Whether it is a savepoint, which a user requested and owns (SV-2)."""
         return self.barrier.snapshot_type.is_savepoint
 
     @property
     def latest_ack_us(self) -> int | None:
-        """Arrival of the last acknowledgement so far."""
+        """Arrival time of the last acknowledgement so far; None before the first."""
         return max((a.at_us for a in self.acks.values()), default=None)
 
     @property
     def end_to_end_us(self) -> int | None:
-        """Trigger to last acknowledgement; of a failed one, to the failure."""
+        """Time from the trigger to the last acknowledgement, or to the failure if it failed."""
         if self.failed_at_us is not None:
             return self.failed_at_us - self.triggered_at_us
         latest = self.latest_ack_us
@@ -177,7 +178,7 @@ class CheckpointRecord:
 
     @property
     def critical_path(self) -> CriticalPath | None:
-        """ME-13: of the last acknowledgement so far; of equal ones, of the subtask that is further down."""
+        """The path of the last acknowledgement so far (ME-13). If times are equal, the subtask further downstream."""
         last = max(self.acks.items(), key=lambda item: (item[1].at_us, item[0]), default=None)
         if last is None:
             return None
@@ -199,23 +200,23 @@ class CheckpointRecord:
 
     @property
     def repeatable_records(self) -> int:
-        """Records that the subtasks which acknowledged took in from behind its barriers (ALO-5)."""
+        """Records after the barriers that are in the state, over the subtasks that acknowledged (ALO-5)."""
         return sum(a.measured.repeatable_records for a in self.acks.values())
 
     @property
     def is_consistent_for_queries(self) -> bool:
-        """Whether the states of its operators agree without what is in flight: fit for who reads them, not restores."""
+        """Whether the operators' states are consistent without in-flight data, so that queries can read them."""
         is_complete = self.state is CheckpointState.COMPLETED
         return is_complete and self.barrier.alignment.is_exactly_once and not self.persisted_bytes
 
     @property
     def state_bytes(self) -> int:
-        """State without channel state, over the subtasks that acknowledged."""
+        """Bytes of state without channel state, over the subtasks that acknowledged."""
         return sum(a.measured.state_bytes for a in self.acks.values())
 
 
 class Usage(IntEnum):
-    """What a subtask's time goes to (ME-19)."""
+    """How a subtask spends its time: busy, idle, soft or hard backpressured (ME-19)."""
 
     BUSY = 0
     IDLE = 1
@@ -224,7 +225,7 @@ class Usage(IntEnum):
 
 
 class TimeAccount:
-    """Sums of time by use, their shares of a sliding window, and the longest waits for output (ME-19)."""
+    """Total time by usage, the shares in a sliding window, and the longest waits for output (ME-19)."""
 
     __slots__ = ("_began_us", "_longest_us", "_since_us", "_window", "longest_us", "totals_us", "usage")
 
@@ -234,11 +235,11 @@ class TimeAccount:
         self.totals_us = [0, 0, 0, 0]
         self._longest_us = [0, 0, 0, 0]
         self.longest_us = (0, 0)
-        """The longest period of soft and of hard backpressure in the last period between two samples."""
+        """The longest soft and the longest hard backpressure between the last two samples."""
         self._window: deque[tuple[int, tuple[int, ...]]] = deque([(now_us, (0, 0, 0, 0))], maxlen=samples + 1)
 
     def turn(self, usage: Usage, now_us: int) -> None:
-        """From now on time goes to ``usage``."""
+        """Change the usage at ``now_us``."""
         before = self.usage
         if usage is not before:
             self.totals_us[before] += now_us - self._since_us
@@ -248,23 +249,23 @@ class TimeAccount:
             self.usage = usage
 
     def settle(self, now_us: int) -> tuple[int, ...]:
-        """Totals up to now."""
+        """Return the totals up to ``now_us``."""
         if now_us > self._since_us:
             self.totals_us[self.usage] += now_us - self._since_us
             self._since_us = now_us
         return tuple(self.totals_us)
 
     def sample(self, now_us: int) -> None:
-        """Take the window's next edge."""
+        """Add a sample to the window."""
         self._window.append((now_us, self.settle(now_us)))
         longest = self._longest_us
-        # One that is not over counts as long as it is.
+        # The current period counts with its length so far.
         longest[self.usage] = max(longest[self.usage], now_us - self._began_us)
         self.longest_us = (longest[Usage.SOFT], longest[Usage.HARD])
         self._longest_us = [0, 0, 0, 0]
 
     def ms_per_s(self) -> tuple[int, int, int, int]:
-        """(busy, idle, soft, hard) over the window; busy is what the others leave of 1000. ME-20 goes by them."""
+        """Return (busy, idle, soft, hard) in ms per second over the window, for ME-20. Busy is the rest of 1000."""
         start_us, before = self._window[0]
         end_us, after = self._window[-1]
         if end_us <= start_us:

@@ -1,4 +1,4 @@
-"""Checkpoints and savepoints that a user asked for, and what became of them. Values only."""
+"""Checkpoints and savepoints that a user requested, and their outcome. Values only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backend.runtime.core.scheduler import Action
 
 
 class SavepointFormat(StrEnum):
-    """What a savepoint was asked to be written as (SV-2); here both hold the same."""
+    """The requested format of a savepoint (SV-2). In this runtime both formats have the same content."""
 
     CANONICAL = "CANONICAL"
     NATIVE = "NATIVE"
@@ -19,7 +19,7 @@ class SavepointFormat(StrEnum):
 
 @dataclass(slots=True)
 class UserCheckpoint:
-    """One checkpoint that a user asked for and how far it has come; instants are virtual microseconds."""
+    """One checkpoint that a user requested, and its progress. Instants are in virtual microseconds."""
 
     number: int
     requested_at_us: int
@@ -31,7 +31,7 @@ class UserCheckpoint:
 
 @dataclass(slots=True)
 class Savepoint:
-    """One requested savepoint and how far it has come (SV-4); instants are virtual microseconds."""
+    """One requested savepoint, and its progress (SV-4). Instants are in virtual microseconds."""
 
     number: int
     format: SavepointFormat
@@ -41,7 +41,7 @@ class Savepoint:
     reason: FailureReason | None = None
     message: str | None = None
     kind: SnapshotType = SnapshotType.SAVEPOINT
-    """Whether the job stops with it, and how (SV-3). Then its end is that of the job."""
+    """Whether and how the job stops with it (SV-3). If the job stops, the savepoint ends with the job."""
     completed_at_us: int | None = None
     when_ended: Action | None = None
-    """Whom its end is an event for."""
+    """The action to run when it ends."""

@@ -1,4 +1,4 @@
-"""Figures of one checkpoint over the subtasks of a vertex: least, mean, most and quantiles of each (ME-12). Pure."""
+"""Statistics of one checkpoint over the subtasks of a vertex: minimum, mean, maximum and quantiles (ME-12). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Figure = Callable[[Ack], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Over the subtasks that told; quantiles are by nearest rank, so that each is a value that was measured."""
+    """Statistics over the subtasks with a value. Quantiles use the nearest rank, so each is a measured value."""
 
     count: int
     least: int
@@ -25,7 +25,7 @@ class Distribution:
 
 
 def distribution(values: Iterable[int | None]) -> Distribution | None:
-    """Of the values that are known; None where none is."""
+    """Return the distribution of the known values; None if there are none."""
     row = sorted(v for v in values if v is not None)
     if not row:
         return None
@@ -34,7 +34,7 @@ def distribution(values: Iterable[int | None]) -> Distribution | None:
 
 
 def vertex_summary(record: CheckpointRecord, vertex: int) -> Mapping[str, Distribution | None]:
-    """ME-1 to ME-9 of one vertex, by name; microseconds and bytes."""
+    """Return the distributions of ME-1 to ME-9 of one vertex by name, in microseconds and bytes."""
     acks = [ack for (v, _), ack in record.acks.items() if v == vertex]
     return {name: distribution(value(ack) for ack in acks) for name, value in _figures(record).items()}
 

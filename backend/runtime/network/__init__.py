@@ -2,11 +2,11 @@
 
 * ``buffers``         the sender: segments, the output pool, one queue for each receiver
 * ``emission``        what one subtask writes to all its channels
-* ``routes``          which receiver a record goes to
+* ``routes``          which receivers a record goes to
 * ``channel``         the receiver of one channel in the same task manager
 * ``remote_channel``  a channel between two task managers, with credit
 * ``gate``            the gate: all input channels of one subtask
-* ``spans``           buffers of a run that counts bytes and does not make them
+* ``spans``           buffers of a run by sizes, which counts bytes without creating them
 * ``rescaling``       which old channels a subtask takes over at another parallelism
 * ``demultiplexing``  reads several old channels from one new channel
 """

@@ -1,7 +1,7 @@
-"""The sending side: segments of bytes, the pool they come from, and one prioritised queue for every receiver.
+"""The sending side: segments of bytes, the pool that provides them, and one queue with priority for every receiver.
 
-Rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, UC-9, AT-6 and AT-7 of runtime.md. A subpartition yields what it holds to
-one reader; data behind a blocking event stays until the reader resumes it.
+It implements the rules BUF-1 to BUF-4, Q-1 to Q-3, MB-3, UC-4, UC-9, AT-6 and AT-7 of runtime.md. A subpartition has
+one reader. After a blocking event, it holds data back until the reader resumes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.runtime.core.scheduler import EventClass, Scheduler
 
 
 class Recycler(Protocol):
-    """Who gets a segment back once its bytes are consumed."""
+    """The owner of a segment, which takes it back when its bytes are consumed."""
 
     def recycle(self) -> None:
         """Take one segment back."""
@@ -24,15 +24,15 @@ class Recycler(Protocol):
 
 
 class Reader(Protocol):
-    """The other end of a subpartition."""
+    """The receiving end of a subpartition."""
 
     def on_available(self) -> None:
-        """Something can be polled that could not before."""
+        """Handle that the subpartition became readable or has more to read."""
         ...
 
 
 class Data(Protocol):
-    """Bytes of a channel: ``bytes`` themselves, or in a run by sizes only what lies in so many of them."""
+    """Bytes of a channel: actual ``bytes``, or in a run by sizes a ``Span`` that stands for them."""
 
     def __len__(self) -> int: ...
 
@@ -40,15 +40,15 @@ class Data(Protocol):
 
 
 class Ahead(Protocol):
-    """Steps of the writing subtask that are known before their time (``running_ahead.py``)."""
+    """Steps that the writing subtask planned ahead of their time (``running_ahead.py``)."""
 
     def interrupt(self) -> None:
-        """Carry out those whose time has come, and take nothing of the rest for granted."""
+        """Apply the steps that are due, and withdraw the rest of the plan."""
         ...
 
 
 class DataBuffer:
-    """The bytes of one finished segment and who gets the segment back."""
+    """The bytes of one finished segment, and the owner of the segment."""
 
     __slots__ = ("data", "owner")
 
@@ -61,7 +61,7 @@ Resolve = Callable[[list[Data]], None]
 
 
 class OutputPool:
-    """The segments of one result partition: all channels from one subtask over one edge share it."""
+    """The segments of one result partition. All channels of one subtask over one edge share them."""
 
     def __init__(
         self,
@@ -87,19 +87,19 @@ class OutputPool:
         self._is_flush_due = False
         self._on_change = on_change
         self.ahead: Ahead | None = None
-        """What the writer has done ahead of its time, where it may."""
+        """The steps that the writer planned ahead; None if it may not plan ahead."""
         self.requested = 0
-        """Segments in use; divided by ``size`` it is the usage of the output, above 1 with overdraft (ME-21)."""
+        """Segments in use. Divided by ``size``, it is the output usage, which exceeds 1 with overdraft (ME-21)."""
         self.finished_count = 0
-        """Buffers of data handed over so far."""
+        """Number of data buffers finished so far."""
         self.full_channels = 0
         self.is_available = True
-        """MB-3: a free segment, and no channel at its limit; overdraft in use counts as unavailable (BUF-4)."""
+        """Whether a segment is free and no channel is at its limit (MB-3). False with overdraft in use (BUF-4)."""
         self.is_closed = False
         self.subpartitions: list[Subpartition] = [(subpartition or Subpartition)(self) for _ in range(channels)]
 
     def request(self, subpartition: Subpartition) -> bool:
-        """Take a segment for a step that has begun; False where even the overdraft is used up (BP-4)."""
+        """Take a segment for a step that has begun. Return False if the overdraft is used up too (BP-4)."""
         if self.requested >= self._limit:
             return False
         self._take(subpartition)
@@ -111,7 +111,7 @@ class OutputPool:
         return True
 
     def request_recovered(self, subpartition: Subpartition) -> bool:
-        """Take a segment for recovered output, which has no claim to the overdraft; False where none is free (RC-6)."""
+        """Take a segment for recovered output, without overdraft. Return False if none is free (RC-6)."""
         if self.requested >= self.size:
             return False
         self._take(subpartition)
@@ -125,7 +125,7 @@ class OutputPool:
         self.is_available = self.requested < self.size and not self.full_channels
 
     def give_back(self, subpartition: Subpartition) -> None:
-        """A segment came back; who waits for one is told."""
+        """Take a segment back, and call ``on_change``."""
         self.requested -= 1
         subpartition.in_use -= 1
         if subpartition.in_use == self.max_per_channel - 1:
@@ -142,7 +142,7 @@ class OutputPool:
 
 
 class Subpartition:
-    """The queue towards one receiving subtask."""
+    """The queue to one receiving subtask."""
 
     __slots__ = (
         "_builder",
@@ -165,13 +165,13 @@ class Subpartition:
     def __init__(self, pool: OutputPool) -> None:
         self._pool = pool
         self.buffer_bytes = pool.segment_bytes
-        """What is put into a segment from the next one on: all of it, or what debloating says (DB-6)."""
+        """Bytes to fill of each new segment: the whole segment, or the size that debloating sets (DB-6)."""
         self._limit = pool.segment_bytes
         self.queue: deque[DataBuffer | Event] = deque()
         self.priority: deque[Barrier] = deque()
         self._builder: bytearray | None = None
         self._filled = 0
-        """Bytes in the segment in work; 0 where none is."""
+        """Bytes in the current segment; 0 if there is none."""
         self._is_flushed = False
         self.is_blocked = False
         self.in_use = 0
@@ -184,7 +184,7 @@ class Subpartition:
     # --- the writing task -----------------------------------------------------------------------------------------
 
     def append(self, data: bytes, at: int = 0) -> int:
-        """Write ``data[at:]``; returns how far it came, which is short of the end where no segment is left."""
+        """Write ``data[at:]``. Return the end of the written part, before ``len(data)`` if no segment is free."""
         end = len(data)
         filled = self._filled
         if filled and filled + end - at < self._limit:
@@ -211,28 +211,28 @@ class Subpartition:
 
     @property
     def room_bytes(self) -> int:
-        """What can be written without a new segment, and without the one in work being handed over."""
+        """Bytes that fit into the current segment without finishing it."""
         return self._limit - self._filled - 1 if self._filled else 0
 
     def extend(self, records: list[Record], size_bytes: int) -> None:
-        """Write records of ``size_bytes`` in all, for which there is room."""
+        """Write records of ``size_bytes`` in total, which must fit into ``room_bytes``."""
         assert self._builder is not None
         self._builder += b"".join([record.encode() for record in records])
         self._filled += size_bytes
         self.queued_bytes += size_bytes
 
     def append_element(self, element: Element, at: int = 0) -> int:
-        """Write an element's bytes from ``at`` on; returns how far it came, as ``append``."""
+        """Write an element's bytes from ``at`` on. Return the end of the written part, as ``append`` does."""
         return self.append(element.encode(), at)
 
     def add_event(self, event: Event) -> None:
-        """An event in its FIFO place, behind the data written so far (BUF-2)."""
+        """Add an event after the data written so far (BUF-2)."""
         self._finish()
         self.queue.append(event)
         self._tell()
 
     def append_recovered(self, data: Data, at: int) -> int:
-        """Output restored from a checkpoint, in segments of the pool; returns how far it came (RC-6)."""
+        """Write output restored from a checkpoint. Return the end of the written part (RC-6)."""
         pool, size = self._pool, len(data)
         while at < size:
             if not pool.request_recovered(self):
@@ -246,13 +246,13 @@ class Subpartition:
         return at
 
     def _part(self, data: Data, at: int, end: int) -> Data:
-        """The bytes of ``data`` from ``at`` to ``end``."""
+        """Return the bytes of ``data`` from ``at`` to ``end``."""
         return bytes(data)[at:end]
 
     def overtake(self, barrier: Barrier, most_bytes: int | None = None) -> list[Data]:
-        """Put a barrier before all data (UC-4), or so far that it overtakes no more than ``most_bytes`` (CAP-5).
+        """Let a barrier overtake all queued data (UC-4), or at most ``most_bytes`` of it (CAP-5).
 
-        Returns copies of the data it overtook.
+        Returns the overtaken data, in order.
         """
         self._finish()
         if most_bytes is not None and self.queued_bytes > most_bytes:
@@ -277,7 +277,12 @@ class Subpartition:
         return overtaken
 
     def add_timeoutable(self, barrier: Barrier, resolve: Resolve) -> None:
-        """A barrier in its FIFO place that may yet overtake; ``resolve`` gets what it overtook in the end (AT-7)."""
+        """Add a barrier in FIFO order that may overtake later. ``resolve`` gets the data that it overtook (AT-7).
+
+        Raises:
+            ProtocolViolationError: another timeoutable barrier is unresolved.
+
+        """
         if self._resolve is not None:
             raise ProtocolViolationError("a second timeoutable barrier while one is unresolved", rule="AT-7")
         self._waiting_barrier = barrier.checkpoint_id
@@ -285,7 +290,7 @@ class Subpartition:
         self.add_event(barrier)
 
     def time_out(self, checkpoint_id: int) -> list[Data] | None:
-        """The barrier, if still queued, overtakes (AT-6): returns what it overtook, None where it had gone."""
+        """Let the timeoutable barrier overtake (AT-6). Return the overtaken data; None if it was already read."""
         if self._waiting_barrier != checkpoint_id:
             return None
         overtaken: list[Data] = []
@@ -301,13 +306,13 @@ class Subpartition:
         return overtaken
 
     def forget_timeoutable(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up; its barrier stays in its place and cannot overtake any more."""
+        """Handle that the checkpoint was aborted: its barrier keeps its place and can no longer overtake."""
         if self._waiting_barrier == checkpoint_id:
             self._waiting_barrier = None
             self._resolve = None
 
     def flush(self) -> None:
-        """Let the reader see the segment in work (BUF-2)."""
+        """Make the current segment available to the reader (BUF-2)."""
         if self._filled and not self._is_flushed:
             self._is_flushed = True
             self._tell()
@@ -316,30 +321,30 @@ class Subpartition:
 
     @property
     def is_readable(self) -> bool:
-        """Whether ``poll`` would yield something."""
+        """Whether ``poll`` would return a buffer or an event."""
         if self.priority:
             return True
         return not self.is_blocked and bool(self.queue or (self._is_flushed and self._filled))
 
     @property
     def backlog(self) -> int:
-        """Data buffers that a reader may still get: the one in work counts once it is flushed (CR-1)."""
+        """Number of data buffers for the reader. The current segment counts after a flush (CR-1)."""
         return self.data_count + bool(self._is_flushed and self._filled)
 
     @property
     def queued_count(self) -> int:
-        """Everything that is queued, events and the buffer in work too: what a local receiver sees of it (DB-2)."""
+        """Number of queued buffers and events, with the current segment, as a local receiver counts them (DB-2)."""
         return len(self.queue) + len(self.priority) + bool(self._filled)
 
     @property
     def is_event_next(self) -> bool:
-        """Whether the next poll yields an event, which needs no credit (CR-3)."""
+        """Whether the next poll returns an event, which needs no credit (CR-3)."""
         if self.priority:
             return True
         return bool(not self.is_blocked and self.queue and not isinstance(self.queue[0], DataBuffer))
 
     def poll(self) -> DataBuffer | Event | None:
-        """The next element: priority first, then FIFO unless blocked."""
+        """Return the next priority event; otherwise the next item in FIFO order, or None if blocked or empty."""
         if self.priority:
             return self.priority.popleft()
         if self.is_blocked:
@@ -360,14 +365,14 @@ class Subpartition:
         return item
 
     def resume(self) -> None:
-        """The receiver took what blocked (Q-3)."""
+        """Continue after a blocking event, on request of the receiver (Q-3)."""
         if self.is_blocked:
             self.is_blocked = False
             if self.is_readable:
                 self._tell()
 
     def recycle(self) -> None:
-        """A segment written here came back."""
+        """Take back a segment of this subpartition."""
         self._pool.give_back(self)
 
     def _finish(self) -> None:
@@ -382,7 +387,7 @@ class Subpartition:
             self._is_flushed = False
 
     def _taken(self) -> Data:
-        """What is in the segment in work, which is none any more."""
+        """Take the contents of the current segment, which ends with that."""
         builder = self._builder
         assert builder is not None
         self._builder = None

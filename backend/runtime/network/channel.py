@@ -1,10 +1,10 @@
-"""The receiving side of one channel: it decodes records from bytes and copies what belongs to a checkpoint.
+"""The receiving side of one channel: decodes records from bytes, and copies the in-flight data of checkpoints.
 
-A *local* channel (both subtasks on one task manager) reads the sender's queue itself, so it has no queue of its own. A
-*remote* channel (``remote_channel.py``) is sent buffers over a link. Both copy while they are told to persist (UC-2,
-UC-3, UC-10); the gate (``gate.py``) hands their elements to the task.
+A *local* channel (both subtasks on one task manager) reads the sender's queue directly, so it has no queue of its own.
+A *remote* channel (``remote_channel.py``) receives buffers over a link. Both copy data from ``start_persisting`` until
+the barrier arrives or ``stop_persisting`` (UC-2, UC-3, UC-10). The gate (``gate.py``) passes elements to the task.
 
-Invariant (INV-1): but for what is told to overtake, elements come out in the order in which they were sent.
+Invariant (INV-1): except for barriers that overtake, elements are received in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _unpack = HEADER.unpack_from
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChannelKey:
-    """G-3: stable for the life of a plan."""
+    """Identifies a channel. It is stable for the life of a plan (G-3)."""
 
     edge: int
     source_subtask: int
@@ -33,42 +33,45 @@ class ChannelKey:
 
 
 class Gate(Protocol):
-    """Whom a channel tells of what came."""
+    """The receiver of a channel's notifications."""
 
     def on_ready(self, channel: InputChannel) -> None:
-        """A channel has something to poll."""
+        """Handle that a channel has something to poll."""
         ...
 
     def on_priority(self, channel: InputChannel) -> None:
-        """A channel has a priority event (Q-6)."""
+        """Handle that a channel has a priority event (Q-6)."""
         ...
 
     def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
-        """A timeoutable barrier is announced ahead of its turn (Q-4)."""
+        """Handle a timeoutable barrier that arrived and is still queued (Q-4)."""
         ...
 
 
 class Decoder(Protocol):
-    """The bytes that one channel was fed, as elements."""
+    """Decodes the bytes of one channel into elements.
+
+    ``left`` are the decoded elements that the task has not processed yet, the next one last.
+    """
 
     record_bytes: int
-    """The size of all that ``take`` gave last, where they are records of one size; otherwise 0."""
+    """The size of each element of the last ``take`` if all are records of one size; otherwise 0."""
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Go on with ``data`` behind what is not consumed yet; all whole elements, the next one last."""
+        """Decode ``data`` after the unconsumed bytes. Return all complete elements, the next one last."""
         ...
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """The bytes of the elements ``left``, and what lies behind them of one that is not whole."""
+        """Return the bytes of the elements ``left``, followed by the bytes of an incomplete element."""
         ...
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """How many they are."""
+        """Return the number of unconsumed bytes."""
         ...
 
 
 class ByteDecoder:
-    """Reads elements from their bytes, a buffer at a time: what is in a buffer does not change any more."""
+    """Decodes elements from bytes, one buffer at a time. The contents of a received buffer never change."""
 
     __slots__ = ("_data", "_whole", "record_bytes")
 
@@ -76,16 +79,16 @@ class ByteDecoder:
         self.record_bytes = 0
         self._data = b""
         self._whole = 0
-        """How many of the bytes whole elements take."""
+        """Number of bytes of the complete elements in ``_data``."""
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Decode on."""
+        """Decode ``data`` after the unconsumed bytes. Return all complete elements, the next one last."""
         begun = self._data[self._at(left) :]
         self._data = whole = begun + bytes(data) if begun else bytes(data)
         end, at, one_size = len(whole), 0, -1
         elements: list[Element] = []
         while end - at >= _HEADER_BYTES:
-            # ``decode`` without its calls: every record comes through here.
+            # ``decode`` is inlined because this runs for every record.
             length, tag, key, origin, event_time_us, value = _unpack(whole, at)
             size = length + _PREFIX_BYTES
             if tag:
@@ -106,11 +109,11 @@ class ByteDecoder:
         return elements
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """The bytes from the next element on."""
+        """Return the bytes from the next element on."""
         return self._data[self._at(left) :]
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """Counted, not copied."""
+        """Return the number of unconsumed bytes without copying them."""
         return len(self._data) - self._at(left)
 
     def _at(self, left: list[Element]) -> int:
@@ -118,7 +121,7 @@ class ByteDecoder:
 
 
 class InputChannel:
-    """One logical channel at its receiver. Subclasses say where buffers come from."""
+    """One logical channel at its receiver. Subclasses define where buffers come from."""
 
     is_remote = False
 
@@ -135,28 +138,28 @@ class InputChannel:
         self.subpartition = subpartition
         self.gate = gate
         self.recovered: deque[Data | VirtualChannel] = deque()
-        """Bytes restored from a checkpoint; at another parallelism each chunk behind the name of its old channel."""
+        """Bytes restored from a checkpoint. After a rescale, each chunk follows the name of its old channel."""
         self.virtual: VirtualChannel | None = None
-        """Whose bytes are decoded at the moment, while several old channels come through this one (RS-7)."""
+        """The old channel that is being decoded, while this channel carries several old ones (RS-7)."""
         self.decoder_of: Callable[[VirtualChannel, Decoder], Decoder] | None = None
-        """What decodes an old channel, given a decoder that has decoded nothing; None: there are no old channels."""
+        """Creates the decoder of an old channel from a new plain decoder; None if there are no old channels."""
         self._decoders: dict[VirtualChannel, Decoder] = {}
         self.is_ready = False
         self.is_attached = False
         self.is_closed = False
-        """Closed behind its cut while an in-flight cap makes its checkpoint wait (CAP-3)."""
+        """Whether it is not read after its barrier because its checkpoint waits for the in-flight cap (CAP-3)."""
         self.is_ended = False
         self.is_at_end_of_data = False
         self.is_drained = True
         self.watermark_us = -1
         self.is_idle = False
-        """Whether its watermark holds nobody up for now (WM-1)."""
+        """Whether it is idle, so that its watermark does not hold back the task's watermark (WM-1)."""
         self.elements: list[Element] = []
-        """Of the buffer in work what is to be processed yet, the next one last."""
+        """Elements of the current buffer that are not processed yet, the next one last."""
         self._decoder = self._own_decoder = decoder or ByteDecoder()
         self._owner: DataBuffer | None = None
         self._write: Write | None = None
-        """What copies a buffer as it comes; of several checkpoints at once it does so for each (CC-4)."""
+        """Copies each arriving buffer, once for each concurrent checkpoint (CC-4); None if no checkpoint persists."""
         self._copies: dict[int, Write] = {}
         self.bytes_received = 0
         self.buffers_received = 0
@@ -164,7 +167,7 @@ class InputChannel:
     # --- decoding -------------------------------------------------------------------------------------------------
 
     def next_element(self) -> Element | None:
-        """The next whole element of the bytes fed so far; None when more bytes are needed."""
+        """Return the next complete element of the bytes fed so far; None if more bytes are needed."""
         if self.elements:
             return self.elements.pop()
         owner = self._owner
@@ -174,12 +177,12 @@ class InputChannel:
         return None
 
     def feed(self, buffer: DataBuffer) -> None:
-        """Decode on from here: what was left of the last buffer, then this one."""
+        """Decode the next buffer after the rest of the last one."""
         self.elements = self._decoder.take(buffer.data, self.elements)
         self._owner = buffer
 
     def feed_recovered(self) -> bool:
-        """Take up the next recovered bytes; False where none are left."""
+        """Decode the next recovered bytes. Return False if there are none."""
         if not self.recovered:
             return False
         item = self.recovered.popleft()
@@ -190,14 +193,14 @@ class InputChannel:
         return True
 
     def turn_to(self, virtual: VirtualChannel) -> None:
-        """What comes next is of this old channel, whose own decoder goes on where it was (RS-8)."""
+        """Decode the following data with the decoder of this old channel, which continues where it stopped (RS-8)."""
         if virtual not in self._decoders:
             assert self.decoder_of is not None
             self._decoders[virtual] = self.decoder_of(virtual, type(self._own_decoder)())
         self._decoder, self.virtual = self._decoders[virtual], virtual
 
     def end_virtual(self) -> None:
-        """What comes next is new.
+        """End the data of old channels, and decode new data from here on.
 
         Raises:
             ProtocolViolationError: an old channel ended within a record (RS-8).
@@ -211,25 +214,25 @@ class InputChannel:
 
     @property
     def record_bytes(self) -> int:
-        """The size of all ``elements``, where they are records of one size; otherwise 0."""
+        """The size of each of ``elements`` if all are records of one size; otherwise 0."""
         return self._decoder.record_bytes
 
     @property
     def unconsumed(self) -> Data:
-        """Bytes taken from the channel that no processed record came from yet."""
+        """Bytes taken from the channel whose elements are not processed yet."""
         return self._decoder.unconsumed(self.elements)
 
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def start_persisting(self, barrier_arrived: bool, checkpoint_id: int, write: Write) -> None:
-        """Copy what is in front of the barrier of ``checkpoint_id`` (UC-2, UC-3)."""
+        """Copy the data before the barrier of ``checkpoint_id``: what is here, and what arrives (UC-2, UC-3)."""
         unconsumed = self.unconsumed
         if len(unconsumed):
             write(unconsumed)
         self._persist_queued(barrier_arrived, checkpoint_id, write)
 
     def stop_persisting(self, checkpoint_id: int | None = None) -> None:
-        """The checkpoint has all its barriers, or is over (UC-5); None: whichever there are."""
+        """Stop copying for a checkpoint, because it has all barriers or ended (UC-5). None stops all copying."""
         if checkpoint_id is None:
             self._copies.clear()
         else:
@@ -241,7 +244,7 @@ class InputChannel:
         self._copy()
 
     def _barrier_came(self, barrier: Barrier) -> None:
-        """What comes behind it is not of its checkpoint (UC-3); the barrier of an older one ends no newer one's."""
+        """Stop copying for the barrier's checkpoint and older ones (UC-3). Newer checkpoints continue."""
         for checkpoint_id in [k for k in self._copies if k <= barrier.checkpoint_id]:
             del self._copies[checkpoint_id]
         self._copy()
@@ -264,35 +267,35 @@ class InputChannel:
     # --- where buffers come from ----------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Begin to read the subpartition (4.2, step 5)."""
+        """Start to read the subpartition (4.2, step 5)."""
         self.is_attached = True
         self.subpartition.reader = self
         if self.subpartition.is_readable:
             self.on_available()
 
     def on_available(self) -> None:
-        """The subpartition has something it had not."""
+        """Handle that the subpartition has more to read."""
         raise NotImplementedError
 
     def poll(self) -> DataBuffer | Event | None:
-        """The next buffer or event."""
+        """Return the next buffer or event; None if there is none."""
         raise NotImplementedError
 
     def poll_priority(self) -> Barrier | None:
-        """The next priority event."""
+        """Return the next priority event; None if there is none."""
         raise NotImplementedError
 
     @property
     def has_more(self) -> bool:
-        """Whether ``poll`` would yield something."""
+        """Whether ``poll`` would return a buffer or an event."""
         raise NotImplementedError
 
     def resume(self) -> None:
-        """Let the sender go on behind a blocking event."""
+        """Let the sender continue after a blocking event."""
         raise NotImplementedError
 
     def convert_to_priority(self, checkpoint_id: int) -> bool:
-        """Move the announced barrier before all queued data (Q-5)."""
+        """Move the announced barrier before all queued data (Q-5). Return whether it was queued."""
         raise NotImplementedError
 
     @property
@@ -302,25 +305,25 @@ class InputChannel:
 
     @property
     def buffers_in_use(self) -> int:
-        """Buffers queued on both sides, as far as the receiver knows (DB-2)."""
+        """Number of buffers queued on both sides, to the receiver's knowledge (DB-2)."""
         return self.subpartition.queued_count
 
     def announce_buffer_bytes(self, size_bytes: int) -> None:
-        """Tell the sender how much to put into a buffer from now on (DB-6)."""
+        """Set the number of bytes that the sender puts into each new buffer (DB-6)."""
         self.subpartition.buffer_bytes = size_bytes
 
     @property
     def has_front(self) -> bool:
-        """Whether data in front of the arrived barrier is still queued here."""
+        """Whether data before the arrived barrier is still queued here."""
         return False
 
     def front_bytes(self, checkpoint_id: int) -> int:
-        """Bytes in front of the barrier of ``checkpoint_id``, which has arrived: what is persisted of it (CAP-1)."""
+        """Return the bytes before the arrived barrier of ``checkpoint_id``, which are to be persisted (CAP-1)."""
         return self._decoder.unconsumed_bytes(self.elements)
 
 
 class LocalChannel(InputChannel):
-    """Reads the sender's queue; resuming takes no time, and there is nothing to announce (UC-10)."""
+    """Reads the sender's queue directly. Resuming takes no time, and no barrier is announced (UC-10)."""
 
     def on_available(self) -> None:
         if self.subpartition.priority:

@@ -1,9 +1,9 @@
-"""What a subtask decodes while it recovers at another parallelism: several old channels in each of its new ones (4.4).
+"""Decodes several old channels from each new channel while a subtask recovers at another parallelism (4.4).
 
-Every restored chunk follows a descriptor that names its old channel (RS-7). Each old channel is decoded for itself, its
-watermark and its idleness count for themselves (RS-8, RS-10), and where its records may belong to someone else they are
-kept only if the edge would send them here now (RS-9). Why so and not otherwise: RS-15. Invariant: whatever is not kept
-never reaches the task, and takes none of its time.
+Every restored chunk follows a descriptor that names its old channel (RS-7). Each old channel has its own decoder,
+watermark and idleness (RS-8, RS-10). If its records may belong to another subtask, a record is kept only if the edge
+would send it to this subtask now (RS-9). RS-15 gives the reasons. Invariant: a record that is not kept never reaches
+the task, and takes none of its time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from backend.runtime.network.channel import ChannelKey, Decoder
 from backend.runtime.network.rescaling import EdgeRescale
 
 Keeps = Callable[[Record], bool]
-"""Whether the edge would send a record to this subtask now."""
+"""Returns whether the edge would send a record to this subtask now."""
 
 
 @dataclass(slots=True)
 class _Old:
-    """One old channel: which of its records are kept (None: all), and what its own watermark and status are."""
+    """One old channel: the filter of its records (None keeps all), its watermark and its status."""
 
     keeps: Keeps | None
     watermark_us: int | None = None
@@ -31,7 +31,7 @@ class _Old:
 
 
 class OldChannels:
-    """The old channels that one new channel carries; ``on_filtered`` is told of each record that is not kept."""
+    """The old channels that one new channel carries. Calls ``on_filtered`` for each record that is not kept."""
 
     def __init__(self, key: ChannelKey, rescale: EdgeRescale, keeps: Keeps, on_filtered: Callable[[], None]) -> None:
         ambiguous = rescale.ambiguous
@@ -41,10 +41,10 @@ class OldChannels:
         self._old = {VirtualChannel(i, j): _Old(keeps if j in ambiguous else None) for i, j in pairs}
 
     def decoder(self, virtual: VirtualChannel, plain: Decoder) -> Decoder:
-        """What decodes one of them, by way of a decoder that has decoded nothing yet.
+        """Return the decoder of one old channel, built on the new decoder ``plain``.
 
         Raises:
-            ProtocolViolationError: it is not one of them: the two sides were restored by different mappings (RS-6).
+            ProtocolViolationError: this channel does not carry it: both sides used different mappings (RS-6).
 
         """
         old = self._old.get(virtual)
@@ -53,7 +53,7 @@ class OldChannels:
         return _OldDecoder(plain, lambda element: self._seen(old, element))
 
     def _seen(self, old: _Old, element: Element) -> Element | None:
-        """What the task gets to see of an element; None: nothing."""
+        """Return the element to pass to the task, or None."""
         if isinstance(element, Record):
             if old.keeps is None or old.keeps(element):
                 return element
@@ -61,7 +61,7 @@ class OldChannels:
             return None
         every = self._old.values()
         if isinstance(element, Watermark):
-            # RS-10: of the channel as a whole, and nothing before each has one.
+            # RS-10: the lowest watermark of all old channels, once each has one.
             old.watermark_us = max(element.at_us, -1 if old.watermark_us is None else old.watermark_us)
             known = [each.watermark_us for each in every if each.watermark_us is not None]
             return Watermark(min(known)) if len(known) == len(every) else None
@@ -70,7 +70,7 @@ class OldChannels:
 
 
 class _OldDecoder:
-    """Decodes one old channel, and lets through what is to be seen of it."""
+    """Decodes one old channel, and passes each element through ``seen``."""
 
     __slots__ = ("_plain", "_seen", "record_bytes")
 
@@ -80,15 +80,15 @@ class _OldDecoder:
         self._seen = seen
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Go on; nothing whole is left of what came before."""
+        """Decode ``data``. No complete element may be left."""
         assert not left
         found = [self._seen(element) for element in reversed(self._plain.take(data, []))]
         return [element for element in reversed(found) if element is not None]
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """The bytes of an element that is not whole."""
+        """Return the bytes of an incomplete element."""
         return self._plain.unconsumed([])
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """How many they are."""
+        """Return the number of these bytes."""
         return self._plain.unconsumed_bytes([])

@@ -1,7 +1,7 @@
-"""What one subtask writes: records to its channels, watermarks and events to all of them (runtime.md 1.5, BP-4).
+"""The output of one subtask: records to its channels, watermarks and events to all of them (runtime.md 1.5, BP-4).
 
-What finds no buffer waits here, in order, and blocks the subtask until it is written; what may only happen behind it
-(a barrier behind the records that TE-2 sends before it) waits with it. Recovered output goes the same way (RC-6).
+Data that finds no buffer waits here, in order, and blocks the subtask until it is written. Actions that must follow the
+data wait with it, such as a barrier after the records that TE-2 emits. Recovered output takes the same path (RC-6).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.runtime.network.buffers import OutputPool
 from backend.runtime.network.routes import Places, Route
 
 Append = Callable[[int], int]
-"""Write something from a position on; returns how far it came."""
+"""Writes data from a position on, and returns the end of the written part."""
 
 
 @dataclass(slots=True)
@@ -31,13 +31,13 @@ class Output:
 
     @property
     def queued(self) -> tuple[int, int]:
-        """(buffers, bytes) waiting in its subpartitions."""
+        """(buffers, bytes) in its subpartitions."""
         subpartitions = self.pool.subpartitions
         return sum(s.data_count for s in subpartitions), sum(s.queued_bytes for s in subpartitions)
 
 
 class Emission:
-    """The outputs of one attempt of one subtask, in the order of its edges."""
+    """The outputs of one subtask in one attempt, in the order of its edges."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []
@@ -46,10 +46,10 @@ class Emission:
         self._unwritten: deque[tuple[Append, int, int]] = deque()
         self._behind: deque[Callable[[], None]] = deque()
         self.is_blocked = False
-        """Whether something is still to be written, or done behind that, before the subtask may go on (BP-4)."""
+        """Whether the subtask waits for data to be written, or for the actions that follow the data (BP-4)."""
 
     def emit(self, record: Record) -> None:
-        """Write a record to every output edge; what finds no buffer waits and blocks the subtask."""
+        """Write a record to every output edge. Data that finds no buffer waits and blocks the subtask."""
         outputs = self.outputs
         if not outputs:
             return
@@ -68,13 +68,13 @@ class Emission:
                     self._wait(partial(subpartitions[target].append, data), size, written)
 
     def places(self, records: list[Record]) -> list[Places]:
-        """Where records that may be written ahead go, by output."""
+        """Return for each output the receivers of records that may be written ahead."""
         return [output.route.places(records) for output in self.outputs]
 
     def fitting(self, places: list[Places], at: int, most: int, size: int) -> int:
-        """How many can be written without anybody else seeing anything of it.
+        """Return how many of ``most`` records from index ``at`` on fit into the current segments without finishing one.
 
-        Of ``most`` records from place ``at`` on, all of ``size`` bytes.
+        Each record has ``size`` bytes.
         """
         for output, of_output in zip(self.outputs, places, strict=True):
             room = [subpartition.room_bytes // size for subpartition in output.pool.subpartitions]
@@ -82,7 +82,7 @@ class Emission:
         return most
 
     def extend(self, records: list[Record], places: list[Places], at: int, size: int) -> None:
-        """Write records that are known to fit, those whose ``places`` begin ``at``."""
+        """Write records that fit according to ``fitting``. Their receivers are ``places`` from index ``at`` on."""
         if not self.outputs:
             return
         self.records_out += len(records)
@@ -102,7 +102,7 @@ class Emission:
                 self.write(partial(subpartition.append_element, element), size)
 
     def broadcast_event(self, event: Event) -> None:
-        """An event on every channel, behind all that was written before it."""
+        """Add an event to every channel, after everything written before."""
         self.then(lambda: self._add_event(event))
 
     def _add_event(self, event: Event) -> None:
@@ -111,7 +111,7 @@ class Emission:
                 subpartition.add_event(event)
 
     def write(self, append: Append, size: int) -> None:
-        """Write ``size`` bytes now, or as soon as what was written before has its buffers."""
+        """Write ``size`` bytes now, or after the data that waits for buffers."""
         if self._unwritten:
             self._unwritten.append((append, size, 0))
             return
@@ -124,14 +124,14 @@ class Emission:
         self.is_blocked = True
 
     def then(self, action: Callable[[], None]) -> None:
-        """Do something behind all that is written so far: now, or when it has its buffers."""
+        """Run an action after everything written so far: now, or when the waiting data is written."""
         if self.is_blocked:
             self._behind.append(action)
         else:
             action()
 
     def write_on(self) -> bool:
-        """Go on with what waits; whether all of it is written now."""
+        """Write waiting data. Return whether all of it is written."""
         unwritten = self._unwritten
         while unwritten:
             append, size, at = unwritten[0]
@@ -144,7 +144,7 @@ class Emission:
         return True
 
     def behind(self) -> Callable[[], None] | None:
-        """What is to be done now that everything is written; None where nothing is."""
+        """Return the next waiting action, now that everything is written; None if there is none."""
         if not self._behind:
             return None
         action = self._behind.popleft()
@@ -153,10 +153,10 @@ class Emission:
 
 
 class SizedEmission(Emission):
-    """Hands records on as they are: no byte is made of them (``sizes.py``)."""
+    """Passes records on without encoding them, in a run by sizes (``spans.py``)."""
 
     def emit(self, record: Record) -> None:
-        """Write a record to every output edge, as far as its bytes would go."""
+        """Write a record to every output edge. The bytes that it would have determine where it fits."""
         outputs = self.outputs
         if not outputs:
             return

@@ -1,4 +1,4 @@
-"""The gate of one subtask: it hands the elements of all its channels to the task, in turn."""
+"""The gate of one subtask: passes the elements of all input channels to the task, in turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backend.runtime.network.channel import InputChannel
 
 
 class InputGate:
-    """All channels of one subtask, over all its input edges; one barrier handler spans them (G-5)."""
+    """All input channels of one subtask, over all its input edges. They share one barrier handler (G-5)."""
 
     def __init__(self, *, on_data: Callable[[], None], on_priority: Callable[[], None]) -> None:
         self.channels: list[InputChannel] = []
@@ -20,34 +20,34 @@ class InputGate:
         self.announced: Callable[[InputChannel, Barrier], None] = _ignore
         self.may_poll: Callable[[InputChannel], bool] | None = None
         self.prefers: Callable[[InputChannel], bool] | None = None
-        """Channels to be read before the others (UC-13)."""
+        """Selects the channels to read before the others (UC-13)."""
         self._ready: deque[InputChannel] = deque()
         self.current: InputChannel | None = None
-        """The channel whose buffer is in work."""
+        """The channel of the current buffer."""
         self._on_data = on_data
         self._on_priority = on_priority
         self._priority: deque[InputChannel] = deque()
 
     def on_ready(self, channel: InputChannel) -> None:
-        """A channel has something to poll."""
+        """Handle that a channel has something to poll."""
         if not channel.is_ready:
             channel.is_ready = True
             self._ready.append(channel)
         self._on_data()
 
     def on_priority(self, channel: InputChannel) -> None:
-        """A channel has a priority event: it is drained by a mail (Q-6)."""
+        """Handle that a channel has a priority event, which a mail takes out (Q-6)."""
         if not self._priority:
             self._on_priority()
         if channel not in self._priority:
             self._priority.append(channel)
 
     def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
-        """A timeoutable barrier arrived; it is announced ahead of its turn (Q-4)."""
+        """Announce a timeoutable barrier that arrived and is still queued (Q-4)."""
         self.announced(channel, barrier)
 
     def next_priority(self) -> tuple[InputChannel, Barrier] | None:
-        """The next priority event of any channel, in order of arrival."""
+        """Return the next priority event; None if there is none. Channels are in order of their notification."""
         while self._priority:
             channel = self._priority[0]
             barrier = channel.poll_priority()
@@ -57,7 +57,7 @@ class InputGate:
         return None
 
     def next_element(self) -> tuple[InputChannel, Element | Event] | None:
-        """The next element of any channel, buffer by buffer in turn; None where there is none."""
+        """Return the next element, taking one buffer of each channel in turn; None if there is none."""
         while True:
             channel = self.current
             if channel is not None:
@@ -86,13 +86,13 @@ class InputGate:
             self.current = channel
 
     def reopen(self, channel: InputChannel) -> None:
-        """Read a channel again that was closed behind its cut."""
+        """Read a closed channel again."""
         channel.is_closed = False
         if channel.has_more:
             self.on_ready(channel)
 
     def recheck(self) -> None:
-        """What held channels back may have changed."""
+        """Check all channels again, because the reasons for not polling them may have changed."""
         for channel in self.channels:
             if channel.is_attached and not channel.is_ready and channel.has_more:
                 self.on_ready(channel)

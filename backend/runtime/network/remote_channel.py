@@ -1,9 +1,9 @@
-"""A channel between two task managers: buffers over a link, one for each credit announced (CR-1 to CR-6).
+"""A channel between two task managers, which sends buffers over a link, one for each announced credit (CR-1 to CR-6).
 
-The sender's half and the receiver's half of one channel are one object here; whatever passes between them takes the
-link's latency. A timeoutable barrier is announced when it arrives (Q-4), and may be made to jump the queue (Q-5).
+One object holds the sender's and the receiver's half of a channel. Messages between them take the link's latency. A
+timeoutable barrier is announced when it arrives (Q-4), and can be moved to the front of the queue (Q-5).
 
-Invariant (INV-8): no data is on its way without a buffer that is kept for it, and every buffer is somewhere once.
+Invariant (INV-8): a buffer is reserved for all data on the link, and each buffer is in exactly one place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backend.runtime.network.channel import ChannelKey, Decoder, Gate, InputChan
 
 
 class _Backlog:
-    """On the wire: the sender has data and no credit (CR-4)."""
+    """A message: the sender has data and no credit (CR-4)."""
 
 
 _BACKLOG = _Backlog()
@@ -37,7 +37,7 @@ class LinkCosts:
 
 
 class FloatingPool:
-    """The buffers of one gate that go to whichever channel has a backlog (BUF-3, CR-2)."""
+    """The floating buffers of one gate, for channels with a backlog (BUF-3, CR-2)."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -45,7 +45,7 @@ class FloatingPool:
         self._waiting: deque[RemoteChannel] = deque()
 
     def take(self, channel: RemoteChannel) -> bool:
-        """One buffer, or a place in the line."""
+        """Take a buffer. If none is free, queue the channel and return False."""
         if self.free > 0:
             self.free -= 1
             return True
@@ -55,7 +55,7 @@ class FloatingPool:
         return False
 
     def give_back(self) -> None:
-        """One buffer is free; the next in line that still wants it gets it."""
+        """Return a buffer, and offer it to the waiting channels in order."""
         self.free += 1
         while self.free and self._waiting:
             channel = self._waiting.popleft()
@@ -64,7 +64,7 @@ class FloatingPool:
 
 
 class _Slot:
-    """Whose buffer holds a segment of received data."""
+    """The owner of a receive buffer: an exclusive or a floating one of a channel."""
 
     __slots__ = ("_channel", "_is_floating")
 
@@ -77,7 +77,7 @@ class _Slot:
 
 
 class RemoteChannel(InputChannel):
-    """Is sent one buffer a credit over a link of its own."""
+    """Receives one buffer per credit over its own link."""
 
     is_remote = True
 
@@ -95,7 +95,7 @@ class RemoteChannel(InputChannel):
         faults: Faults | None = None,
         decoder: Decoder | None = None,
     ) -> None:
-        """``faults``: those of the link, where the plan has any."""
+        """``faults``: the plan's faults of links; None if there are none."""
         super().__init__(key, index, subpartition, gate, decoder)
         self._scheduler = scheduler
         self._costs = costs
@@ -117,9 +117,9 @@ class RemoteChannel(InputChannel):
         self._priority: deque[tuple[int, Barrier]] = deque()
         self._arrivals = 0
         self._barrier_arrivals: tuple[int, int] = (0, 0)
-        """The newest barrier, and how many had arrived with it."""
+        """The checkpoint of the newest barrier, and its arrival number."""
         self._arrived_at: dict[int, int] = {}
-        """The same of the last barriers, by checkpoint (CC-4)."""
+        """Arrival numbers of the last barriers, by checkpoint (CC-4)."""
         self._exclusive_free = exclusive
         self._floating_free = 0
         self._required = exclusive
@@ -127,7 +127,7 @@ class RemoteChannel(InputChannel):
         self._queued_count = 0
         self._last_announcement_us = 0
         self._round = 0
-        """Credits of an earlier round are void: their buffers were let go (CR-4)."""
+        """Credits of an earlier round are void, because their buffers were released (CR-4)."""
         self.is_waiting = False
         self.is_dead = False
 
@@ -144,7 +144,7 @@ class RemoteChannel(InputChannel):
                 size = len(item.data)
             self._send(item, size, subpartition.data_count if self._initial_credit else subpartition.backlog)
         if not self._initial_credit and subpartition.is_readable and not self._is_backlog_told:
-            # Nobody has a buffer for it: the receiver must be asked for one.
+            # The channel has no exclusive buffers, so the sender must request one.
             self._is_backlog_told = True
             self._send(_BACKLOG, 0, subpartition.backlog)
 
@@ -154,13 +154,13 @@ class RemoteChannel(InputChannel):
         arrival_us = self._link_free_us + self._latency_us()
         if self._faults is not None:
             arrival_us += self._induced_us(self._faults)
-        # Wire order is FIFO (CR-6), whatever the jitter.
+        # The link is FIFO (CR-6) even with jitter.
         self._last_arrival_us = max(arrival_us, self._last_arrival_us)
         self._wire.append((item, backlog))
         self._scheduler.at(self._last_arrival_us, EventClass.NETWORK, self._arrive)
 
     def _latency_us(self) -> int:
-        """From now on the way, in either direction."""
+        """Return the latency of a message sent now, in either direction."""
         latency_us = self._scheduler.jitter(self._costs.latency_us)
         return latency_us + max(0, self._still_until_us - self._scheduler.now)
 
@@ -232,7 +232,7 @@ class RemoteChannel(InputChannel):
         self._arrivals += 1
         if isinstance(event, Barrier):
             if event.checkpoint_id > self._barrier_arrivals[0]:
-                # An older one that this one overtook on its way moves no cut (UC-3, CAP-3).
+                # A newer barrier may overtake an older one. The older one then does not count (UC-3, CAP-3).
                 self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
                 self._arrived_at[event.checkpoint_id] = self._arrivals
                 if len(self._arrived_at) > _BARRIERS_KEPT:
@@ -297,7 +297,7 @@ class RemoteChannel(InputChannel):
 
     def announce_buffer_bytes(self, size_bytes: int) -> None:
         arrival_us = self._scheduler.now + self._latency_us()
-        # The last word is the one that holds, whatever the jitter.
+        # The last announcement takes effect last, even with jitter.
         self._last_announcement_us = max(arrival_us, self._last_announcement_us + 1)
         self._scheduler.at(self._last_announcement_us, EventClass.NETWORK, self._set_buffer_bytes, size_bytes)
 
@@ -313,18 +313,18 @@ class RemoteChannel(InputChannel):
 
     @property
     def exclusive_size(self) -> int:
-        """Exclusive buffers the channel has."""
+        """Number of exclusive buffers of the channel."""
         return self._initial_credit
 
     @property
     def exclusive_in_use(self) -> int:
-        """Exclusive buffers that hold data."""
+        """Number of exclusive buffers that hold data."""
         return self._initial_credit - self._exclusive_free
 
     # --- credits --------------------------------------------------------------------------------------------------
 
     def recycled(self, *, is_floating: bool) -> None:
-        """A buffer's data was consumed."""
+        """Take back a buffer whose data was consumed."""
         if self.is_dead:
             return
         if is_floating:
@@ -338,12 +338,12 @@ class RemoteChannel(InputChannel):
             self._announce(1)
 
     def on_floating(self) -> None:
-        """A floating buffer may be had again."""
+        """Handle that a floating buffer is free."""
         if not self.is_dead:
             self._grow()
 
     def _let_go(self) -> None:
-        """Blocked, and without a buffer of its own: what it does not use may be what all others wait for (CR-4)."""
+        """Release unused floating buffers while blocked, because other channels may wait for them (CR-4)."""
         self._round += 1
         self._required = 0
         while self._floating_free:

@@ -1,8 +1,8 @@
 """Which old subtasks' channel state a new subtask takes over when the parallelism changed (RS-4 to RS-6, RS-11). Pure.
 
-Each edge has a pair of mappings, new subtask -> old subtasks, one for its receivers and one for its senders; both sides
-of a channel are restored by the same pair. Invariant: every old sender has exactly one new one; an old receiver has
-several only where its records can be told apart by key (RS-9).
+Each edge has two mappings from new subtasks to old ones, one for its receivers and one for its senders. Both sides of a
+channel are restored by the same pair. Invariant: every old sender maps to exactly one new sender. An old receiver maps
+to several new ones only if the key determines the new receiver of each record (RS-9).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from backend.runtime.core.hashing import groups_of
 from backend.runtime.job.graph import EdgeSpec, Graph, Partitioner
 
 Mapped = tuple[tuple[int, ...], ...]
-"""By new subtask: the old ones, ascending."""
+"""For each new subtask, its old subtasks in ascending order."""
 
 
 class StateMapper(Enum):
-    """How channel state follows its subtasks; named as in Flink."""
+    """How channel state of old subtasks is assigned to new ones. The names are Flink's."""
 
     ROUND_ROBIN = "round robin"
     RANGE = "range"
@@ -31,7 +31,7 @@ class StateMapper(Enum):
 
 
 class Mappers(NamedTuple):
-    """Of one partitioner: how the state of its receivers and of its senders is dealt out."""
+    """How one partitioner assigns the channel state of its receivers and of its senders."""
 
     receivers: StateMapper
     senders: StateMapper
@@ -50,10 +50,10 @@ MAPPERS: Mapping[Partitioner, Mappers] = {
 
 
 def old_subtasks(mapper: StateMapper, new: int, *, old_count: int, new_count: int, maximum: int) -> tuple[int, ...]:
-    """The old subtasks whose state the new one takes up; ``maximum`` is the number of key groups (RS-4, RS-5).
+    """Return the old subtasks whose state the new one takes over; ``maximum`` is the number of key groups (RS-4, RS-5).
 
     Raises:
-        ProtocolViolationError: there is no such mapping (RS-11), which a plan is refused for before it comes here.
+        ProtocolViolationError: the mapper is unsupported (RS-11). Such plans are refused before this is called.
 
     """
     if mapper is StateMapper.ROUND_ROBIN:
@@ -68,7 +68,7 @@ def old_subtasks(mapper: StateMapper, new: int, *, old_count: int, new_count: in
 
 
 def mapped(mapper: StateMapper, *, old_count: int, new_count: int, maximum: int) -> Mapped:
-    """The mapping of one side, by new subtask."""
+    """Return the mapping of one side, by new subtask."""
     return tuple(
         old_subtasks(mapper, new, old_count=old_count, new_count=new_count, maximum=maximum) for new in range(new_count)
     )
@@ -76,33 +76,33 @@ def mapped(mapper: StateMapper, *, old_count: int, new_count: int, maximum: int)
 
 @dataclass(frozen=True, slots=True)
 class EdgeRescale:
-    """The pair of mappings of one edge (RS-6)."""
+    """The two mappings of one edge (RS-6)."""
 
     receivers: Mapped
     senders: Mapped
 
     @property
     def ambiguous(self) -> frozenset[int]:
-        """Old receivers whose records several new ones get to see (RS-9)."""
+        """Old receivers that map to several new receivers (RS-9)."""
         seen = Counter(old for olds in self.receivers for old in olds)
         return frozenset(old for old, count in seen.items() if count > 1)
 
     def new_receivers(self, old: int) -> tuple[int, ...]:
-        """Who takes up what was on its way to an old receiver."""
+        """Return the new receivers that take over data in flight to an old receiver."""
         return tuple(new for new, olds in enumerate(self.receivers) if old in olds)
 
     def new_sender(self, old: int) -> int:
-        """Who takes up what an old sender had on its way."""
+        """Return the new sender that takes over data in flight from an old sender."""
         (new,) = (new for new, olds in enumerate(self.senders) if old in olds)
         return new
 
     def channels(self, sender: int, receiver: int) -> tuple[tuple[int, int], ...]:
-        """The old (sender, receiver) pairs that share one new channel (RS-7)."""
+        """Return the old (sender, receiver) pairs that share one new channel (RS-7)."""
         return tuple((i, j) for j in self.receivers[receiver] for i in self.senders[sender])
 
 
 def rescale_of(edge: EdgeSpec, graph: Graph, *, old_source: int, old_target: int) -> EdgeRescale | None:
-    """How an edge's channel state is dealt out, given how many subtasks there were; None where they are as many.
+    """Return the mappings of an edge's channel state, given its old parallelisms; None if these are unchanged.
 
     Raises:
         PlanError: the channel state of this edge cannot be redistributed (RS-11).

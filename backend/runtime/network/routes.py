@@ -1,8 +1,8 @@
-"""How one sender spreads records over the receivers of an edge (PT-1, PT-2): one class a partitioner.
+"""How one sender distributes records over the receivers of an edge (PT-1, PT-2), with one class per partitioner.
 
-A route chooses for one record, or looks ahead: where each of many goes (``places``), how many of them in a row fit into
-the room that there is (``fitting``, which moves nothing), and who gets which (``deal``, which moves on). Positions are
-places in the sender's list of receivers.
+A route chooses the receivers of one record, or looks ahead at many: ``places`` returns where each goes, ``fitting`` how
+many in a row fit, and ``deal`` distributes them. ``deal`` advances the route; the other two do not. A position is an
+index in the sender's list of receivers.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from backend.runtime.core.prng import Stream
 from backend.runtime.job.graph import EdgeSpec, Partitioner
 
 Places = list[int] | None
-"""The position of each of many records; None where that is not a matter of the record."""
+"""The position of each of many records; None if positions do not depend on the records."""
 
 
 class Route(Protocol):
-    """One sender's way to spread records over its receivers."""
+    """How one sender distributes records over its receivers."""
 
     looks_ahead: bool
-    """Whether what is below may be asked."""
+    """Whether ``places``, ``fitting`` and ``deal`` are supported."""
 
     def __call__(self, record: Record) -> tuple[int, ...]:
-        """The positions that one record goes to, and move on."""
+        """Return the positions that one record goes to, and advance."""
         ...
 
     def places(self, records: list[Record]) -> Places:
-        """Where each goes, whenever it goes."""
+        """Return the position of each record, which does not depend on when it is written."""
         ...
 
     def fitting(self, places: Places, most: int, room: list[int]) -> int:
-        """How many records fit one after the other, of ``most`` that go to ``places``.
+        """Return how many of the next ``most`` records, which go to ``places``, fit in a row.
 
-        ``room``: so many fit, by position.
+        ``room`` is how many records each position has room for.
         """
         ...
 
     def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
-        """(position, its records in order), and move on."""
+        """Yield (position, its records in order), and advance."""
         ...
 
 
 class _Fixed:
-    """Every record to the same receivers: one, or all of them."""
+    """Sends every record to the same receivers: one, or all of them."""
 
     looks_ahead = True
 
@@ -86,7 +86,7 @@ class _InTurn:
 
     def fitting(self, places: Places, most: int, room: list[int]) -> int:
         at, count = self._at, self._count
-        # The record with which a receiver gets one too many: so many rounds, and its place in the round.
+        # The first record that does not fit at a receiver: its room in rounds, plus its offset in the round.
         return min(most, *(left * count + (position - at) % count for position, left in enumerate(room)))
 
     def deal(self, records: list[Record], places: Places) -> Iterator[tuple[int, list[Record]]]:
@@ -96,7 +96,7 @@ class _InTurn:
 
 
 class _Shuffled:
-    """Drawn for each record; a draw cannot be taken back."""
+    """Draws a receiver for each record. A draw cannot be undone, so the route cannot look ahead."""
 
     looks_ahead = False
 
@@ -119,7 +119,7 @@ class _Shuffled:
 
 
 class _Hashed:
-    """By the key group of the key."""
+    """Chooses by the key group of the key."""
 
     looks_ahead = True
 
@@ -152,7 +152,7 @@ class _Hashed:
         assert places is not None
         for position, left in enumerate(room):
             if left < most and places.count(position) > left:
-                # From the record on with which this receiver gets one too many, none.
+                # Stop before the first record that does not fit at this receiver.
                 most = _index(places, position, left)
                 del places[most:]
         return most
@@ -166,7 +166,7 @@ class _Hashed:
 
 
 def _index(found: list[int], value: int, before: int) -> int:
-    """Where ``value`` is found that so many come before."""
+    """Return the index of the occurrence of ``value`` that has ``before`` occurrences before it."""
     at = -1
     for _ in range(before + 1):
         at = found.index(value, at + 1)
@@ -174,9 +174,10 @@ def _index(found: list[int], value: int, before: int) -> int:
 
 
 class _HashedByOrigin(_Hashed):
-    """By the key group of the origin, of which each comes once.
+    """Chooses by the key group of the origin, which is different for each source record.
 
-    Each edge deals them out anew: what one spread evenly, the same hash on the next would leave where it is.
+    The edge's index changes the hash. Otherwise the next edge of the same parallelism would send all records of a
+    subtask to one receiver.
     """
 
     looks_ahead = False
@@ -193,7 +194,7 @@ class _HashedByOrigin(_Hashed):
 def route(
     edge: EdgeSpec, *, index: int, subtask: int, targets: list[int], max_parallelism: int, parallelism: int, seed: int
 ) -> Route:
-    """The route of one sender to ``targets``, its receivers in order."""
+    """Return the route of one sender to ``targets``, its receivers in order."""
     count = len(targets)
     if edge.partitioner is Partitioner.BROADCAST:
         return _Fixed(tuple(range(count)))

@@ -1,10 +1,10 @@
-"""A run by sizes: records pass from queue to queue as they are, and their bytes are counted, never made.
+"""Buffers of a run by sizes: records pass from queue to queue unencoded, and their bytes are only counted.
 
-Decides nothing: buffers fill, split records and are persisted at the same byte as with payloads, so that times, bytes
-and events are the same. Key, origin, event time and value go along, for routing, state and windows need them; what is
-left out is the encoding. A checkpoint that is read or handed on has the same bytes as with payloads (CK-3).
+Buffers fill, split records and are persisted at the same byte as with encoded records, so times, bytes and events are
+the same. Records keep key, origin, event time and value, because routing, state and windows need them; only the
+encoding is left out. A checkpoint's spans can be encoded to the same bytes at any time (CK-3).
 
-Invariant: the spans of a channel, in order, are the bytes that the channel would have had.
+Invariant: the spans of a channel, in order, stand for the bytes that the channel would have carried.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from backend.runtime.network.buffers import Data, OutputPool, Subpartition
 
 
 class Span:
-    """So many bytes of a channel: the elements that lie in them, whole or in part.
+    """Stands for ``size_bytes`` bytes of a channel by the elements that lie in them, in full or in part.
 
-    ``first_at`` is how many bytes of the first element lie before, ``behind`` how many of the last one lie behind.
-    ``record_bytes`` is the size of all, where they are known to be records of one size; otherwise 0.
+    ``first_at`` bytes of the first element lie before the span, and ``behind`` bytes of the last element lie after it.
+    ``record_bytes`` is the size of each element if all are known to be records of one size; otherwise 0.
     """
 
     __slots__ = ("behind", "elements", "first_at", "record_bytes", "size_bytes")
@@ -40,7 +40,7 @@ class Span:
         return whole[self.first_at : self.first_at + self.size_bytes]
 
     def part(self, at: int, end: int) -> Span:
-        """The bytes from ``at`` to ``end``."""
+        """Return the span of the bytes from ``at`` to ``end``."""
         start_at, stop_at = self.first_at + at, self.first_at + end
         elements: list[Element] = []
         first_at = begin = behind = 0
@@ -56,7 +56,7 @@ class Span:
 
 
 class SizedSubpartition(Subpartition):
-    """The queue towards one receiver, whose segments are spans."""
+    """The queue to one receiver, with spans as segments."""
 
     __slots__ = ("_behind", "_elements", "_first_at", "_record_bytes")
 
@@ -66,10 +66,10 @@ class SizedSubpartition(Subpartition):
         self._first_at = 0
         self._behind = 0
         self._record_bytes = 0
-        """Of what is in the segment in work, as in ``Span``."""
+        """As ``Span.record_bytes``, for the current segment."""
 
     def append_element(self, element: Element, at: int = 0) -> int:
-        """Write an element from its byte ``at`` on; returns how far it came."""
+        """Write an element from its byte ``at`` on. Return the end of the written part."""
         end = element.size_bytes
         filled = self._filled
         if filled and filled + end - at < self._limit:
@@ -86,7 +86,7 @@ class SizedSubpartition(Subpartition):
                 self._elements = []
                 self._first_at = at
                 self._limit = self.buffer_bytes
-                # What is no record has the least size there is.
+                # Watermarks and statuses have the minimum size of records.
                 self._record_bytes = end if end > RECORD_BYTES_MIN else 0
             elif end != self._record_bytes:
                 self._record_bytes = 0
@@ -117,18 +117,18 @@ class SizedSubpartition(Subpartition):
 
 
 class SpanDecoder:
-    """Hands out the elements of spans, each once its last byte is there."""
+    """Returns the elements of spans. An element is complete with its last byte."""
 
     __slots__ = ("_begun", "_begun_bytes", "record_bytes")
 
     def __init__(self) -> None:
         self.record_bytes = 0
         self._begun: Element | None = None
-        """The element that the last span broke off in."""
+        """The element whose end the last span did not include; None if it ended with an element."""
         self._begun_bytes = 0
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:
-        """Go on with a span."""
+        """Return the elements that are complete with this span, the next one last."""
         assert isinstance(data, Span)
         if left or data.first_at != self._begun_bytes:
             raise ProtocolViolationError(f"a span from byte {data.first_at} of {self._begun_bytes}", rule="CR-6")
@@ -144,7 +144,7 @@ class SpanDecoder:
         return elements
 
     def unconsumed(self, left: list[Element]) -> Data:
-        """What is left, as a span that begins with an element."""
+        """Return the unconsumed bytes as a span that begins with a whole element."""
         elements, behind = left[::-1], 0
         if self._begun is not None:
             elements.append(self._begun)
@@ -152,5 +152,5 @@ class SpanDecoder:
         return Span(elements, 0, self.unconsumed_bytes(left), behind=behind)
 
     def unconsumed_bytes(self, left: list[Element]) -> int:
-        """Counted."""
+        """Return the number of unconsumed bytes."""
         return sum(element.size_bytes for element in left) + self._begun_bytes

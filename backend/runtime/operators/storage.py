@@ -139,7 +139,10 @@ class _Transaction:
 
 
 class TransactionLedger:
-    """The output of the sinks. It keeps every row with ``keeps_rows``, otherwise a count and an unordered hash."""
+    """The output of the sinks. With ``keeps_rows`` it keeps every row.
+
+    Otherwise it keeps a count and a hash that does not depend on the order of rows.
+    """
 
     def __init__(self, now_us: Callable[[], int], *, keeps_rows: bool, timeout_us: int) -> None:
         self._now_us = now_us

@@ -12,13 +12,12 @@ import pytest
 
 from backend.runtime.job.faults import POINTS
 from tests.simulators.fault_plans import CONCURRENT, EFFECTS, FROM_SAVEPOINT, IN_FLIGHT, KINDS, MODES, OPTIONS, Case
-from tests.simulators.storms import case_of, main, outcome_of
+from tests.simulators.storms import case_of, outcome_of
 from tests.support.runtime_jobs import points_of
 
 # What each of them found: a checkpoint that a cancelled one superseded was kept for ever; a deletion that a crash had
 # interrupted was left undone; an older barrier that a newer one had overtaken moved the newer one's cut.
 _ONCE_FAILED = ("capped/messages/22/plain", "aligned/storm/389/plain", "capped/links/2007/plain")
-_TOLD = {"task.in-sync": 2, "rescale.savepoint": 1, "partial cap": 1, "overtook partly": 1}
 _SEEDS = range(len(MODES) * len(KINDS))
 # The second half of the kinds are those of the first with the job rescaled; they are an odd number apart.
 _PLACE = {kind: n for n, kind in enumerate(KINDS)}
@@ -70,36 +69,3 @@ def test_options_that_are_off_by_default_are_drawn_each_in_a_twentieth_of_the_ru
     plain = Case.of(f"{case}/plain")
     assert (str(plain), plain.options) == (f"{case}/plain", {})
     assert not plain.spec().config.is_unaligned_concurrent
-
-
-def test_the_runner_tells_what_failed_and_how_to_run_it_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(case: Case) -> Counter[str]:
-        raise RuntimeError("broken on purpose")
-
-    monkeypatch.setattr(Case, "run", broken)
-    assert main(["--seeds", "3", "--first", "7", "--processes", "1"]) == 1
-    out = capsys.readouterr().out
-    assert f"  make sim SEEDS=1 ARGS='--replay {case_of(7)}'" in out
-    assert "3 runs, 0 faults struck, 0 rescales (0 from savepoints, 0 with data in flight), 3 failed" in out
-    monkeypatch.setattr(Case, "run", lambda case: Counter(_TOLD))
-    assert main(["--replay", "aligned/rescaled-storm/5"]) == 0
-    out = capsys.readouterr().out
-    assert "1 runs, 2 faults struck, 1 rescales (1 from savepoints, 0 with" in out
-    assert "concurrent unaligned 0 (side by side: 0), partial cap 1 (overtook partly: 1), state first 0, local" in out
-    with pytest.raises(SystemExit):
-        main(["--replay", "aligned/nothing/5"])
-
-
-def test_the_runner_stops_when_it_is_told_to(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stopped(case: Case) -> Counter[str]:
-        if case == case_of(2):
-            raise KeyboardInterrupt
-        return Counter()
-
-    monkeypatch.setattr(Case, "run", stopped)
-    assert main(["--seeds", "9", "--processes", "1"]) == 130
-    assert "2 runs, 0 faults struck, 0 rescales" in capsys.readouterr().out

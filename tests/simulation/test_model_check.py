@@ -16,7 +16,7 @@ from backend.runtime.protocols.at_least_once import AtLeastOnce
 from backend.runtime.protocols.base import Close, Persist, Resume, Snapshot
 from backend.runtime.protocols.capped import Capped
 from backend.runtime.protocols.unaligned import Unaligned
-from tests.simulators.model_check import TooManyStatesError, explore
+from tests.simulators.model_check import explore
 from tests.simulators.model_handlers import ModelError
 from tests.simulators.model_job import TIMEOUT_US, World
 
@@ -135,8 +135,3 @@ def test_a_cap_that_nobody_looks_at_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Capped, "_advance", greedy)
     with pytest.raises(ModelError, match="CAP-2: checkpoint 1, task 2: 2 persisted, cap 1"):
         explore(_world(Alignment.UNALIGNED, cap=1))
-
-
-def test_a_space_that_is_too_large_is_given_up() -> None:
-    with pytest.raises(TooManyStatesError, match="more than 20"):
-        explore(World(Alignment.ALIGNED, None, 2), most=20)

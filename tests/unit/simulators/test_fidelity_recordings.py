@@ -1,0 +1,35 @@
+"""Recordings of a running Flink, reduced to medians and written to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulators import fidelity_recordings
+from tests.simulators.fidelity import RECORDED, recorded
+
+"""Durations and persisted bytes, runtime to Flink, either way, of runs shorter than those that were recorded."""
+"""Flink 2 has no such settings any more: it runs with 2 and 8 buffers."""
+"""With a straggler, throughput goes up and down with each alignment, at Flink too."""
+"""What messages, threads and files of a small machine add to a checkpoint, which the runtime's costs do not."""
+_RECORDINGS = Path(__file__).parents[2] / "contract" / "recordings"
+
+
+def test_a_recording_is_reduced_to_the_medians_of_what_it_measured() -> None:
+    # One job of the lab's own, aligned and unaligned; its baseline says 4958 ms, 981 records/s and 3.3 MB.
+    scenario, aligned = fidelity_recordings.reduced(_RECORDINGS / "B2")
+    _, unaligned = fidelity_recordings.reduced(_RECORDINGS / "C2")
+    assert (scenario.name, aligned.flink, scenario.arguments["slow-us"]) == ("B2", "1.20.5", "4000")
+    assert aligned.medians.end_to_end_ms == pytest.approx(4958, rel=0.1)
+    assert aligned.medians.start_delay_ms == pytest.approx(4880, rel=0.1)
+    assert aligned.medians.records_per_s == pytest.approx(981, rel=0.02)
+    assert sum(aligned.queued_bytes) == pytest.approx(3.1e6, rel=0.1)
+    assert unaligned.medians.persisted_bytes == pytest.approx(3.31e6, rel=0.1)
+
+
+def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
+    kept = recorded()
+    fidelity_recordings.write(kept, tmp_path / "again.json")
+    assert recorded(tmp_path / "again.json") == kept
+    assert (tmp_path / "again.json").read_text() == RECORDED.read_text()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -29,6 +29,7 @@ _CARD = tables.recommendations.c
 _EVENT = tables.recommendation_events.c
 # The states in which somebody may act on a recommendation.
 _OPEN = [state.value for state in AdviceState if state.is_open]
+_CARDS = select(tables.recommendations).where(_CARD.job_id == bindparam("job"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,9 @@ async def list_cards(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None = None, limit: int
 ) -> list[CardRecord]:
     """Cards of a job, newest first, those older than ``before`` (creation, id)."""
-    query = select(tables.recommendations).where(_CARD.job_id == job_id)
-    query = newest_first(query, _CARD.created_at, _CARD.id, before=before, limit=limit)
-    return [value_of(CardRecord, row) for row in (await connection.execute(query)).mappings()]
+    query, page = newest_first(_CARDS, _CARD.created_at, _CARD.id, before=before, limit=limit)
+    rows = (await connection.execute(query, {"job": job_id} | page)).mappings()
+    return [value_of(CardRecord, row) for row in rows]
 
 
 async def get_card(connection: AsyncConnection, job_id: str, card_id: str) -> CardRecord:
@@ -101,10 +102,12 @@ async def events_of(connection: AsyncConnection, card_ids: Sequence[str]) -> Map
     return {card_id: tuple(rows) for card_id, rows in found.items()}
 
 
+_OPEN_COUNTS = select(_CARD.job_id, func.count().label("total")).where(_CARD.state.in_(_OPEN)).group_by(_CARD.job_id)
+
+
 async def open_counts(connection: AsyncConnection) -> Mapping[str, int]:
     """How many recommendations somebody may act on, by job; a job without one is absent."""
-    query = select(_CARD.job_id, func.count().label("total")).where(_CARD.state.in_(_OPEN)).group_by(_CARD.job_id)
-    return {row.job_id: row.total for row in await connection.execute(query)}
+    return {row.job_id: row.total for row in await connection.execute(_OPEN_COUNTS)}
 
 
 async def add_card(connection: AsyncConnection, card: CardRecord) -> None:

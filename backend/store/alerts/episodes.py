@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 
-from sqlalchemy import Result, RowMapping, delete, exists, func, insert, select, update
+from sqlalchemy import Result, RowMapping, Select, bindparam, delete, exists, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,13 +24,14 @@ from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import RunId
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.keyset import newest_first
-from backend.store.postgres.statements import among, replaced
+from backend.store.postgres.statements import among, one_of, replaced
 from backend.store.schema import alert_tables
 from backend.store.schema.rows import row_of, value_of
 
 _ALERT = alert_tables.alerts.c
 _EVENT = alert_tables.alert_events.c
 _OPEN = (AlertState.PENDING.value, AlertState.FIRING.value)
+_OPEN_ALERTS = select(alert_tables.alerts).where(_ALERT.state.in_(_OPEN)).order_by(_ALERT.began_at, _ALERT.id)
 _NEW = pg_insert(alert_tables.alerts)
 _SAVE = _NEW.on_conflict_do_update(
     index_elements=[_ALERT.id],
@@ -59,8 +61,7 @@ class AlertFilter:
 
 async def open_alerts(connection: AsyncConnection) -> list[Alert]:
     """Every pending or firing episode, oldest first."""
-    query = select(alert_tables.alerts).where(_ALERT.state.in_(_OPEN)).order_by(_ALERT.began_at, _ALERT.id)
-    return _alerts(await connection.execute(query))
+    return _alerts(await connection.execute(_OPEN_ALERTS))
 
 
 async def save_alerts(connection: AsyncConnection, changed: Sequence[tuple[Alert, Sequence[Event]]]) -> None:
@@ -85,17 +86,21 @@ async def list_alerts(
     connection: AsyncConnection, wanted: AlertFilter, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[Alert]:
     """Episodes, newest begin first, those older than ``before`` (begin, id)."""
-    query = select(alert_tables.alerts)
-    if wanted.states:
-        query = query.where(_ALERT.state.in_([s.value for s in wanted.states]))
-    if wanted.rule is not None:
-        query = query.where(_ALERT.rule == wanted.rule)
-    if wanted.job_id is not None:
-        query = query.where(_ALERT.job_id == wanted.job_id)
-    if wanted.severity is not None:
-        query = query.where(_ALERT.severity == wanted.severity)
-    query = newest_first(query, _ALERT.began_at, _ALERT.id, before=before, limit=limit)
-    return _alerts(await connection.execute(query))
+    restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name))}
+    query, page = newest_first(_matching(frozenset(restricted)), _ALERT.began_at, _ALERT.id, before=before, limit=limit)
+    return _alerts(await connection.execute(query, restricted | {"states": [s.value for s in wanted.states]} | page))
+
+
+@lru_cache(maxsize=16)
+def _matching(restricted: frozenset[str]) -> Select[Any]:
+    """The episodes that match a filter; ``restricted`` names its fields that restrict."""
+    conditions = {
+        "states": one_of(_ALERT.state, "states"),
+        "rule": _ALERT.rule == bindparam("rule"),
+        "job_id": _ALERT.job_id == bindparam("job_id"),
+        "severity": _ALERT.severity == bindparam("severity"),
+    }
+    return select(alert_tables.alerts).where(*(conditions[name] for name in sorted(restricted)))
 
 
 async def get_alert(connection: AsyncConnection, alert_id: str) -> Alert:
@@ -146,16 +151,18 @@ class OpenCount:
     severity: Literal["critical", "warning"]
 
 
+_OPEN_COUNTS = (
+    select(_ALERT.job_id, func.count(), func.bool_or(_ALERT.severity == "critical"))
+    .where(_ALERT.state == AlertState.FIRING.value, _ALERT.severity != "none")
+    .group_by(func.rollup(_ALERT.job_id))
+    .having(func.count() > 0)
+    .order_by(func.grouping(_ALERT.job_id))
+)
+
+
 async def open_counts(connection: AsyncConnection) -> Mapping[str | None, OpenCount]:
     """For each job with alerts that fire; under None for everything."""
-    query = (
-        select(_ALERT.job_id, func.count(), func.bool_or(_ALERT.severity == "critical"))
-        .where(_ALERT.state == AlertState.FIRING.value, _ALERT.severity != "none")
-        .group_by(func.rollup(_ALERT.job_id))
-        .having(func.count() > 0)
-        .order_by(func.grouping(_ALERT.job_id))
-    )
-    rows = (await connection.execute(query)).all()
+    rows = (await connection.execute(_OPEN_COUNTS)).all()
     # The total comes last, and stands also over the row of those without a job.
     return {job_id: OpenCount(count, "critical" if critical else "warning") for job_id, count, critical in rows}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy import RowMapping, bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.alerting.labels import Labels, Matcher, fits_all
@@ -34,24 +34,23 @@ class Silence:
 
 
 _SILENCE = alert_tables.silences.c
+_SILENCES = select(alert_tables.silences)
+_IN_FORCE = _SILENCES.where(_SILENCE.starts_at <= bindparam("now"), _SILENCE.ends_at > bindparam("now")).order_by(
+    _SILENCE.ends_at, _SILENCE.id
+)
 
 
 async def silences_at(connection: AsyncConnection, now: datetime) -> list[Silence]:
     """Those that are in force at ``now``."""
-    query = (
-        select(alert_tables.silences)
-        .where(_SILENCE.starts_at <= now, _SILENCE.ends_at > now)
-        .order_by(_SILENCE.ends_at, _SILENCE.id)
-    )
-    return [_silence(row) for row in (await connection.execute(query)).mappings()]
+    return [_silence(row) for row in (await connection.execute(_IN_FORCE, {"now": now})).mappings()]
 
 
 async def list_silences(
     connection: AsyncConnection, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[Silence]:
     """All of them, latest end first, those before ``before`` (end, id)."""
-    query = newest_first(select(alert_tables.silences), _SILENCE.ends_at, _SILENCE.id, before=before, limit=limit)
-    return [_silence(row) for row in (await connection.execute(query)).mappings()]
+    query, page = newest_first(_SILENCES, _SILENCE.ends_at, _SILENCE.id, before=before, limit=limit)
+    return [_silence(row) for row in (await connection.execute(query, page)).mappings()]
 
 
 async def add_silence(connection: AsyncConnection, silence: Silence) -> None:

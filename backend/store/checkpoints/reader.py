@@ -6,22 +6,24 @@ Per-subtask values come back as they were handed in: NULL is missing, and nothin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
-    ColumnElement,
     Result,
     Select,
     Table,
     and_,
     bindparam,
+    exists,
     func,
     select,
     true,
     tuple_,
+    union_all,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -111,18 +113,33 @@ async def list_checkpoints(
     limit: int,
 ) -> list[CheckpointRecord]:
     """Checkpoints of a job over all its runs, newest first, those older than ``before`` (a record's cursor)."""
-    query = select(tables.checkpoints).where(_C.job_id == job_id)
-    if wanted.status is not None:
-        query = query.where(_C.status == wanted.status.value)
-    if wanted.run_id is not None:
-        query = query.where(_C.run_id == wanted.run_id)
-    # The day leaves out partitions.
-    if wanted.since is not None:
-        query = query.where(_C.triggered_at >= wanted.since, _C.triggered_on >= day_of(wanted.since))
-    if wanted.until is not None:
-        query = query.where(_C.triggered_at < wanted.until, _C.triggered_on <= day_of(wanted.until))
-    query = newest_first(query, _C.triggered_at, _C.checkpoint_id, _C.run_id, before=before, limit=limit)
-    return _records(await connection.execute(query))
+    restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name)) is not None}
+    days = {f"{name}_day": day_of(restricted[name]) for name in ("since", "until") if name in restricted}
+    query = _matching(frozenset(restricted))
+    statement, page = newest_first(query, _C.triggered_at, _C.checkpoint_id, _C.run_id, before=before, limit=limit)
+    return _records(await connection.execute(statement, {"job": job_id} | restricted | days | page))
+
+
+@lru_cache(maxsize=16)
+def _matching(restricted: frozenset[str]) -> Select[Any]:
+    """The checkpoints of a job that match a filter; ``restricted`` names its fields that restrict."""
+    query = select(tables.checkpoints).where(_C.job_id == bindparam("job"))
+    conditions = {
+        "status": (_C.status == bindparam("status"),),
+        "run_id": (_C.run_id == bindparam("run_id"),),
+        # The day leaves out partitions.
+        "since": (_C.triggered_at >= bindparam("since"), _C.triggered_on >= bindparam("since_day")),
+        "until": (_C.triggered_at < bindparam("until"), _C.triggered_on <= bindparam("until_day")),
+    }
+    return query.where(*(condition for name in sorted(restricted) for condition in conditions[name]))
+
+
+_ONE = (
+    select(tables.checkpoints)
+    .where(_C.run_id == bindparam("run"), _C.checkpoint_id == bindparam("id"))
+    .order_by(*_NEWEST_FIRST)
+    .limit(1)
+)
 
 
 async def get_checkpoint(connection: AsyncConnection, run_id: str, checkpoint_id: int) -> CheckpointRecord:
@@ -132,43 +149,60 @@ async def get_checkpoint(connection: AsyncConnection, run_id: str, checkpoint_id
         UnknownEntityError: the run has none of this id (any more).
 
     """
-    query = (
-        select(tables.checkpoints)
-        .where(_C.run_id == run_id, _C.checkpoint_id == checkpoint_id)
-        .order_by(*_NEWEST_FIRST)
-        .limit(1)
-    )
-    records = _records(await connection.execute(query))
+    records = _records(await connection.execute(_ONE, {"run": run_id, "id": checkpoint_id}))
     if not records:
         raise UnknownEntityError(kind="checkpoint", id=checkpoint_id)
     return records[0]
+
+
+_OF_RUN = select(tables.checkpoints).where(_C.job_id == bindparam("job"), _C.run_id == bindparam("run"))
+_POSITION = tuple_(_C.triggered_at, _C.checkpoint_id)
+_OWN = tuple_(bindparam("at", type_=tables.Instant), bindparam("id", type_=_C.checkpoint_id.type))
+_UP_TO = (
+    _OF_RUN.where(_POSITION <= _OWN)
+    .order_by(_C.triggered_at.desc(), _C.checkpoint_id.desc())
+    .limit(bindparam("before"))
+    .subquery()
+)
+_LATER = (
+    _OF_RUN.where(_POSITION > _OWN).order_by(_C.triggered_at, _C.checkpoint_id).limit(bindparam("after")).subquery()
+)
+_AROUND = union_all(select(_UP_TO), select(_LATER)).order_by("triggered_at", "checkpoint_id")
 
 
 async def list_around(
     connection: AsyncConnection, record: CheckpointRecord, *, before: int, after: int
 ) -> list[CheckpointRecord]:
     """The checkpoint with up to so many of its run triggered before and after it, oldest first."""
-    of_run = select(tables.checkpoints).where(_C.job_id == record.job_id, _C.run_id == record.run_id)
-    position = tuple_(_C.triggered_at, _C.checkpoint_id)
-    own = (record.header.triggered_at, record.header.checkpoint_id)
-    up_to = of_run.where(position <= own).order_by(_C.triggered_at.desc(), _C.checkpoint_id.desc()).limit(before + 1)
-    later = of_run.where(position > own).order_by(_C.triggered_at, _C.checkpoint_id).limit(after)
-    found = _records(await connection.execute(up_to))
-    return [*reversed(found), *_records(await connection.execute(later))]
+    values = {
+        "job": record.job_id,
+        "run": record.run_id,
+        "at": record.header.triggered_at,
+        "id": record.header.checkpoint_id,
+        "before": before + 1,
+        "after": after,
+    }
+    return _records(await connection.execute(_AROUND, values))
+
+
+_COMPLETED_BEFORE = select(tables.checkpoints).where(
+    _C.job_id == bindparam("job"),
+    _C.status == CheckpointStatus.COMPLETED.value,
+    _C.triggered_at < bindparam("at"),
+)
+_LAST_COMPLETED = _COMPLETED_BEFORE.order_by(*_NEWEST_FIRST).limit(1)
+_LAST_FAST = (
+    _COMPLETED_BEFORE.where(_C.end_to_end_duration_ms < bindparam("faster_than_ms")).order_by(*_NEWEST_FIRST).limit(1)
+)
 
 
 async def last_completed_before(
     connection: AsyncConnection, record: CheckpointRecord, *, faster_than_ms: int | None = None
 ) -> CheckpointRecord | None:
     """The newest completed checkpoint of the job triggered before this one, of those that were fast enough."""
-    query = select(tables.checkpoints).where(
-        _C.job_id == record.job_id,
-        _C.status == CheckpointStatus.COMPLETED.value,
-        _C.triggered_at < record.header.triggered_at,
-    )
-    if faster_than_ms is not None:
-        query = query.where(_C.end_to_end_duration_ms < faster_than_ms)
-    records = _records(await connection.execute(query.order_by(*_NEWEST_FIRST).limit(1)))
+    values = {"job": record.job_id, "at": record.header.triggered_at, "faster_than_ms": faster_than_ms}
+    query = _LAST_COMPLETED if faster_than_ms is None else _LAST_FAST
+    records = _records(await connection.execute(query, values))
     return records[0] if records else None
 
 
@@ -305,25 +339,25 @@ _LIVES = _of_checkpoints(tables.live_progress)
 _POINTS = _of_checkpoints(tables.progress_points).order_by(tables.progress_points.c.observed_at)
 
 
+_E = tables.barrier_events.c
+_OF_PLACE = (
+    _E.run_id == bindparam("run_id"),
+    _E.checkpoint_id == bindparam("checkpoint_id"),
+    _E.triggered_on == bindparam("triggered_on"),
+)
+_EVENTS = select(_E.events).where(*_OF_PLACE)
+_HAS_EVENTS = select(exists().where(*_OF_PLACE))
+
+
 async def barriers_of(connection: AsyncConnection, place: CheckpointPlace) -> tuple[BarrierEvent, ...] | None:
     """Per-channel barrier events of one checkpoint; None where the engine reports none."""
-    query = select(tables.barrier_events.c.events).where(*_at(tables.barrier_events, place))
-    blob = (await connection.execute(query)).scalar_one_or_none()
+    blob = (await connection.execute(_EVENTS, asdict(place))).scalar_one_or_none()
     return None if blob is None else barriers_from(bytes(blob))
 
 
 async def has_barriers(connection: AsyncConnection, place: CheckpointPlace) -> bool:
     """Whether per-channel barrier events of one checkpoint are stored."""
-    query = select(true()).where(*_at(tables.barrier_events, place))
-    return (await connection.execute(query)).first() is not None
-
-
-def _at(table: Table, place: CheckpointPlace) -> list[ColumnElement[bool]]:
-    return [
-        table.c.run_id == place.run_id,
-        table.c.checkpoint_id == place.checkpoint_id,
-        table.c.triggered_on == place.triggered_on,
-    ]
+    return bool((await connection.execute(_HAS_EVENTS, asdict(place))).scalar_one())
 
 
 def _records(rows: Result[Any]) -> list[CheckpointRecord]:

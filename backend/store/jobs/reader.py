@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import RowMapping, Select, and_, case, func, or_, select, text
+from sqlalchemy import RowMapping, Select, and_, bindparam, case, func, or_, select, text
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -126,6 +126,14 @@ _CURRENT = (
     )
 )
 _WATCHED = _CURRENT.where(_TARGET.removed_at.is_(None))
+_OF_JOB = _CURRENT.where(_RUN.job_id == bindparam("job"))
+_RUNS = select(tables.runs).where(_RUN.job_id == bindparam("job"))
+_ONE_RUN = _RUNS.where(_RUN.id == bindparam("run"))
+_UNENDED = (
+    select(_RUN.engine_run_id, _RUN.started_at, _JOB.name)
+    .join_from(tables.runs, tables.jobs, _JOB.id == _RUN.job_id)
+    .where(_RUN.target_id == bindparam("target"), _RUN.state != JobState.ENDED.value)
+)
 
 
 async def list_current(connection: AsyncConnection) -> list[JobRecord]:
@@ -140,7 +148,7 @@ async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
         UnknownEntityError: there is none of this id.
 
     """
-    row = (await connection.execute(_CURRENT.where(_RUN.job_id == job_id))).mappings().first()
+    row = (await connection.execute(_OF_JOB, {"job": job_id})).mappings().first()
     if row is None:
         raise UnknownEntityError(kind="job", id=job_id)
     return _job(row)
@@ -150,9 +158,8 @@ async def list_runs(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[RunRecord]:
     """Runs of a job, newest first, those older than ``before`` (start, id)."""
-    query = select(tables.runs).where(_RUN.job_id == job_id)
-    query = newest_first(query, _RUN.started_at, _RUN.id, before=before, limit=limit)
-    return [_run(row) for row in (await connection.execute(query)).mappings()]
+    query, page = newest_first(_RUNS, _RUN.started_at, _RUN.id, before=before, limit=limit)
+    return [_run(row) for row in (await connection.execute(query, {"job": job_id} | page)).mappings()]
 
 
 async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunRecord:
@@ -162,8 +169,7 @@ async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunR
         UnknownEntityError: the job has no such run.
 
     """
-    query = select(tables.runs).where(_RUN.id == run_id, _RUN.job_id == job_id)
-    row = (await connection.execute(query)).mappings().first()
+    row = (await connection.execute(_ONE_RUN, {"job": job_id, "run": run_id})).mappings().first()
     if row is None:
         raise UnknownEntityError(kind="run", id=run_id)
     return _run(row)
@@ -211,12 +217,7 @@ async def runs_before(
 
 async def list_unended(connection: AsyncConnection, target_id: str) -> Mapping[tuple[EngineRunId, datetime], str]:
     """The runs of a target that had not ended when it was read last: (engine's run id, start) -> name of the job."""
-    query = (
-        select(_RUN.engine_run_id, _RUN.started_at, _JOB.name)
-        .join_from(tables.runs, tables.jobs, _JOB.id == _RUN.job_id)
-        .where(_RUN.target_id == target_id, _RUN.state != JobState.ENDED.value)
-    )
-    rows = await connection.execute(query)
+    rows = await connection.execute(_UNENDED, {"target": target_id})
     return {(EngineRunId(run), started_at): name for run, started_at, name in rows}
 
 
@@ -252,16 +253,19 @@ async def config_since(connection: AsyncConnection, run_ids: Sequence[str]) -> M
     return {row[0]: row[1] for row in rows}
 
 
+_IN_FORCE = _VERSION.since <= bindparam("at")
+_VERSIONS_AT = (
+    select(_VERSION.run_id, _VERSION.kind, _VERSION.document)
+    .ext(distinct_on(_VERSION.kind))
+    .where(_VERSION.run_id == bindparam("run"))
+    .order_by(_VERSION.kind, _IN_FORCE.desc(), case((_IN_FORCE, _VERSION.since)).desc(), _VERSION.since)
+)
+
+
 async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> RunShape:
     """Graph and settings in force at ``at``; the first ones known, for a time before these."""
-    is_in_force = _VERSION.since <= at
-    query = (
-        select(_VERSION.run_id, _VERSION.kind, _VERSION.document)
-        .ext(distinct_on(_VERSION.kind))
-        .where(_VERSION.run_id == run_id)
-        .order_by(_VERSION.kind, is_in_force.desc(), case((is_in_force, _VERSION.since)).desc(), _VERSION.since)
-    )
-    return _shapes([run_id], (await connection.execute(query)).all())[run_id]
+    rows = (await connection.execute(_VERSIONS_AT, {"run": run_id, "at": at})).all()
+    return _shapes([run_id], rows)[run_id]
 
 
 def _events() -> Select[Any]:
@@ -290,7 +294,9 @@ def _events() -> Select[Any]:
         select(tables.job_events, exception.label("cause"))
         .join_from(tables.job_events, tables.runs, _RUN.id == _EVENT.run_id)
         # A restart before the run was first seen did not happen then.
-        .where(~and_(_EVENT.kind == "restarted", _EVENT.at <= _RUN.first_observed_at))
+        .where(
+            _EVENT.job_id == bindparam("job"), ~and_(_EVENT.kind == "restarted", _EVENT.at <= _RUN.first_observed_at)
+        )
     )
 
 
@@ -304,15 +310,11 @@ async def list_events(
 
     A restart says which exception it followed: the newest since the restart before it, whenever that was learnt of.
     """
-    query = newest_first(
-        _EVENTS.where(_EVENT.job_id == job_id),
-        *(_EVENT.at, _EVENT.run_id, _EVENT.kind, _EVENT.key),
-        before=before,
-        limit=limit,
-    )
+    key = (_EVENT.at, _EVENT.run_id, _EVENT.kind, _EVENT.key)
+    query, page = newest_first(_EVENTS, *key, before=before, limit=limit)
     return [
         value_of(JobEventRecord, row, text=_with_cause(row["text"], row["cause"]))
-        for row in (await connection.execute(query)).mappings()
+        for row in (await connection.execute(query, {"job": job_id} | page)).mappings()
     ]
 
 

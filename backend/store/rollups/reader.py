@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -22,6 +23,7 @@ from sqlalchemy import (
     Select,
     Text,
     and_,
+    bindparam,
     case,
     cast,
     false,
@@ -38,7 +40,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.analysis.log_buckets import BOUNDS, Buckets
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.rollup import HOUR, HourRollup, Measure, MeasureRollup, hour_of
-from backend.store.postgres.statements import among, duration_after
+from backend.store.postgres.statements import duration_after, one_of
 from backend.store.schema import tables
 from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
@@ -98,36 +100,43 @@ async def totals_of(
 ) -> Mapping[str, CheckpointTotals]:
     """CheckpointTotals of each job over its checkpoints triggered in a range; nothing for a job without any."""
     covered = await cover(connection, since, until)
-    tail = (
+    values = {"jobs": list(job_ids), "hours": list(covered.hours)} | _gap_values(covered.gaps)
+    found: dict[str, dict[int, int]] = {}
+    for job_id, bucket, number in await connection.execute(_buckets(len(covered.gaps)), values):
+        found.setdefault(job_id, {})[bucket] = number
+    return {
+        job_id: CheckpointTotals(completed, failed, last, found.get(job_id, {}))
+        for job_id, completed, failed, last in await connection.execute(_counts(len(covered.gaps)), values)
+    }
+
+
+# Statements are built once for each number of gaps, of which there are few.
+def _tail(gap_count: int) -> CTE:
+    """The ended checkpoints of jobs in the gaps, savepoints left out."""
+    return (
         select(
             _C.job_id,
             _C.status,
             _C.end_to_end_duration_ms.label("value"),
             case((_IS_COMPLETED, _COMPLETED_AT)).label("completed_at"),
         )
-        .where(among(_C.job_id, job_ids), _C.kind == "checkpoint", _C.status != "in-progress", _in_gaps(covered.gaps))
+        .where(one_of(_C.job_id, "jobs"), _C.kind == "checkpoint", _C.status != "in-progress", _in_gaps(gap_count))
         .cte("tail")
         .prefix_with("MATERIALIZED")
     )
-    found: dict[str, dict[int, int]] = {}
-    for job_id, bucket, number in await connection.execute(_buckets(tail, job_ids, covered.hours)):
-        found.setdefault(job_id, {})[bucket] = number
-    return {
-        job_id: CheckpointTotals(completed, failed, last, found.get(job_id, {}))
-        for job_id, completed, failed, last in await connection.execute(_counts(tail, job_ids, covered.hours))
-    }
 
 
-def _counts(tail: CTE, job_ids: Sequence[str], hours: Sequence[datetime]) -> Select[Any]:
-    """(job, completed, failed, last completed) over the rollups of ``hours`` and the checkpoints of ``tail``."""
-    hourly = tables.rollups.c
+@lru_cache(maxsize=64)
+def _counts(gap_count: int) -> Select[Any]:
+    """(job, completed, failed, last completed) over the rollups of the hours and the checkpoints in the gaps."""
+    hourly, tail = tables.rollups.c, _tail(gap_count)
     parts = union_all(
         select(
             hourly.job_id,
             hourly.completed_count.label("completed"),
             hourly.failed_count.label("failed"),
             hourly.last_completed_at.label("last"),
-        ).where(among(hourly.job_id, job_ids), among(hourly.hour, hours)),
+        ).where(one_of(hourly.job_id, "jobs"), one_of(hourly.hour, "hours")),
         select(
             tail.c.job_id,
             cast(tail.c.status == CheckpointStatus.COMPLETED.value, Integer),
@@ -143,9 +152,10 @@ def _counts(tail: CTE, job_ids: Sequence[str], hours: Sequence[datetime]) -> Sel
     )
 
 
-def _buckets(tail: CTE, job_ids: Sequence[str], hours: Sequence[datetime]) -> Select[Any]:
+@lru_cache(maxsize=64)
+def _buckets(gap_count: int) -> Select[Any]:
     """(job, bucket, number) of the durations, over the same."""
-    measured = tables.rollup_measures.c
+    measured, tail = tables.rollup_measures.c, _tail(gap_count)
     arrays = func.unnest(measured.bucket_index, measured.bucket_count)
     stored = arrays.table_valued("bucket", "number").render_derived("b").lateral()
     bounds = literal(list(BOUNDS), ARRAY(BigInteger))
@@ -158,7 +168,9 @@ def _buckets(tail: CTE, job_ids: Sequence[str], hours: Sequence[datetime]) -> Se
         select(measured.job_id, stored.c.bucket, stored.c.number)
         .join_from(tables.rollup_measures, stored, true())
         .where(
-            among(measured.job_id, job_ids), among(measured.hour, hours), measured.measure == Measure.DURATION.value
+            one_of(measured.job_id, "jobs"),
+            one_of(measured.hour, "hours"),
+            measured.measure == Measure.DURATION.value,
         ),
         select(counted.c.job_id, counted.c.bucket, func.count()).group_by(counted.c.job_id, counted.c.bucket),
     ).subquery("parts")
@@ -180,46 +192,80 @@ async def hours_of(
     return sorted([*rolled_up, *worked_out], key=lambda r: r.hour, reverse=True)[:limit]
 
 
-async def _complete_hours(connection: AsyncConnection, since: datetime, until: datetime) -> list[datetime]:
+def _marks() -> Select[Any]:
     schedule = tables.pipeline_schedule.c
     # A copy of the database on another server: its ids say nothing there.
     own_ids = func.pg_snapshot_xmax(func.pg_current_snapshot())
-    marks = select(schedule.complete_xid, schedule.complete_hour).where(
+    return select(schedule.complete_xid, schedule.complete_hour).where(
         schedule.complete_xid.is_not(None), schedule.complete_xid <= cast(cast(own_ids, Text), BigInteger)
     )
-    mark = (await connection.execute(marks)).first()
-    if mark is None:
-        return []
-    last = min(until, mark.complete_hour)
+
+
+def _unchanged_hours() -> Select[Any]:
+    """The hours in a range that no checkpoint changed since they were rolled up."""
     rolled = tables.rollup_hours
-    rolled_up = rolled.alias()
+    since, until = bindparam("since", type_=tables.Instant), bindparam("until", type_=tables.Instant)
+    rolled_up, xid = rolled.alias(), bindparam("xid", type_=BigInteger)
     changed = (
         select(_HOUR)
         .join_from(tables.checkpoints, rolled_up, rolled_up.c.hour == _HOUR)
         .where(
-            *(_C.kind == "checkpoint", _C.changed_xid >= mark.complete_xid, _C.changed_xid >= rolled_up.c.horizon_xid),
-            *(_C.triggered_at >= since, _C.triggered_at < last),
-            _C.triggered_on.between(day_of(since), day_of(last)),
+            *(_C.kind == "checkpoint", _C.changed_xid >= xid, _C.changed_xid >= rolled_up.c.horizon_xid),
+            *(_C.triggered_at >= since, _C.triggered_at < until),
+            _C.triggered_on.between(bindparam("first"), bindparam("last")),
         )
     )
-    query = (
+    return (
         select(rolled.c.hour)
-        .where(rolled.c.hour >= since, rolled.c.hour + HOUR <= last, rolled.c.hour.not_in(changed))
+        .where(rolled.c.hour >= since, rolled.c.hour + HOUR <= until, rolled.c.hour.not_in(changed))
         .order_by(rolled.c.hour)
     )
-    return list((await connection.execute(query)).scalars())
 
 
-def _in_gaps(gaps: Sequence[tuple[datetime, datetime]]) -> ColumnElement[bool]:
-    """A condition on checkpoints that holds in the gaps, with the days as values so that partitions are left out."""
+_MARKS = _marks()
+_UNCHANGED_HOURS = _unchanged_hours()
+
+
+async def _complete_hours(connection: AsyncConnection, since: datetime, until: datetime) -> list[datetime]:
+    mark = (await connection.execute(_MARKS)).first()
+    if mark is None:
+        return []
+    end = min(until, mark.complete_hour)
+    values = {"since": since, "until": end, "first": day_of(since), "last": day_of(end), "xid": mark.complete_xid}
+    return list((await connection.execute(_UNCHANGED_HOURS, values)).scalars())
+
+
+def _in_gaps(count: int) -> ColumnElement[bool]:
+    """A condition on checkpoints that holds in the gaps of ``_gap_values``; the days leave out partitions."""
     conditions = (
         and_(
-            *(_C.triggered_at >= since, _C.triggered_at < until),
-            _C.triggered_on.between(day_of(since), day_of(until)),
+            *(_C.triggered_at >= bindparam(f"since_{n}"), _C.triggered_at < bindparam(f"until_{n}")),
+            _C.triggered_on.between(bindparam(f"first_{n}"), bindparam(f"last_{n}")),
         )
-        for since, until in gaps
+        for n in range(count)
     )
     return or_(false(), *conditions)
+
+
+def _gap_values(gaps: Sequence[tuple[datetime, datetime]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for n, (since, until) in enumerate(gaps):
+        values |= {f"since_{n}": since, f"until_{n}": until, f"first_{n}": day_of(since), f"last_{n}": day_of(until)}
+    return values
+
+
+_OF_HOURS = (
+    select(tables.rollups)
+    .where(tables.rollups.c.job_id == bindparam("job"), one_of(tables.rollups.c.hour, "hours"))
+    .order_by(tables.rollups.c.hour.desc())
+    .limit(bindparam("limit"))
+)
+_OF_MEASURES = select(tables.rollup_measures).where(
+    tables.rollup_measures.c.job_id == bindparam("job"),
+    one_of(tables.rollup_measures.c.hour, "hours"),
+    # A later version may roll up other measures too.
+    tables.rollup_measures.c.measure.in_([m.value for m in Measure]),
+)
 
 
 async def _rolled_up(
@@ -227,17 +273,11 @@ async def _rolled_up(
 ) -> list[HourRollup]:
     if not hours:
         return []
-    rollup, measured = tables.rollups.c, tables.rollup_measures.c
-    of_hours = select(tables.rollups).where(rollup.job_id == job_id, among(rollup.hour, hours))
-    rows = (await connection.execute(of_hours.order_by(rollup.hour.desc()).limit(limit))).mappings().all()
-    of_measures = select(tables.rollup_measures).where(
-        measured.job_id == job_id,
-        among(measured.hour, [row["hour"] for row in rows]),
-        # A later version may roll up other measures too.
-        among(measured.measure, [m.value for m in Measure]),
-    )
+    values = {"job": job_id, "hours": list(hours), "limit": limit}
+    rows = (await connection.execute(_OF_HOURS, values)).mappings().all()
     measures: dict[datetime, dict[Measure, MeasureRollup]] = {}
-    for row in (await connection.execute(of_measures)).mappings():
+    shown = {"job": job_id, "hours": [row["hour"] for row in rows]}
+    for row in (await connection.execute(_OF_MEASURES, shown)).mappings():
         found = value_of(MeasureRollup, row, total=int(row["total"]))
         measures.setdefault(row["hour"], {})[Measure(row["measure"])] = found
     return [
@@ -248,27 +288,8 @@ async def _rolled_up(
 async def _worked_out(
     connection: AsyncConnection, job_id: str, gaps: Sequence[tuple[datetime, datetime]], limit: int
 ) -> list[HourRollup]:
-    query = (
-        select(
-            _HOUR.label("hour"),
-            func.count().label("triggered_count"),
-            func.count().filter(_IS_COMPLETED).label("completed_count"),
-            func.count().filter(_IS_FAILED).label("failed_count"),
-            # Text: the failures of the group by reason, an aggregate over an aggregate.
-            literal_column(
-                "(SELECT coalesce(jsonb_object_agg(reason, number), '{}') FROM (SELECT reason, count(*) AS number FROM"
-                " unnest(array_agg(coalesce(failure_reason, 'unknown')) FILTER (WHERE status = 'failed')) reason"
-                " GROUP BY reason) r)"
-            ).label("failed_by_reason"),
-            func.max(_COMPLETED_AT).filter(_IS_COMPLETED).label("last_completed_at"),
-            *(column for measure in Measure for column in _numbers(measure)),
-        )
-        .where(_C.job_id == job_id, _C.kind == "checkpoint", _in_gaps(gaps))
-        .group_by(_HOUR)
-        .order_by(_HOUR.desc())
-        .limit(limit)
-    )
-    rows = (await connection.execute(query)).mappings()
+    values = {"job": job_id, "limit": limit} | _gap_values(gaps)
+    rows = (await connection.execute(_hourly(len(gaps)), values)).mappings()
     return [value_of(HourRollup, row, measures=_measures(row), is_rolled_up=False) for row in rows]
 
 
@@ -284,6 +305,31 @@ def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
         number.filter(_IS_COMPLETED).label(f"{measure.value} {name}")
         for name, number in (of_all | {"quantiles": quantiles}).items()
     ]
+
+
+@lru_cache(maxsize=64)
+def _hourly(gap_count: int) -> Select[Any]:
+    """The hours of a job, worked out from its checkpoints in the gaps."""
+    return (
+        select(
+            _HOUR.label("hour"),
+            func.count().label("triggered_count"),
+            func.count().filter(_IS_COMPLETED).label("completed_count"),
+            func.count().filter(_IS_FAILED).label("failed_count"),
+            # Text: the failures of the group by reason, an aggregate over an aggregate.
+            literal_column(
+                "(SELECT coalesce(jsonb_object_agg(reason, number), '{}') FROM (SELECT reason, count(*) AS number FROM"
+                " unnest(array_agg(coalesce(failure_reason, 'unknown')) FILTER (WHERE status = 'failed')) reason"
+                " GROUP BY reason) r)"
+            ).label("failed_by_reason"),
+            func.max(_COMPLETED_AT).filter(_IS_COMPLETED).label("last_completed_at"),
+            *(column for measure in Measure for column in _numbers(measure)),
+        )
+        .where(_C.job_id == bindparam("job"), _C.kind == "checkpoint", _in_gaps(gap_count))
+        .group_by(_HOUR)
+        .order_by(_HOUR.desc())
+        .limit(bindparam("limit"))
+    )
 
 
 def _measures(row: RowMapping) -> Mapping[Measure, MeasureRollup]:

@@ -34,8 +34,10 @@ Paths (GET unless said):
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Generic, Literal, Self, TypeVar
+from functools import lru_cache
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,14 +66,21 @@ class Model(BaseModel):
 
         ``changed`` replaces fields, or adds those that no value has. Use it where a field's meaning changes.
         """
-        fields = dict(changed)
-        for name in cls.model_fields:
-            if name not in fields:
-                for value in values:
-                    if hasattr(value, name):
-                        fields[name] = getattr(value, name)
-                        break
-        return cls.model_validate(fields)
+        sources = _sources(cls, tuple(map(type, values)))
+        fields = {name: getattr(values[i], name) for name, i in sources if name not in changed}
+        return cls.model_validate(fields | changed)
+
+
+@lru_cache(maxsize=512)
+def _sources(model: type[Model], kinds: tuple[type[Any], ...]) -> tuple[tuple[str, int], ...]:
+    """The fields of a model that values of these kinds have, each with the index of the first value that has it."""
+    known = [{*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *_fields_of(kind)} for kind in kinds]
+    found = ((name, next((i for i, names in enumerate(known) if name in names), None)) for name in model.model_fields)
+    return tuple((name, i) for name, i in found if i is not None)
+
+
+def _fields_of(kind: type[Any]) -> Iterable[str]:
+    return kind.model_fields if issubclass(kind, BaseModel) else ()
 
 
 class Page(Model, Generic[T]):

@@ -14,7 +14,6 @@ from typing import Any
 
 import psycopg
 import structlog
-from psycopg import sql
 from sqlalchemy import ColumnElement, Double, Text, bindparam, case, cast, func, literal_column, null, select
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -54,7 +53,7 @@ _SHARE_TARGET = sql_of(
 )
 
 
-def _report_failure() -> sql.SQL:
+def _report_failure() -> bytes:
     at = bindparam("at", type_=tables.Instant)
     values: dict[str, ColumnElement[Any]] = {
         "target_id": _TARGET.id,
@@ -81,7 +80,7 @@ def _report_failure() -> sql.SQL:
     )
 
 
-def _report_success() -> sql.SQL:
+def _report_success() -> bytes:
     at, ok = bindparam("at", type_=tables.Instant), literal_column("'ok'", Text)
     measured = [_HEALTH.requests_per_poll, _HEALTH.bytes_per_poll, _HEALTH.poll_duration_ms]
     reported = [_HEALTH.engine, _HEALTH.engine_version, *measured, _HEALTH.rejected_count, _HEALTH.clock_offset_ms]

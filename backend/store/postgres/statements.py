@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from psycopg import sql
 from sqlalchemy import BindParameter, Column, Interval, Table, any_, bindparam, literal, literal_column
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, psycopg
 from sqlalchemy.sql import ColumnElement
@@ -16,9 +15,9 @@ from sqlalchemy.types import TypeEngine
 _DIALECT = psycopg.dialect()  # type: ignore[no-untyped-call]
 
 
-def sql_of(statement: ClauseElement) -> sql.SQL:
+def sql_of(statement: ClauseElement) -> bytes:
     """The text of a statement; its bound values are ``%(name)s``. Called once, when a module is imported."""
-    return sql.SQL(str(statement.compile(dialect=_DIALECT)))
+    return str(statement.compile(dialect=_DIALECT)).encode()
 
 
 def type_name(kind: TypeEngine[Any]) -> str:

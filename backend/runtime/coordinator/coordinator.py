@@ -3,7 +3,7 @@
 ``triggering`` decides which checkpoint is triggered and when. This module handles the checkpoint from then on.
 
 Completed checkpoints are durable: they, the statistics and the next id survive a failure of the job. Pending
-checkpoints do not. A savepoint is owned by the user and stored separately: a restart does not use it, and its
+checkpoints do not. A savepoint belongs to the user and is stored separately: a restart does not use it, and its
 completion commits nothing (CO-8). The savepoint that stops the job is an exception: it commits, and a restart uses it.
 
 Several checkpoints may be pending. A newer one that completes subsumes the older ones (CC-1, CC-2).

@@ -76,7 +76,7 @@ class RequestQueue:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the queue is full of users' requests. A new request is then refused, and starts no other."""
+        """Whether the queue is full of users' requests. New requests are then refused."""
         return len(self._waiting) >= self._limit and not self._waiting[-1].is_periodic
 
     def add(self, request: Request) -> Request | None:
@@ -87,7 +87,7 @@ class RequestQueue:
         return self._waiting.pop() if len(self._waiting) > self._limit else None
 
     def choose(self, slots: Slots) -> Start | TooEarly | None:
-        """Take the first request if it may start, or if it is too early; None if it has to wait (CO-3, CO-4)."""
+        """Remove and return the first request, as Start or TooEarly. None if it has to wait (CO-3, CO-4)."""
         if not self._waiting:
             return None
         first = self._waiting[0]
@@ -121,7 +121,7 @@ def keep(kept: dict[int, _Asked], asked: _Asked) -> None:
     """Store a request by its number. If there are too many, drop the oldest ones that have ended."""
     kept[asked.number] = asked
     while len(kept) > REQUESTS_KEPT:
-        # None has ended if a full queue and one more request of each kind are still open: keep them all.
+        # A full queue and one request of each kind in progress may exceed the limit. Open requests are kept.
         over = next((n for n, each in kept.items() if each.ended_at_us is not None), None)
         if over is None:
             break

@@ -53,7 +53,7 @@ class Rescale:
     from_savepoint: bool
     before: Mapping[str, int]
     stopped_at_us: int | None = None
-    """When the job was stopped for the rescale. A rescale from a savepoint stops the job when that is complete."""
+    """When the job was stopped for the rescale. A rescale from a savepoint stops it when the savepoint is complete."""
     restored_id: int | None = None
     """The checkpoint or savepoint that was restored; None: not stopped yet, or none was complete."""
     persisted_bytes: int = 0

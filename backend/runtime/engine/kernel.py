@@ -260,7 +260,7 @@ class JobEngine:
             return
         self.status = JobStatus.RUNNING
         if self.restore_point.begun_from is not None:
-            # Attempt numbers continue after those of the earlier run, whose transactions may still be open.
+            # Attempt numbers continue after those of the earlier run, because its transactions may still be open.
             self._attempt = max(self._attempt, 1 + self.ledger.newest_attempt)
         self._past_steps = self._all_steps()
         self.tasks = [

@@ -38,7 +38,7 @@ class Aligned:
             self._barrier = barrier
             commands.append(Began(barrier))
         elif barrier.restored_alignment is Alignment.UNALIGNED:
-            # An upstream task has switched to unaligned: after this alignment, the barrier is unaligned (OPT-6).
+            # An upstream task has switched: the barrier that is forwarded after this alignment is unaligned (OPT-6).
             self._barrier = barrier
         self._arrived.add(channel)
         self._blocked.add(channel)

@@ -58,7 +58,8 @@ class AtLeastOnce:
         """Count the barrier (ALO-1, ALO-2, ALO-4). A barrier of an ended checkpoint is ignored."""
         k = barrier.checkpoint_id
         if k > self.current_id and self._open == 1:
-            # Flink keeps older checkpoints here. They are dropped, or the end of this channel would complete one late.
+            # Flink keeps older checkpoints in its table here. This keeper drops them: otherwise the end of this
+            # channel would complete one of them out of order.
             self._counts.append(_Count(k, barrier, 1, {channel}, is_aborted=k in self._aborted))
             return [Began(barrier), *self._complete(len(self._counts) - 1)]
         place = next((i for i, count in enumerate(self._counts) if count.id == k), None)

@@ -63,7 +63,7 @@ class Concurrent:
         return commands + self._settled(k, pending.protocol.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: the channel counts as delivered for every pending checkpoint, or all are given up, by setting."""
+        """AL-7: by setting, count the channel as delivered for every pending checkpoint, or give all of them up."""
         self._open -= {channel}
         commands: list[Command] = []
         for k, pending in list(self._pending.items()):

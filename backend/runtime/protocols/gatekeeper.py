@@ -53,7 +53,7 @@ class Gatekeeper:
         return commands + self._run(lambda p: p.barrier(channel, barrier, now_us))
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """AL-7: the channel counts as delivered for the pending checkpoint, or that is given up, by setting."""
+        """AL-7: by setting, count the channel as delivered for the pending checkpoint, or give the checkpoint up."""
         self._open -= {channel}
         if self._current is None:
             return []

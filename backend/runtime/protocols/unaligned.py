@@ -1,7 +1,8 @@
 """Unaligned on the first barrier (runtime.md 2.6): forward it, snapshot, then copy data in front of the other barriers.
 
 It is also the second half of aligned-with-timeout (the ``_U`` states of Appendix A). An aligned barrier that arrives
-then keeps its channel blocked until the checkpoint ends (UC-7). An announced barrier is converted to priority (AT-2).
+during it keeps its channel blocked until the checkpoint ends (UC-7). An announced barrier is converted to priority
+(AT-2).
 The protocol itself blocks no channel (UC-11).
 """
 

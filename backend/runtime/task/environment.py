@@ -1,4 +1,4 @@
-"""The objects that all parts of one running job share: time, settings, faults, messages, store, log. No rules."""
+"""The objects that all parts of one running job share: time, settings, faults, messages, store, log."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Recovery:
 
     def _load(self, subpartition: Subpartition, virtual: VirtualChannel | None, chunk: Data, at: int) -> int:
         if at == 0 and virtual is not None:
-            # RS-7. If no segment was free, the next try names the old channel again; the reader stays on it.
+            # RS-7. If no segment was free, the next try adds the name again. This is harmless: the reader is on it.
             subpartition.add_event(virtual)
         at = subpartition.append_recovered(chunk, at)
         if at == len(chunk):
@@ -164,7 +164,7 @@ class Recovery:
         self._task.initialization.records_filtered += 1
 
     def _keeps(self, edge: int) -> Keeps:
-        """RS-9: a test whether the edge's partitioner, at the new parallelism, sends a record to this subtask."""
+        """RS-9: return a predicate that is true if the edge would now send a record to this subtask."""
         graph, index = self._env.graph, self._task.index
         spec = graph.edges[edge]
         target = graph.vertex(spec.target)

@@ -3,7 +3,7 @@
 A source stops reading and sends end-of-data after its last record. With drain it first sends the last watermark, which
 fires every timer downstream. Without drain no timer fires, and open windows stay in the savepoint (FN-19, FN-21). The
 barrier follows the end of the data, so the savepoint holds everything. A subtask finishes only after that savepoint is
-complete (FN-22) and all its inputs have ended.
+complete (FN-22) and all inputs of the subtask have ended.
 """
 
 from __future__ import annotations

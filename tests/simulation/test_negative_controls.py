@@ -66,7 +66,7 @@ def _run(variant: Variant, seed: int, records: int = _RECORDS) -> None:
         again.request_savepoint()
     again.run_until(watch.ended_at_us)
     if again.trace_hash != watch.hash_at_end:
-        raise InvariantError("INV-13", "another trace than the same run had when it was watched")
+        raise InvariantError("INV-13", "the trace differs from that of the observed run")
 
 
 def _caught_by(variant: Variant) -> tuple[str, int] | None:

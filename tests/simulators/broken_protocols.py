@@ -1,6 +1,6 @@
-"""Broken variants of the protocols (T-9), each one wrong in one thing: what the invariants must catch.
+"""Broken variants of the protocols (T-9), each with one error that an invariant must catch.
 
-A variant is a patch of the runtime and the job that it shows in. None of this is ever in the product.
+A variant consists of a patch of the runtime and a job in which the error shows. The product contains none of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CONCURRENT = {"execution.checkpointing.max-concurrent-checkpoints": 3}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """``breaks`` patches the runtime; ``rule`` is what catches it on a job of ``protocol``."""
+    """``breaks`` patches the runtime; ``rule`` is the invariant that catches the error in a job of ``protocol``."""
 
     breaks: Callable[[pytest.MonkeyPatch], None]
     rule: str
@@ -53,17 +53,17 @@ class Variant:
     config: dict[str, object] = field(default_factory=dict)
     asks_for_savepoints: bool = False
     partitioner: str = ""
-    """With it the job is one that is rescaled, its first edge of this kind, as ``rescales`` say."""
+    """If set, the job is the one for rescaling, its first edge has this partitioner, and it follows ``rescales``."""
     rescales: tuple[RescaleSpec, ...] = ()
 
     @property
     def is_exact(self) -> bool:
-        """Whether the job has to be exactly once."""
+        """Whether the job must be exactly once."""
         return self.protocol != AT_LEAST_ONCE
 
 
 def forward_one_record_late(patch: pytest.MonkeyPatch) -> None:
-    """The barrier leaves behind the first record that the snapshot in front of it does not count."""
+    """The barrier leaves after the next record, which the snapshot does not count."""
     forward, emit = Snapshots._forward, Emission.emit
     waiting: dict[int, Callable[[], None]] = {}
 
@@ -80,7 +80,7 @@ def forward_one_record_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_partial_record(patch: pytest.MonkeyPatch) -> None:
-    """What was read of a record that is not whole yet is not persisted."""
+    """The bytes already read of an incomplete record are not persisted."""
     start = InputChannel.start_persisting
 
     def without(self: InputChannel, barrier_arrived: bool, checkpoint_id: int, write: Any) -> None:
@@ -93,7 +93,7 @@ def forget_the_partial_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def persist_the_polled_buffer(patch: pytest.MonkeyPatch) -> None:
-    """The buffer in work is persisted from its beginning, with the records that the state counts already."""
+    """The buffer in work is persisted from its beginning, with records that the state counts already."""
     start = InputChannel.start_persisting
 
     def from_the_beginning(self: InputChannel, barrier_arrived: bool, checkpoint_id: int, write: Any) -> None:
@@ -107,23 +107,23 @@ def persist_the_polled_buffer(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_queued_input(patch: pytest.MonkeyPatch) -> None:
-    """What lies in the receiver's queue in front of the barrier is not persisted."""
+    """Data in the receiver's queue before the barrier is not persisted."""
     patch.setattr(RemoteChannel, "_persist_queued", lambda *_: None)
 
 
 def persist_behind_the_barrier(patch: pytest.MonkeyPatch) -> None:
-    """The copy of a channel goes on when its barrier has come."""
+    """A channel is still persisted after its barrier arrived."""
     patch.setattr(InputChannel, "_barrier_came", lambda *_: None)
 
 
 def forget_the_overtaken_output(patch: pytest.MonkeyPatch) -> None:
-    """What the barrier overtakes in the output is not persisted."""
+    """Output that the barrier overtakes is not persisted."""
     overtake = Subpartition.overtake
     patch.setattr(Subpartition, "overtake", lambda self, *given: overtake(self, *given) and [])
 
 
 def snapshot_at_the_last_barrier(patch: pytest.MonkeyPatch) -> None:
-    """The log begins with the first barrier, and the state is taken with the last: records are in both (CL-9)."""
+    """Persisting begins at the first barrier, but the state is taken at the last: records are in both (CL-9)."""
 
     def start(self: Unaligned, barrier: Barrier) -> list[Any]:
         self._is_snapshot_taken = True
@@ -141,13 +141,13 @@ def snapshot_at_the_last_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_output_behind_the_timer(patch: pytest.MonkeyPatch) -> None:
-    """What a barrier overtakes that waited too long in the output is not persisted (AT-6)."""
+    """Output is not persisted if a barrier overtakes it because its timer fired (AT-6)."""
     resolved = Snapshots._output_resolved
     patch.setattr(Snapshots, "_output_resolved", lambda self, run, key, data: resolved(self, run, key, []))
 
 
 def do_not_block(patch: pytest.MonkeyPatch) -> None:
-    """The sender goes on behind an aligned barrier (AL-2)."""
+    """The sender continues after an aligned barrier (AL-2)."""
     poll = Subpartition.poll
 
     def on(self: Subpartition) -> Any:
@@ -160,7 +160,7 @@ def do_not_block(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_resume_on_an_obsolete_barrier(patch: pytest.MonkeyPatch) -> None:
-    """The barrier of a checkpoint that is over leaves its channel blocked (AL-5)."""
+    """The barrier of a finished checkpoint leaves its channel blocked (AL-5)."""
     barrier = Gatekeeper.barrier
 
     def forgetful(self: Gatekeeper, channel: int, which: Barrier, now_us: int) -> list[Any]:
@@ -172,7 +172,7 @@ def forget_resume_on_an_obsolete_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def swap_the_replay_order(patch: pytest.MonkeyPatch) -> None:
-    """What the receiver had of a channel is replayed behind what the sender had (RC-3)."""
+    """The receiver's part of a channel is replayed after the sender's part (RC-3)."""
     assign = restore_point.assign
 
     def swapped(*given: Any) -> Any:
@@ -216,7 +216,7 @@ def read_new_input_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def pass_by_the_end_of_recovery(patch: pytest.MonkeyPatch) -> None:
-    """A sender goes on behind its recovered output, whatever the other channels still have (RC-2)."""
+    """A sender continues after its recovered output while other channels still have recovered data (RC-2)."""
     poll = Subpartition.poll
 
     def on(self: Subpartition) -> Any:
@@ -229,7 +229,7 @@ def pass_by_the_end_of_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_on_a_savepoint(patch: pytest.MonkeyPatch) -> None:
-    """A plain savepoint is notified as a checkpoint is (CO-8)."""
+    """The tasks are notified of a plain savepoint as of a checkpoint (CO-8)."""
     complete = Coordinator._complete
 
     def and_notify(self: Coordinator, pending: Any) -> None:
@@ -242,7 +242,7 @@ def commit_on_a_savepoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_not_commit_at_restore(patch: pytest.MonkeyPatch) -> None:
-    """Transactions that the restored checkpoint holds are aborted with the others (SNK-3)."""
+    """Transactions in the restored checkpoint are aborted like the others (SNK-3)."""
     restore = TransactionalSink.restore
 
     def without(self: TransactionalSink, snapshot: Any, checkpoint_id: int) -> None:
@@ -252,7 +252,7 @@ def do_not_commit_at_restore(patch: pytest.MonkeyPatch) -> None:
 
 
 def store_the_offset_before_the_last_record(patch: pytest.MonkeyPatch) -> None:
-    """A source's snapshot misses the record that it emitted last (SRC-3)."""
+    """A source's snapshot misses the record that the source emitted last (SRC-3)."""
     snapshot = Source.snapshot
 
     def behind(self: Source, checkpoint_id: int) -> Any:
@@ -268,13 +268,13 @@ def store_the_offset_before_the_last_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def announce_a_credit_twice(patch: pytest.MonkeyPatch) -> None:
-    """A recycled buffer is announced as two (CR-2)."""
+    """One recycled buffer is announced as two (CR-2)."""
     announce = RemoteChannel._announce
     patch.setattr(RemoteChannel, "_announce", lambda self, n: announce(self, n + 1))
 
 
 def complete_what_is_subsumed(patch: pytest.MonkeyPatch) -> None:
-    """An older checkpoint may complete behind a newer one (CO-7)."""
+    """An older checkpoint may complete after a newer one (CO-7)."""
     fail = Coordinator._fail
 
     def unless_subsumed(self: Coordinator, checkpoint_id: int, reason: FailureReason, **named: Any) -> None:
@@ -290,7 +290,7 @@ def never_expire(patch: pytest.MonkeyPatch) -> None:
 
 
 def measure_no_alignment(patch: pytest.MonkeyPatch) -> None:
-    """The alignment is reported as none (ME-2)."""
+    """The alignment duration is reported as zero (ME-2)."""
     advance = Snapshots.advance
 
     def without(self: Snapshots, run: Any) -> None:
@@ -313,7 +313,7 @@ def write_a_file_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def draw_from_outside(patch: pytest.MonkeyPatch) -> None:
-    """Latencies come from something that a seed does not fix (DET-3)."""
+    """Latencies depend on a counter that the seed does not determine (DET-3)."""
     drawn = count()
     patch.setattr(Scheduler, "jitter", lambda self, delay_us: delay_us + next(drawn) % 7)
 

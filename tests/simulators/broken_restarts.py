@@ -1,6 +1,7 @@
-"""Broken variants of rescaling and of what a restart repeats and loses (T-9): each must be caught by an invariant.
+"""Broken variants of rescaling, and of the records that a restart repeats or loses (T-9). An invariant must catch each.
 
-As in ``broken_protocols.py`` a variant is a patch of the runtime, wrong in one thing, and the job that it shows in.
+As in ``broken_protocols.py``, a variant consists of a patch of the runtime with one error, and a job in which it
+shows.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ _CP = "execution.checkpointing."
 
 
 def do_not_filter(patch: pytest.MonkeyPatch) -> None:
-    """Of an ambiguous channel every new subtask keeps all (RS-9)."""
+    """Every new subtask keeps all records of an ambiguous channel (RS-9)."""
     patch.setattr(Recovery, "_keeps", lambda self, edge: lambda record: True)
 
 
 def give_channel_state_to_the_wrong_subtask(patch: pytest.MonkeyPatch) -> None:
-    """What was of an old subtask is taken up by the neighbour of who has to, on both sides alike (RS-5)."""
+    """The neighbour of the right subtask takes over an old subtask's channel state, on both sides (RS-5)."""
     mapping = rescaling.old_subtasks
 
     def shifted(mapper: Any, new: int, *, new_count: int, **named: Any) -> Any:
@@ -61,13 +62,13 @@ def give_channel_state_to_the_wrong_subtask(patch: pytest.MonkeyPatch) -> None:
 
 
 def put_channel_state_into_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
-    """What a receiver had is read as of another sender than what the sender had (RS-6)."""
+    """The receiver's part of a channel is assigned to another sender than the sender's part (RS-6)."""
     new_sender = EdgeRescale.new_sender
     patch.setattr(EdgeRescale, "new_sender", lambda self, old: (new_sender(self, old) + 1) % len(self.senders))
 
 
 def stay_with_the_first_old_channel(patch: pytest.MonkeyPatch) -> None:
-    """All old channels of a new one are decoded as the first of them (RS-8)."""
+    """A new channel decodes the data of all its old channels as data of the first one (RS-8)."""
     turn_to = InputChannel.turn_to
 
     def turn_once(self: InputChannel, virtual: VirtualChannel) -> None:
@@ -78,7 +79,7 @@ def stay_with_the_first_old_channel(patch: pytest.MonkeyPatch) -> None:
 
 
 def restore_the_last_chunk_first(patch: pytest.MonkeyPatch) -> None:
-    """The order of what a receiver had of an old channel is lost (RS-8)."""
+    """The chunks that a receiver persisted of an old channel are restored in reverse order (RS-8)."""
     restore = Recovery._restore_input
     patch.setattr(
         Recovery, "_restore_input", lambda self, inputs: restore(self, {k: c[::-1] for k, c in inputs.items()})
@@ -86,7 +87,7 @@ def restore_the_last_chunk_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_an_old_channels_output(patch: pytest.MonkeyPatch) -> None:
-    """Of the senders that one takes over only the first one's output is restored (RS-5)."""
+    """If a subtask takes over several senders, only the first sender's output is restored (RS-5)."""
     restore = Recovery._restore_output
 
     def first_only(self: Recovery, outputs: Any) -> None:
@@ -101,7 +102,7 @@ def lose_an_old_channels_output(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_moved_keys_behind(patch: pytest.MonkeyPatch) -> None:
-    """A new subtask restores what the old one of its index had, and none of the key groups that come to it (RS-1)."""
+    """A new subtask restores only the key groups that the old subtask of its index had (RS-1)."""
 
     def own_only(old: Any, subtask: int, **named: Any) -> Any:
         whole = restored_operator(old, subtask, **named)
@@ -112,7 +113,7 @@ def leave_moved_keys_behind(patch: pytest.MonkeyPatch) -> None:
 
 
 def deal_splits_out_twice(patch: pytest.MonkeyPatch) -> None:
-    """A split that one subtask gives up is read by two (RS-2)."""
+    """Every subtask restores all splits, so that several subtasks read a split (RS-2)."""
     patch.setattr(restoring, "restored_operator", lambda old, subtask, **named: _all_splits(old, subtask, **named))
 
 
@@ -128,7 +129,7 @@ def _all_splits(old: Any, subtask: int, **named: Any) -> Any:
 
 
 def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    """The savepoint that was asked for is restored, whatever was committed since (CO-8)."""
+    """The requested savepoint is restored even if a newer checkpoint has completed since (CO-8)."""
     newest, saved = RestorePoint._newest_completed, Rescaler._saved
     patch.setattr(RestorePoint, "_newest_completed", lambda self: newest(self) if self.begun_from is None else None)
 
@@ -137,7 +138,7 @@ def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
         return read_checkpoint(kept.stored(kept.record.graph))
 
     def later(self: Rescaler, rescale: Rescale, savepoint: Savepoint) -> None:
-        """Whoever asked for a savepoint hears of it late."""
+        """Report the savepoint late to the code that requested it."""
         then = partial(saved, self, rescale, savepoint)
         self._env.scheduler.after(200_000, EventClass.TIMER, lambda _: then())
 
@@ -145,11 +146,11 @@ def go_back_behind_a_newer_checkpoint(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rescaler, "_saved", later)
 
 
-# --- what comes again, and what is lost -------------------------------------------------------------------------------
+# --- repeated and lost records ----------------------------------------------------------------------------------------
 
 
 def take_a_snapshot_with_the_first_barrier(patch: pytest.MonkeyPatch) -> None:
-    """At least once, and the records of slow channels are in no state (ALO-1)."""
+    """Under at-least-once, the state is taken at the first barrier: records of slower channels are lost (ALO-1)."""
 
     barrier = AtLeastOnce.barrier
 
@@ -165,17 +166,17 @@ def take_a_snapshot_with_the_first_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_not_count_what_comes_again(patch: pytest.MonkeyPatch) -> None:
-    """What is taken in behind a barrier is in the state, and nobody is told that it comes again (ALO-5)."""
+    """Records processed after a barrier are in the state, but are not counted as repeated (ALO-5)."""
     patch.setattr(TaskCheckpointing, "processed", lambda self, channel, element: self.recheck(None))
 
 
 def do_not_tell_what_a_restart_repeats(patch: pytest.MonkeyPatch) -> None:
-    """A restart says that it repeats nothing."""
+    """A restart reports that it repeats no records."""
     _constant(patch, "repeated_records")
 
 
 def do_not_tell_what_a_restart_leaves_out(patch: pytest.MonkeyPatch) -> None:
-    """A restart without channel state says that it lost nothing (RC-8)."""
+    """A restart without channel state reports that it lost nothing (RC-8)."""
     _constant(patch, "lost_channel_bytes")
 
 
@@ -184,7 +185,7 @@ def _constant(patch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def lose_transactions_and_do_not_name_them(patch: pytest.MonkeyPatch) -> None:
-    """What has timed out is gone, and the ledger says nothing of it (SNK-4)."""
+    """A transaction that timed out is lost, and the ledger does not report it (SNK-4)."""
     commit = TransactionLedger.commit
 
     def silent(self: TransactionLedger, transaction: str) -> None:
@@ -195,7 +196,7 @@ def lose_transactions_and_do_not_name_them(patch: pytest.MonkeyPatch) -> None:
 
 
 def show_what_has_timed_out(patch: pytest.MonkeyPatch) -> None:
-    """A transaction is named as lost, and its rows are there all the same (SNK-4)."""
+    """A transaction is reported as lost, but its rows are visible (SNK-4)."""
     commit = TransactionLedger.commit
 
     def shown(self: TransactionLedger, transaction: str) -> None:
@@ -223,7 +224,7 @@ VARIANTS: dict[str, Variant] = dict(
     _of(
         Variant(do_not_filter, "INV-4", partitioner="hash", rescales=_MAP_ONLY),
         Variant(give_channel_state_to_the_wrong_subtask, "INV-1", partitioner="rebalance", rescales=_MAP_ONLY),
-        # The runtime's own check: the two sides disagree (RS-6).
+        # The runtime itself detects that the two sides disagree (RS-6).
         Variant(put_channel_state_into_the_wrong_channel, "INV-8", partitioner="rebalance", rescales=_MAP_ONLY),
         Variant(stay_with_the_first_old_channel, "INV-1", partitioner="rebalance", rescales=_DOWN),
         Variant(restore_the_last_chunk_first, "INV-1", partitioner="rebalance", rescales=_DOWN),

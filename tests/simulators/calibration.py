@@ -1,4 +1,4 @@
-"""AD-2: what is advised to a job of the reference runtime, applied to the same job and seed, and what came of it."""
+"""AD-2: compare the predictions of advice with a run of the same job and seed that has the advised settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURED = (Metric.DURATION, Metric.PERSISTED, Metric.EXPIRED)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One prediction beside what was measured."""
+    """One prediction and the value that was measured."""
 
     job: str
     headline: str
@@ -29,7 +29,7 @@ class Compared:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the interval held."""
+        """Whether the measured value is inside the predicted interval."""
         return self.expected.predicted.low <= self.measured <= self.expected.predicted.high
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Compared:
 
 
 async def advice_of(spec: JobSpec, run_s: float) -> Advice:
-    """What ``diagnose`` would advise after so long."""
+    """Return the advice of ``diagnose`` after ``run_s`` seconds of a run."""
     async with SimulatedTarget([spec]) as target:
         await target.sleep(run_s)
         (evidence,) = await target.evidence()
@@ -48,7 +48,7 @@ async def advice_of(spec: JobSpec, run_s: float) -> Advice:
 
 
 async def compared(spec: JobSpec, *, run_s: float, topic: Topic = Topic.MODE) -> list[Compared]:
-    """The predictions of the advice on ``topic`` beside the same job with the advised settings; none without advice."""
+    """Compare the predictions on ``topic`` with a run that has the advised settings; empty if there is no advice."""
     advice = await advice_of(spec, run_s)
     found = [r for r in advice.recommendations if r.topic is topic]
     return [c for r in found for c in _applied(spec, r, run_s)]

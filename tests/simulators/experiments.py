@@ -1,12 +1,13 @@
 """The test plan of FLIP-76 as experiments (T-3 to T-6): ``make experiments [SEEDS=20]``.
 
-One trace of records under every protocol: two shuffles and a slow sink, so that both edges are full. Each seed is a run
-of its own; what is told is the median over seeds with the interval that holds it in 95 of 100 cases, and every row is
-kept. Runs are by sizes: the same times, bytes and events as with payloads.
+All protocols process the same records in a job with two shuffles and a slow sink, so that both edges are full. Each
+seed is a run of its own. The report shows the median over seeds and its 95 % confidence interval; the file has every
+row. The runs model record sizes only: times, bytes and events are the same as with payloads.
 
-*times* (T-3): end-to-end of checkpoints, at two speeds of the sink. *throughput* (T-4): records at the sink a second.
-*progress* (T-5): records committed a second with failures below, at and above the duration of an aligned checkpoint,
-and with far more in flight. *overhead* (T-6): throughput lost against no checkpoints, by interval.
+*times* (T-3): end-to-end duration of checkpoints, at two speeds of the sink. *throughput* (T-4): records per second
+at the sink. *progress* (T-5): records committed per second if the mean time between failures is below, at and above
+the duration of an aligned checkpoint, and with far more in-flight data. *overhead* (T-6): throughput lost compared
+with a run without checkpoints, by interval.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ CHECKPOINTING = tuple(name for name in PROTOCOLS if name != "none")
 _RECORD_BYTES = 1_000
 _RESTART_US = 50_000
 _OUTSIDE = 0.05
-"""How often an interval may miss what it is of."""
+"""Probability that an interval misses the true median, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. ``value`` in ``unit``; ``setting`` is what was varied beside the protocol."""
+    """One run: ``value`` in ``unit``; ``setting`` names what varies in addition to the protocol."""
 
     experiment: str
     protocol: str
@@ -59,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Median:
-    """Over the seeds of one protocol and setting; from ``low`` to ``high`` is its interval."""
+    """Median over the seeds of one protocol and setting, with its interval from ``low`` to ``high``."""
 
     value: float
     low: float
@@ -76,7 +77,7 @@ def slow_sink_job(
     floating: int = 8,
     plan: tuple[FaultSpec, ...] = (),
 ) -> JobSpec:
-    """Sources, a map and the slow sink, two subtasks each; ``floating`` buffers a gate say how much is in flight."""
+    """Sources, a map and the slow sink, two subtasks each; ``floating`` buffers per gate set the in-flight data."""
     common: dict[str, Any] = {"parallelism": 2, "record_bytes": _RECORD_BYTES}
     settings: dict[str, object] = {
         f"{_CP}interval": interval,
@@ -115,7 +116,7 @@ def _run(spec: JobSpec, for_us: int) -> JobEngine:
 
 
 def _durations_ms(engine: JobEngine) -> list[float]:
-    # The first ones ran while buffers were still filling.
+    # Leave out the first checkpoint: the buffers were still filling.
     return [(record.end_to_end_us or 0) / 1000 for record in engine.coordinator.all_completed][1:]
 
 
@@ -131,7 +132,7 @@ _TIMES_US = 12_000_000
 
 
 def times(protocol: str, seed: int) -> Iterator[Row]:
-    """T-3: the median end-to-end of one run, at two speeds of the sink; T-4 of the same runs."""
+    """T-3: the median end-to-end duration of one run, at two speeds of the sink; T-4 from the same runs."""
     for setting, slow_us in SLOW_US.items():
         engine = _run(slow_sink_job(protocol, seed=seed, slow_us=slow_us), _TIMES_US)
         if protocol != "none":
@@ -141,15 +142,15 @@ def times(protocol: str, seed: int) -> Iterator[Row]:
 
 
 _ALIGNED_US = 420_000
-"""About what an aligned checkpoint of the job takes, at the smaller amount in flight."""
+"""Approximate duration of an aligned checkpoint of the job with the smaller amount of in-flight data."""
 MTBF = {"below": 0.6, "at": 1.3, "above": 4.0}
-"""By the duration of an aligned checkpoint."""
+"""Time between failures, as a multiple of the duration of an aligned checkpoint."""
 IN_FLIGHT = {"": 8, ", more in flight": 40}
 _PROGRESS_US = 8_000_000
 
 
 def failures(seed: int, mtbf_us: float) -> tuple[FaultSpec, ...]:
-    """Crashes, a fifth more or less apart than the mean."""
+    """Crashes at the mean distance ``mtbf_us``, plus or minus a fifth."""
     draws = Stream(seed, "mtbf")
     at_us, plan = 0, []
     while at_us < _PROGRESS_US:
@@ -159,16 +160,16 @@ def failures(seed: int, mtbf_us: float) -> tuple[FaultSpec, ...]:
 
 
 def progress(protocol: str, seed: int) -> Iterator[Row]:
-    """T-5, for every time between failures and either amount in flight."""
+    """T-5, for every time between failures and both amounts of in-flight data."""
     for more in IN_FLIGHT if protocol != "none" else ():
         for name in MTBF:
             yield from progress_of(protocol, seed, name, more)
 
 
 def progress_of(protocol: str, seed: int, name: str, more: str = "", *, for_us: int = _PROGRESS_US) -> Iterator[Row]:
-    """Useful records a second, and how long a restart took until all ran, where any came so far."""
+    """Committed records per second and, if a restart finished, the median time until all tasks ran."""
     plan = failures(seed, MTBF[name] * _ALIGNED_US)
-    # The pause before the first one lets the buffers fill: what completes is taken under backpressure.
+    # The pause before the first checkpoint lets the buffers fill, so that checkpoints run under backpressure.
     spec = slow_sink_job(protocol, seed=seed, interval="60 ms", min_pause="60 ms", floating=IN_FLIGHT[more], plan=plan)
     engine = _run(spec, for_us)
     setting = f"failures {name}{more}"
@@ -185,7 +186,7 @@ _OVERHEAD_US = 12_000_000
 
 
 def overhead(protocol: str, seed: int) -> Iterator[Row]:
-    """T-6: throughput lost against the same run without checkpoints, in percent."""
+    """T-6: throughput lost compared with the same run without checkpoints, in percent."""
     if protocol == "none":
         return
     without = _throughput(_run(slow_sink_job("none", seed=seed), _OVERHEAD_US))
@@ -201,11 +202,11 @@ EXPERIMENTS: Mapping[str, Callable[[str, int], Iterator[Row]]] = {
 }
 
 
-# --- what comes out ---------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def median_of(values: Sequence[float]) -> Median:
-    """The median, and the order statistics that hold the true one with 95 % (all of them where there are few)."""
+    """The median, and order statistics that enclose the true one with 95 % confidence (the range of few values)."""
     ordered = sorted(values)
     n = len(ordered)
     outside = 0
@@ -216,7 +217,7 @@ def median_of(values: Sequence[float]) -> Median:
 
 
 def medians(rows: Sequence[Row]) -> dict[tuple[str, str, str], Median]:
-    """By experiment, setting and protocol."""
+    """The median of each experiment, setting and protocol."""
     grouped: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in rows:
         grouped[row.experiment, row.setting, row.protocol].append(row.value)
@@ -240,11 +241,11 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run them, print medians with intervals, keep every row."""
+    """Run the experiments, print medians with intervals, and write every row to a file."""
     parser = argparse.ArgumentParser(prog="make experiments", description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--only", choices=[*EXPERIMENTS], action="append")
-    parser.add_argument("--rows", type=Path, default=Path("build/experiments.jsonl"), help="where every row is kept")
+    parser.add_argument("--rows", type=Path, default=Path("build/experiments.jsonl"), help="file for every row")
     parser.add_argument("--processes", type=int, default=cpu_count() or 1)
     options = parser.parse_args(arguments)
     jobs = [(e, p, n) for e in options.only or EXPERIMENTS for p in PROTOCOLS for n in range(options.seeds)]

@@ -1,11 +1,12 @@
-"""Runs under induced faults (runtime.md 7.2), each fixed by a protocol, a kind of faults and a seed.
+"""Runs under induced faults (runtime.md 7.2); a protocol, a kind of faults and a seed determine a run.
 
-``Case("unaligned", "pair", 17)`` is one run; ``str(case)`` names it, and ``Case.of`` reads the name. Kinds: *alone* and
-*pair* go through the failpoints one by one and two by two; *messages*, *links* and *store* are what can happen to
-messages, to what is on its way and to what is written; *storm* is all of it at once; *corrupt* damages what a restart
-reads. *rescaled* restarts the job at other parallelisms, from checkpoints with data in flight and from savepoints;
-*rescaled-pair* and the like do that to a job with those faults before, while and after it is rescaled. Options that are
-off by default are drawn for every kind, but not where the name ends in ``/plain``.
+``Case("unaligned", "pair", 17)`` is one run; ``str(case)`` is its name, and ``Case.of`` parses a name. Kinds:
+*alone* and *pair* use each failpoint, and each pair of failpoints, in turn. *messages*, *links* and *store* induce
+faults in messages, on links and in storage. *storm* combines these. *corrupt* damages the data that a restart reads.
+*rescaled* restarts the job at other parallelisms, from checkpoints with in-flight data and from savepoints.
+*rescaled-pair* and the other *rescaled-...* kinds add the faults of that kind before, during and after a rescale.
+
+Options that are off by default are drawn for every kind, except if the name ends in ``/plain``.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from tests.support.runtime_jobs import PROTOCOLS, late_triggers, needs_of, point
 
 RECORDS = 200
 FROM_CHECKPOINT, FROM_SAVEPOINT, IN_FLIGHT = "rescale.checkpoint", "rescale.savepoint", "rescale.in-flight"
-"""What is counted of rescales beside the points that struck: from what they were, and how many with data in flight."""
+"""Counters in addition to the failpoints: rescales by origin, and rescales with in-flight data."""
 AT_LEAST_ONCE = "at-least-once"
 OF_AT_LEAST_ONCE: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 MODES = (*PROTOCOLS, AT_LEAST_ONCE)
 CONCURRENT, PARTIAL, ORDER, LOCAL = "concurrent unaligned", "partial cap", "state first", "local recovery"
 OPTIONS = (CONCURRENT, PARTIAL, ORDER, LOCAL)
-"""Options that are off by default: how many runs drew each is counted beside the points that struck."""
+"""Options that are off by default. The counters show how many runs drew each."""
 SIDE_BY_SIDE, OVERTOOK_PARTLY, FROM_COPY = "side by side", "overtook partly", "restored from a copy"
 EFFECTS = {CONCURRENT: SIDE_BY_SIDE, PARTIAL: OVERTOOK_PARTLY, LOCAL: FROM_COPY}
-"""What comes of some of them, and in how many runs."""
+"""Effects of some options. The counters show how many runs had each effect."""
 _LATER_US = 250_000
 _RESCALED_US = 80_000
-"""No rescale is before that."""
+"""No rescale begins earlier."""
 _MESSAGE_ACTIONS = (FaultAction.DROP, FaultAction.DUPLICATE, FaultAction.DELAY)
 
 
@@ -50,7 +51,7 @@ Kind = Callable[["_Draft", str, Stream, int], None]
 
 @dataclass(slots=True)
 class _Draft:
-    """What the faults of a run ask of its job."""
+    """What the faults of a run require of its job."""
 
     plan: list[FaultSpec]
     config: dict[str, object]
@@ -59,7 +60,7 @@ class _Draft:
     is_rescaled: bool = False
 
     def crash(self, point: str, protocol: str, draws: Stream, *, at_us: int = 0) -> None:
-        """The job dies at a point; what it needs to come there is arranged."""
+        """Plan a crash at a failpoint, and configure the job so that it reaches the failpoint."""
         needs = needs_of(point, protocol)
         self.config |= needs.config
         self.plan += needs.plan
@@ -69,7 +70,7 @@ class _Draft:
 
 
 def _drawn_options(case: Case) -> dict[str, dict[str, object]]:
-    """The settings of each option of a run; from a stream of its own, so that the other draws stay what they were."""
+    """The settings of each option of a run, from a random stream of their own: other draws stay the same."""
     draws = Stream(case.seed, f"options of {case.kind} of {case.protocol}")
     takes = {name: draws.below(5) < 2 for name in OPTIONS}
     first = "A-S-F" if case.protocol in ("aligned", AT_LEAST_ONCE) else "S-F-L"
@@ -98,7 +99,7 @@ def _alone(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 def _pair(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
     points = points_of(protocol)
     count = len(points)
-    # The distance changes with every round: in ``count`` rounds each point has met each other as the later one.
+    # The distance grows with every round: in ``count`` rounds, each point follows each other point once.
     draft.crash(points[n % count], protocol, draws)
     draft.crash(points[(n + n // count) % count], protocol, draws, at_us=_LATER_US if draws.below(2) else 0)
 
@@ -114,7 +115,7 @@ def _messages(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
                 delay_us=(3_000, 50_000, 300_000)[draws.below(3)],
             )
         )
-    # Someone has to decline for a decline to be lost.
+    # A decline can only be lost if a task declines.
     draft.plan.append(
         FaultSpec("store.write", hit=2 + draws.below(5), action=FaultAction.ERROR, times=1 + draws.below(3))
     )
@@ -132,7 +133,8 @@ def _links(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 
 def _store(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
     hit, at_us = 1 + draws.below(6), draws.below(2) * _LATER_US
-    # Slow; an error once; full, until nothing is asked for that long; no place and no metadata for a checkpoint.
+    # In turn: a slow write; one failed write; many failed writes (full storage); no location for a checkpoint; failed
+    # metadata; failed reads.
     draft.plan += (
         [FaultSpec("store.write", hit, at_us, "delay", delay_us=(20_000, 700_000)[draws.below(2)])],
         [FaultSpec("store.write", hit, at_us, "error")],
@@ -159,12 +161,12 @@ def _corrupt(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
 
 
 def _rescaled(faults_of: Kind) -> Kind:
-    """Faults of a kind in a job that is rescaled meanwhile."""
+    """Add a rescale to the faults of a kind."""
 
     def rescaled(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
         draft.is_rescaled = True
         faults_of(draft, protocol, draws, n)
-        # Half of what is to strike does so from a rescale on: while the job is started, or later.
+        # Half of the crashes wait for the time of a rescale: they strike while the job starts, or later.
         draft.plan = [
             replace(f, at_us=_RESCALED_US) if f.action is FaultAction.CRASH and draws.below(2) else f
             for f in draft.plan
@@ -174,7 +176,7 @@ def _rescaled(faults_of: Kind) -> Kind:
 
 
 def _recovering(draft: _Draft, protocol: str, draws: Stream, n: int) -> None:
-    """Nothing, or a crash while what was rescaled is restored."""
+    """Add nothing, or a crash while the rescaled job is restored."""
     points = faults.RECOVERY_POINTS
     if n % (len(points) + 1):
         draft.plan.append(FaultSpec(points[n % len(points)], hit=1 + draws.below(4), at_us=_RESCALED_US))
@@ -204,14 +206,18 @@ class Case:
     kind: str
     seed: int
     is_plain: bool = False
-    """No options are drawn."""
+    """Whether to leave out the options."""
 
     def __str__(self) -> str:
         return f"{self.protocol}/{self.kind}/{self.seed}" + "/plain" * self.is_plain
 
     @classmethod
     def of(cls, name: str) -> Case:
-        """The case of a name; a ``ValueError`` where it is none."""
+        """Parse a name.
+
+        Raises:
+            ValueError: if it names no case.
+        """
         protocol, kind, seed = name.removesuffix("/plain").split("/")
         if protocol not in MODES or kind not in KINDS:
             raise ValueError(f"{name}: the protocol is one of {[*MODES]}, the kind one of {[*KINDS]}")
@@ -219,7 +225,7 @@ class Case:
 
     @property
     def options(self) -> dict[str, dict[str, object]]:
-        """The settings of each option that was drawn."""
+        """The settings of each drawn option."""
         return {} if self.is_plain else _drawn_options(self)
 
     def spec(self) -> JobSpec:
@@ -227,7 +233,7 @@ class Case:
         draws = Stream(self.seed, f"{self.kind} of {self.protocol}")
         is_exact = self.protocol != AT_LEAST_ONCE
         draft = _Draft([], {} if is_exact else dict(OF_AT_LEAST_ONCE))
-        # At least once is aligned without the blocking: the same failpoints.
+        # At-least-once is aligned without blocking, and has the same failpoints.
         protocol = self.protocol if is_exact else "aligned"
         KINDS[self.kind](draft, protocol, draws, self.seed)
         if draws.below(2):
@@ -253,7 +259,7 @@ class Case:
         )
 
     def _rescaled_spec(self, protocol: str, draft: _Draft, *, has_timers: bool) -> JobSpec:
-        """A change of RS-13 in the middle and others around it, once or a few times."""
+        """A parallelism change of RS-13 for the map and drawn changes of the other vertices, one to three times."""
         draws = Stream(self.seed, f"rescales of {self.kind} of {self.protocol}")
         before, after = TARGETS[draws.below(len(TARGETS))]
         parallelism = (1 + draws.below(3), before, 1 + draws.below(4))
@@ -279,15 +285,14 @@ class Case:
 
     @property
     def records(self) -> int:
-        """How many the job has to commit."""
+        """The number of records that the job must commit."""
         return rescaled_jobs.RECORDS if self.kind.startswith("rescaled") else RECORDS
 
     def run(self) -> Counter[str]:
-        """Run it under all invariants; how often each point struck, and how often it was rescaled.
+        """Run the case under all invariants, and count how often each point struck and the job was rescaled.
 
         Raises:
-            InvariantError: one was broken.
-
+            InvariantError: if an invariant was broken.
         """
         engine = JobEngine(self.spec(), keeps_rows=True)
         watch = Watch(engine, records=self.records, is_exact=self.protocol != AT_LEAST_ONCE)
@@ -308,11 +313,11 @@ class Case:
         return +found
 
     def _run_again(self, watch: Watch) -> None:
-        """The same run, unwatched and with every step an event: the same trace (INV-12, INV-13)."""
+        """The same run without observation, and with every step as an event, has the same trace (INV-12, INV-13)."""
         again = JobEngine(self.spec(), is_stepwise=True)
         again.run_until(watch.ended_at_us)
         if again.trace_hash != watch.hash_at_end:
-            raise InvariantError("INV-13", "another trace than the same run had when it was watched")
+            raise InvariantError("INV-13", "the trace differs from that of the observed run")
 
 
 def _rescales(engine: JobEngine) -> Counter[str]:
@@ -323,7 +328,7 @@ def _rescales(engine: JobEngine) -> Counter[str]:
 
 
 def _are_side_by_side(completed: Iterable[CheckpointRecord]) -> bool:
-    """Whether a checkpoint was triggered before an older one was over."""
+    """Whether a checkpoint was triggered before an older one ended."""
     done = sorted(completed, key=lambda record: record.id)
     ends = [record.triggered_at_us + (record.end_to_end_us or 0) for record in done]
     return any(later.triggered_at_us < end_us for end_us, later in zip(ends, done[1:], strict=False))
@@ -333,7 +338,7 @@ _TIMERS: dict[str, object] = {"kind": "timer+sink", "hold": "15 ms", "cost_us": 
 
 
 def _run_corrupt(watch: Watch, *, is_exact: bool) -> None:
-    """What is damaged is found, and ends the job: nothing that was committed is lost or shown again."""
+    """The damage is found and ends the job; committed records are neither lost nor repeated."""
     engine = watch.engine
     watch.run_until(3_000_000)
     watch.mark_end()
@@ -343,4 +348,4 @@ def _run_corrupt(watch: Watch, *, is_exact: bool) -> None:
         raise InvariantError("CK-3", f"a damaged checkpoint was restored; the job is {engine.status}")
     origins = [row.origin for row in engine.ledger.rows]
     if is_exact and len(set(origins)) != len(origins):
-        raise InvariantError("INV-5", "records twice")
+        raise InvariantError("INV-5", "committed records are repeated")

@@ -1,8 +1,8 @@
-"""Runs of ``benchmarks/fidelity/FidelityJob.java`` on a running Flink, and their twins on the runtime.
+"""Runs of ``benchmarks/fidelity/FidelityJob.java`` on a running Flink, and equivalent jobs (twins) on the runtime.
 
-Decides nothing: a scenario is what the job and the cluster were given; the twin is built from that and from what Flink
-puts around a payload, and nothing is fitted to what was measured. ``recorded.json`` holds the medians of
-every run; ``tests/simulators/fidelity_recordings.py`` makes them from recordings.
+A scenario holds the settings of the job and the cluster. The twin is built from these and from the bytes that Flink
+adds to a payload; nothing is fitted to measurements. ``recorded.json`` holds the medians of every run;
+``tests/simulators/fidelity_recordings.py`` computes them from recordings.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from backend.runtime.measure.measures import CheckpointRecord
 
 RECORDED = Path(__file__).parents[1] / "conformance" / "flink_running" / "recorded.json"
 WARM_UP_SHARE = 1 / 3
-"""Of a run: buffers fill and debloating settles meanwhile; checkpoints triggered in it do not count."""
+"""Share of a run that is warm-up: buffers fill and debloating settles. Checkpoints triggered in it do not count."""
 WIRE_BYTES = 4 + 1 + 8 + 4 + 8 + 4
-"""Around a payload: length, tag and timestamp of a stream record; key, number and length of the payload."""
+"""Added to a payload: length, tag and timestamp of a stream record; key, number and length of the payload."""
 PASS_US = 20
-"""A record through a stage that does nothing: no figure depends on it, for such a stage is never the narrowest."""
+"""Cost of a record in a stage that does nothing. No figure depends on it: such a stage is never the narrowest."""
 Shares = tuple[float, ...]
 _NET = "taskmanager.network.memory."
 _SETTINGS = (
@@ -41,14 +41,14 @@ _SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a run was given: the job's arguments, and the settings of the cluster that differ from Flink's."""
+    """Settings of a run: the job's arguments, and the cluster settings that differ from Flink's defaults."""
 
     name: str
     arguments: Mapping[str, str]
     cluster: Mapping[str, str]
 
     def number(self, argument: str, default: float) -> float:
-        """One argument of the job."""
+        """Return an argument of the job as a number."""
         return float(self.arguments.get(argument, default))
 
     @property
@@ -61,7 +61,7 @@ class Scenario:
 
     @property
     def record_bytes(self) -> int:
-        """On the wire, with its length in front."""
+        """Size of a record on the wire, including its length field."""
         return int(self.arguments["payload-bytes"]) + WIRE_BYTES
 
     @property
@@ -69,25 +69,25 @@ class Scenario:
         return self.arguments["unaligned"] == "true"
 
     def cost_us(self, stage: int) -> int:
-        """Of a record in stage 1.., without straggling."""
+        """Cost of a record in a stage (from 1), without the straggler factor."""
         cost = self.number("cost-us", 0) if stage == self.stages else self.number("inner-cost-us", 0)
         return int(cost) or PASS_US
 
     def straggling(self, stage: int) -> float:
-        """Factor of subtask 0's cost in this stage."""
+        """Factor on the cost of subtask 0 in this stage."""
         return self.number("straggler-factor", 1) if stage == self.number("straggler-stage", 0) else 1.0
 
     @property
     def flink_shares(self) -> Shares:
-        """Of the records, what each last subtask gets as Flink deals the job's keys out, the largest share first."""
+        """Each last subtask's share of the records under Flink's key distribution, the largest share first."""
         keys = int(self.arguments["keys"])
         *_, shares = _shares(keys, self.parallelism, self.number("hot-key-ratio", 0), flinks_hash)
         return shares
 
     def twin_keys(self) -> int:
-        """How many keys the runtime, whose hash is another, spreads as unevenly as Flink spreads the job's.
+        """The number of keys that the runtime's hash spreads as unevenly as Flink spreads the job's keys.
 
-        A few per cent decide: the largest share fills its channels to their limit, and all others run dry.
+        A few per cent matter: the subtask with the largest share has full channels, and all others run dry.
         """
         keys = int(self.arguments["keys"])
         return _as_uneven(self.flink_shares, 2 * keys, self.parallelism, self.number("hot-key-ratio", 0))
@@ -121,9 +121,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Medians:
-    """Of one run, over its checkpoints. Start delay and alignment: of each checkpoint the longest of all subtasks.
+    """Medians over the checkpoints of one run.
 
-    None is what a source of figures says nothing about.
+    Start delay and alignment are, for each checkpoint, the longest of all subtasks. None means that the source does
+    not provide the figure.
     """
 
     end_to_end_ms: float | None = None
@@ -138,19 +139,19 @@ MEASURES = tuple(field.name for field in fields(Medians))
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One recorded run of a scenario: its medians, and what one must know to judge them."""
+    """One recorded run of a scenario: its medians, and the facts that are needed to judge them."""
 
     flink: str
     medians: Medians
     checkpoints: int
-    """Completed ones that count."""
+    """Completed checkpoints after the warm-up."""
     queued_bytes: tuple[float, ...]
-    """Before each stage, both sides of its channels: medians over the run."""
+    """Bytes queued before each stage, on both sides of its channels: medians over the run."""
     load_1min: float
 
 
 def flinks_hash(key: int) -> int:
-    """Flink's key group of a whole number of 32 bits, before the modulus: the hash of its four bytes."""
+    """Flink's key group of a 32-bit integer, before the modulus: the hash of its four bytes."""
     unsigned = murmur3_32(key.to_bytes(4, "little", signed=True))
     signed = unsigned - (1 << 32) if unsigned >> 31 else unsigned
     return 0 if signed == -(1 << 31) else abs(signed)
@@ -161,7 +162,7 @@ def _our_hash(key: int) -> int:
 
 
 def _shares(keys: int, parallelism: int, hot: float, hashed: Callable[[int], int]) -> Iterator[Shares]:
-    """Of 1, 2, ... ``keys`` keys: each subtask's share of the records, the largest first."""
+    """For 1, 2, ... ``keys`` keys, yield each subtask's share of the records, the largest first."""
     groups, counts = default_max_parallelism(parallelism), [0] * parallelism
     owners = [owner_of_group(hashed(key) % groups, parallelism, groups) for key in range(keys)]
     for count, owner in enumerate(owners, start=1):
@@ -181,7 +182,7 @@ def _as_uneven(wanted: Shares, keys_max: int, parallelism: int, hot: float) -> i
 
 
 def recorded(path: Path = RECORDED) -> list[tuple[Scenario, list[Run]]]:
-    """Every scenario with its runs."""
+    """Every recorded scenario with its runs."""
     rows = json.loads(path.read_text())["scenarios"]
     return [
         (
@@ -202,14 +203,14 @@ def recorded(path: Path = RECORDED) -> list[tuple[Scenario, list[Run]]]:
 
 
 def middle(values: Iterable[Medians]) -> Medians:
-    """The median of each measure over runs; None where none has it."""
+    """The median of each measure over runs; None if no run has it."""
     rows = list(values)
     known = {name: [v for row in rows if (v := getattr(row, name)) is not None] for name in MEASURES}
     return Medians(**{name: statistics.median(of) if of else None for name, of in known.items()})
 
 
 def simulated(scenario: Scenario, *, seconds: float = 70, seed: int = 1) -> Medians:
-    """What the runtime says of the scenario, by sizes only."""
+    """The runtime's prediction for the scenario, by record sizes only."""
     engine = JobEngine(scenario.twin(seed), is_size_only=True)
     completed: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = completed.append

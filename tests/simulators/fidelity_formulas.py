@@ -1,8 +1,9 @@
-"""What the plain formulas CM-1 to CM-5 (runtime.md 9.1) say of a scenario: the peer of the runtime's prediction.
+"""Predictions of the plain formulas CM-1 to CM-5 (runtime.md 9.1) for a scenario, to compare with the runtime's.
 
-Twice: from the scenario alone, as the runtime has it (whatever stands in front of the narrowest stage is full), and
-from the bytes that were seen queued in the run itself, which the runtime is not told. Costs of the snapshot are the
-runtime's own defaults. A formula gives the time of the last barrier, not its parts, and no alignment.
+There are two predictions. One uses only the scenario, as the runtime does, and assumes that all buffers before the
+narrowest stage are full. The other also uses the queued
+bytes that were measured in the run, which the runtime does not know. Costs of the snapshot are the runtime's own
+defaults. A formula gives the time of the last barrier, not its parts, and no alignment.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ _STORE = StoreSpec()
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What drains a hop: how many records a second all of it could take, and its narrowest subtask."""
+    """What drains a hop: the records per second that all its subtasks together can take, and its narrowest subtask."""
 
     capacity_per_s: float
     share: float
-    """Of the records, that the narrowest subtask gets."""
+    """Share of the records that the narrowest subtask gets."""
     cost_us: float
-    """Of a record, there."""
+    """Cost of a record at the narrowest subtask."""
 
 
 def _stage(scenario: Scenario, stage: int) -> _Stage:
     mean = 1 / scenario.parallelism
-    # A few per cent of unevenness are beyond an envelope's back; a hot key is not.
+    # A rough formula ignores a few per cent of unevenness, but not a hot key.
     is_hot = stage == scenario.stages and scenario.number("hot-key-ratio", 0) > 0
     share = scenario.flink_shares[0] if is_hot else mean
     cost_us = scenario.cost_us(stage) * scenario.straggling(stage)
@@ -39,7 +40,7 @@ def _stage(scenario: Scenario, stage: int) -> _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Hop:
-    """Bytes in front of the narrowest subtask of a stage, how fast it takes them, and all bytes before the stage."""
+    """Bytes before the narrowest subtask of a stage, the rate at which it takes them, and the stage's total."""
 
     queued_bytes: float
     drained_bytes_per_s: float
@@ -47,7 +48,7 @@ class _Hop:
 
 
 def from_parameters(scenario: Scenario) -> Medians:
-    """The formulas, told what the runtime is told."""
+    """The formulas with the same inputs as the runtime."""
     stages = [_stage(scenario, i) for i in range(1, scenario.stages + 1)]
     per_s = _throughput(scenario, stages)
     narrowest = min(range(len(stages)), key=lambda i: stages[i].capacity_per_s)
@@ -57,12 +58,12 @@ def from_parameters(scenario: Scenario) -> Medians:
 
 
 def from_queues(scenario: Scenario, queued_bytes: Sequence[float]) -> Medians:
-    """The formulas, told what was queued in front of each stage, in all."""
+    """The formulas with the total bytes queued before each stage."""
     stages = [_stage(scenario, i) for i in range(1, scenario.stages + 1)]
     per_s = _throughput(scenario, stages)
     hops = []
     for stage, queued in zip(stages, queued_bytes, strict=True):
-        # Where one subtask is narrow, all that is queued is in front of it.
+        # If one subtask is narrow, all queued bytes are before it.
         share = stage.share if stage.capacity_per_s == per_s and _is_uneven(scenario, stage) else 1.0
         hops.append(_Hop(queued, per_s * share * scenario.record_bytes, queued))
     return _medians(scenario, stages, hops, per_s)
@@ -80,13 +81,13 @@ def _throughput(scenario: Scenario, stages: Sequence[_Stage]) -> float:
 
 
 def _full(scenario: Scenario, stage: _Stage, per_s: float) -> _Hop:
-    """CM-5: all buffers of the senders, and of the receivers where channels are remote."""
+    """CM-5: all buffers of the senders, and of the receivers if channels are remote."""
     config, count = scenario.twin().config, scenario.parallelism
     pool = max(count + 1, count * config.exclusive_buffers + config.floating_buffers)
     remote = count - count // config.task_managers
     received = remote * config.exclusive_buffers + config.floating_buffers if remote else 0
     drained = per_s * stage.share * scenario.record_bytes
-    # Evenly, each receiver has a count-th of every sender's pool before it; a narrow one fills its channels.
+    # Evenly loaded receivers share each sender's pool; a narrow one fills its channels to their limit.
     in_front = count * min(pool, config.max_buffers_per_channel) if _is_uneven(scenario, stage) else pool
     queued = (in_front + received) * config.segment_bytes
     all_bytes = count * (pool + received) * config.segment_bytes
@@ -102,7 +103,7 @@ def _medians(scenario: Scenario, stages: Sequence[_Stage], hops: Sequence[_Hop],
     rpc_ms, sync_ms, store_ms = config.rpc_latency_us / 1e3, config.sync_fixed_us / 1e3, _STORE.latency_us / 1e3
     steps_ms = sum(stage.cost_us for stage in stages) / 1e3
     aligned_ms = sum(hop.queued_bytes / hop.drained_bytes_per_s for hop in hops) * 1e3 + steps_ms / 2  # CM-1
-    overtaking_ms = steps_ms  # CM-2: the runs have no link worth the name, and tasks block between records
+    overtaking_ms = steps_ms  # CM-2: link latency is negligible in these runs, and tasks block between records
     timeout_ms = config.aligned_timeout_us / 1e3
     barrier_ms, persisted = aligned_ms, 0.0
     if config.is_unaligned and aligned_ms > timeout_ms:

@@ -1,9 +1,9 @@
-"""Recordings of ``FidelityJob`` on a running Flink, reduced to medians.
+"""Reduce recordings of ``FidelityJob`` on a running Flink to medians.
 
-A recording is a folder: ``run.json`` (``scenario``, ``flink_version``, ``job_id``, ``job_args``, ``cluster_settings``,
-``host_load_1min_mean``) and ``rest.jsonl.gz``, a line for every answer of Flink's REST (``dt`` seconds from the start,
-``path``, ``status``, ``body``, and ``phase`` "run" while the job ran), asked for every two seconds or so:
-``/jobs/ID``, its checkpoints, their details by vertex, and the subtasks' metrics.
+A recording is a folder. ``run.json`` has ``scenario``, ``flink_version``, ``job_id``, ``job_args``,
+``cluster_settings`` and ``host_load_1min_mean``. ``rest.jsonl.gz`` has a line for every answer of Flink's REST API:
+``dt`` seconds from the start, ``path``, ``status``, ``body``, and ``phase`` ("run" while the job ran). About every
+two seconds it has ``/jobs/ID``, the job's checkpoints, their details by vertex, and the subtasks' metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _METRICS = re.compile(r"/jobs/\w+/vertices/(\w+)/subtasks/metrics\?")
 _OURS = ("name", "checkpoint-dir")
 _CLUSTER = re.compile(r"taskmanager\.(memory\.segment-size|network\..*|numberOfTaskSlots)|lab\.taskmanagers")
 _REPEAT = re.compile(r"-\d+$")
-"""Of a scenario's name: the same one again."""
+"""The suffix of a scenario's name that numbers a repetition."""
 
 
 class _Recording:
@@ -63,7 +63,7 @@ class _Recording:
         return self.seconds * WARM_UP_SHARE
 
     def counted(self) -> list[dict[str, Any]]:
-        """Checkpoints that completed, triggered after the warm-up."""
+        """Completed checkpoints that were triggered after the warm-up."""
         since_ms = (self.run["started"] + self.warm_s) * 1000
         done = (c for c in self.checkpoints.values() if c["status"] == "COMPLETED")
         return [c for c in done if c["trigger_timestamp"] >= since_ms]
@@ -73,7 +73,7 @@ class _Recording:
         return [row for row in rows if row.get("status") == "completed" and "start_delay" in row]
 
     def queued_bytes(self) -> tuple[float, ...]:
-        """Before each vertex but the first."""
+        """Median bytes queued before each vertex except the first."""
         hops = zip(self.vertices, self.vertices[1:], strict=False)
         return tuple(
             _median(self.queues[sender, "output"]) + _median(self.queues[receiver, "input"])
@@ -91,7 +91,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def reduced(folder: Path) -> tuple[Scenario, Run]:
-    """The scenario and the medians of one recording."""
+    """Return the scenario and the medians of one recording."""
     recording = _Recording(folder)
     counted = recording.counted()
     subtasks = [recording.subtasks_of(c["id"]) for c in counted]
@@ -115,19 +115,19 @@ def reduced(folder: Path) -> tuple[Scenario, Run]:
 
 
 def reduced_all(folders: Iterable[Path]) -> list[tuple[Scenario, list[Run]]]:
-    """Every scenario of these recordings with its runs; of one name, the arguments must agree."""
+    """Every scenario of these recordings with its runs. Recordings of one name must have the same arguments."""
     scenarios: dict[str, tuple[Scenario, list[Run]]] = {}
     for folder in folders:
         scenario, run = reduced(folder)
         known, runs = scenarios.setdefault(scenario.name, (scenario, []))
         if known != scenario:
-            raise ValueError(f"{folder}: {scenario.name} was given something else than before")
+            raise ValueError(f"{folder}: {scenario.name} has other settings than an earlier recording")
         runs.append(run)
     return list(scenarios.values())
 
 
 def write(scenarios: Iterable[tuple[Scenario, list[Run]]], path: Path = RECORDED) -> None:
-    """Keep the medians: what the tests read."""
+    """Write the medians that the tests read."""
     rows = [
         {
             "name": scenario.name,

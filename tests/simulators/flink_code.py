@@ -1,9 +1,10 @@
-"""Flink's own classes, driven: the jar from the package index, the harness compiled against it, lines in and out.
+"""Run Flink's own classes: compile a harness against Flink's jars, write lines to it and read its answers.
 
-A test asks what is recorded, ``make test-flink`` asks the code itself, of each version; a test module that is run with
-a version's jars (``python -m tests.conformance... JARS``) records anew.
+Ordinary tests use recorded answers. ``make test-flink`` asks the code of each version. A test module that is run
+with the jars of a version (``python -m tests.conformance... JARS``) records the answers again.
 
-``python -m tests.simulators.flink_code FOLDER VERSION...`` fetches the jars (some hundred megabytes each) into FOLDER.
+``python -m tests.simulators.flink_code FOLDER VERSION...`` fetches the jars (some hundred megabytes each) into
+FOLDER.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ import pytest
 HARNESSES = Path(__file__).parents[1] / "conformance" / "flink_code"
 VERSIONS = ("1.20.5", "2.3.0")
 SEQUENCES = int(os.environ.get("BARRIERSCOPE_FLINK_SEQUENCES", "100000"))
-"""How many drawn questions are asked of each version."""
+"""Number of drawn questions to ask each version."""
 _JARS = ("flink-dist", "log4j-api", "log4j-core", "log4j-slf4j")
-# Where `make test-flink` has put the jars.
+# The folder into which `make test-flink` puts the jars.
 _FOLDER = os.environ.get("BARRIERSCOPE_FLINK_JARS", "")
 
 
 def asks_flink(test: Callable[..., None]) -> Any:
-    """The test of ``make test-flink`` that is given each version in turn."""
+    """Run the test once per version, only in ``make test-flink``."""
     needs_jars = pytest.mark.skipif(not _FOLDER, reason="Flink's jars are fetched by `make test-flink`")
     return pytest.mark.flink(needs_jars(pytest.mark.parametrize("version", VERSIONS)(test)))
 
 
 @dataclass(frozen=True, slots=True)
 class FlinksCode:
-    """One harness, and the file of its recorded answers (a line a question, the next one its answer)."""
+    """One harness and the file of its recorded answers: each question on a line, its answer on the next."""
 
     harness: str
     recording: str
@@ -48,26 +49,26 @@ class FlinksCode:
         return HARNESSES / f"{self.recording}.txt"
 
     def recorded(self) -> tuple[list[str], list[str]]:
-        """(questions, answers)."""
+        """Return (questions, answers)."""
         lines = self._file.read_text().split("\n")
         assert len(lines) % 2 == 0
         return lines[::2], lines[1::2]
 
     def answers(self, version: str, questions: Sequence[str]) -> list[str]:
-        """What the code of a version says, an answer a question."""
+        """The answers of a version's code, one per question."""
         told = drive(Path(_FOLDER) / version, self.harness, questions)
         assert len(told) == len(questions)
         return told
 
     def record(self, questions: Iterable[str]) -> None:
-        """Keep what the code says whose jars lie in the folder that the command names, for tests without Flink."""
+        """Write the answers for tests without Flink; the jars are in the folder that the command line names."""
         asked = list(questions)
         told = drive(Path(sys.argv[1]), self.harness, asked)
         self._file.write_text("\n".join(line for pair in zip(asked, told, strict=True) for line in pair))
 
 
 def fetch(folder: Path, version: str) -> None:
-    """Put a version's jars into ``folder/VERSION``; nothing where they are there already."""
+    """Put a version's jars into ``folder/VERSION``, unless they are there."""
     jars = folder / version
     if jars.is_dir():
         return
@@ -87,12 +88,12 @@ def fetch(folder: Path, version: str) -> None:
 
 
 def drive(jars: Path, harness: str, lines: Iterable[str]) -> list[str]:
-    """What the harness prints, compiled against these jars, a line for each of ``lines``."""
+    """Compile the harness against these jars, pass ``lines`` to it, and return the lines that it prints."""
     with tempfile.TemporaryDirectory() as classes:
         source = HARNESSES / f"{harness}.java"
         path = f"{jars}/*"
         subprocess.run(["javac", "-nowarn", "-cp", path, "-d", classes, str(source)], check=True, capture_output=True)
-        # A harness of what is not public lies in the package of what it drives.
+        # A harness that uses package-private classes is in their package.
         package = re.search(r"^package (.+);$", source.read_text(), re.MULTILINE)
         name = harness if package is None else f"{package[1]}.{harness}"
         done = subprocess.run(
@@ -106,7 +107,7 @@ def drive(jars: Path, harness: str, lines: Iterable[str]) -> list[str]:
 
 
 def differing(ours: Callable[[str], str], questions: Sequence[str], answers: Sequence[str]) -> list[str]:
-    """Every question that we answer otherwise than Flink, with both answers."""
+    """Every question to which our answer differs from Flink's, with both answers."""
     assert len(answers) == len(questions)
     pairs = zip(questions, answers, strict=True)
     return [f"{q}\nours  {o}\nFlink {a}" for q, a in pairs if (o := ours(q)) != a]

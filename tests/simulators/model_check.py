@@ -1,6 +1,6 @@
-"""Every interleaving of the small job of ``model_job.py`` (T-8): ``make model-check``.
+"""Explore every interleaving of the small job of ``model_job.py`` (T-8): ``make model-check``.
 
-States seen before are not gone into again; a state that breaks an invariant is told with the way there.
+Each state is explored once. The report on a state that breaks an invariant includes the path to it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tests.simulators.model_job import TIMEOUT_US, World
 
 
 class TooManyStatesError(Exception):
-    """There are more than were to be gone through; none of those seen breaks an invariant."""
+    """There are more states than the limit. No explored state breaks an invariant."""
 
 
 def explore(start: World, *, most: int = 10_000_000) -> tuple[int, int, set[str]]:
-    """(states, ends, how the checkpoints ended) of everything that can follow from ``start``.
+    """Return (states, ends, results of the checkpoints) for everything that can follow from ``start``.
 
     Raises:
-        ModelError: a state breaks an invariant.
-
+        ModelError: if a state breaks an invariant.
+        TooManyStatesError: if there are more than ``most`` states.
     """
     seen = {hash(start.key())}
     waiting: list[tuple[World, tuple[str, ...]]] = [(start, ())]
@@ -74,10 +74,10 @@ STARTS: dict[str, Callable[[], World]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: no state that was seen breaks an invariant; 1: one does, and the way there is printed."""
+    """Return 0 if no explored state breaks an invariant. Otherwise print the path to one that does, and return 1."""
     parser = argparse.ArgumentParser(prog="make model-check", description="every interleaving of a small job (T-8)")
     parser.add_argument("--only", choices=[*STARTS], action="append")
-    parser.add_argument("--most", type=int, default=1_000_000, help="give up beyond so many states")
+    parser.add_argument("--most", type=int, default=1_000_000, help="give up after this number of states")
     options = parser.parse_args(arguments)
     for name in options.only or STARTS:
         try:

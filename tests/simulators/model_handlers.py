@@ -1,4 +1,4 @@
-"""The real input handlers as parts of a state of the model (T-8): copied, compared, and told what is in flight."""
+"""The real input handlers as parts of a state of the model (T-8): copy and compare them, and supply in-flight data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.runtime.protocols.unaligned import Unaligned
 
 
 class ModelError(AssertionError):
-    """A state that must not be; ``path`` leads there."""
+    """A forbidden state; ``path`` leads to it."""
 
     def __init__(self, problem: str, path: tuple[str, ...]) -> None:
         self.path = path
@@ -25,19 +25,22 @@ class ModelError(AssertionError):
 
 
 class Meter:
-    """What a capped handler is told of the state that it is asked in; one for all states, set before each call."""
+    """In-flight data of the current state, for capped handlers.
+
+    All states share one meter, which is set before each call.
+    """
 
     def __init__(self) -> None:
         self.now = InFlight(0, 0)
 
 
 _OF_ONE_CHECKPOINT = Unaligned | Aligned | AlignedTimeout | Capped
-# What handlers ask, the same for all of them.
+# Functions that handlers call; all states share them.
 _ASKED = ("_make", "_in_flight", "_decided")
 
 
 def copied(value: Any) -> Any:
-    """A handler with sets, counts and a nested handler of its own."""
+    """Copy a handler, including its sets, counts and nested handler."""
     new = copy(value)
     for name, held in vars(value).items():
         if isinstance(held, set | dict):
@@ -62,5 +65,5 @@ def key_of(value: Any) -> Any:
 
 
 def asked_of(meter: Meter, cap: int | None, on_cap: str) -> Cap:
-    """What a capped handler asks its task."""
+    """The functions through which a capped handler asks its task."""
     return Cap(lambda: cap or 0, lambda: meter.now, lambda: OnCap(on_cap), lambda _: None)

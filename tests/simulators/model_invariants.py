@@ -1,4 +1,4 @@
-"""The plan of the model's job (T-8), and what must hold of a checkpoint that is complete and of a run that is over."""
+"""The topology of the model's job (T-8), and the invariants of a complete checkpoint and of a finished run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.simulators.model_job import World
 
 _JOIN, _SINK = 2, 3
-# Channel: (sender, receiver, place among the receiver's inputs).
+# Channel: (sender, receiver, index among the receiver's inputs).
 CHANNELS = ((0, _JOIN, 0), (1, _JOIN, 1), (_JOIN, _SINK, 0))
 INPUTS: tuple[tuple[int, ...], ...] = ((), (), (0, 1), (2,))
 OUTPUTS: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), ())
@@ -19,7 +19,7 @@ TASKS = range(4)
 
 
 def check_cut(world: World, k: int) -> None:
-    """A checkpoint is complete: INV-2 and INV-3, at least once INV-6, and its cap."""
+    """A complete checkpoint satisfies INV-2, INV-3 and its cap; under at-least-once, INV-6."""
     if world.alignment is Alignment.AT_LEAST_ONCE:
         _check_at_least_once(world, k)
         return
@@ -40,7 +40,7 @@ def check_cut(world: World, k: int) -> None:
 
 
 def _check_at_least_once(world: World, k: int) -> None:
-    """No record in front of a barrier is left out, and those behind it that are in the state are known (ALO-5)."""
+    """The state has all records before a barrier, and the records after it that are in the state are known (ALO-5)."""
     for c, (sender, receiver, _) in enumerate(CHANNELS):
         sent, done, passed = world.sent[sender, k, c], world.done[receiver, k, c], world.passed.get((receiver, k, c))
         if done < sent:
@@ -52,7 +52,7 @@ def _check_at_least_once(world: World, k: int) -> None:
 
 
 def check_end(world: World) -> None:
-    """Nothing follows: everything was read, every checkpoint ended, and no channel waits."""
+    """In a state without a next step, all records were read, every checkpoint ended, and no channel waits."""
     waiting = world.open_inputs or world.waiting_outputs or world.waits_for_room
     if world.pending or any(world.blocked) or any(world.copying) or any(world.closed) or waiting:
         raise ModelError(f"INV-9: left {world.pending} {world.blocked} {world.copying} {world.closed} {waiting}", ())

@@ -1,9 +1,10 @@
-"""The small job of T-8 as a state with its next steps: two sources, a join, a sink, two checkpoints, real handlers.
+"""The small job of T-8 as a state with next steps: two sources, a join, a sink, two checkpoints and real handlers.
 
-Records are numbers on channels; everything else is as the runtime does it: two queues a channel with a blocking sender
-and a priority part, announcements, conversions, copies of what is in front of a barrier, timers that fire at any moment
-once a checkpoint is old, aborts that arrive whenever, room that a cap looks for again and stalls that it gives up for.
-What must hold of them is in ``model_invariants.py``.
+Records are numbers on channels. All other parts work as in the runtime: two queues per channel, with a blocking
+sender and a priority part; announcements; conversions; copies of data before a barrier. Timers fire at any moment
+after a checkpoint is old, and aborts arrive at any moment. A cap checks again for room, and gives up after a stall.
+
+The invariants are in ``model_invariants.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class World:
         on_cap: str = "wait",
         stalls: bool = False,
     ) -> None:
-        """``cap``: so many records in flight a task may persist; ``stalls``: what waits for room may be given up."""
+        """``cap``: in-flight records a task may persist; ``stalls``: a wait for room may end in giving up."""
         self.alignment, self.timeout_us = alignment, timeout_us
         self.records, self.most_pending = records, most_pending
         self.checkpoints, self.expires = checkpoints, expires
@@ -60,24 +61,24 @@ class World:
         self.arrived = [0, 0, 0]
         """The newest barrier that arrived, by channel."""
         self.front = [0, 0, 0]
-        """How much of a channel's queue came before that barrier."""
+        """How many items of a channel's queue arrived before that barrier."""
         self.copying = [0, 0, 0]
-        """For which checkpoint a channel copies what arrives; 0: for none."""
+        """The checkpoint for which a channel copies arriving records; 0 if none."""
         self.closed = [False] * 3
-        """Channels of which only what is in front of the cut is read (CAP-3)."""
+        """Channels of which only the items before the cut are read (CAP-3)."""
         is_exact = self.alignment is not Alignment.AT_LEAST_ONCE
         view = TaskView(cap=asked_of(self.meter, cap, on_cap))
         self.keepers = [keeper_of(len(inputs), RuntimeConfig(is_exactly_once=is_exact), view) for inputs in INPUTS]
         self.waits_for_room = frozenset[tuple[int, int]]()
-        """(task, checkpoint): waits for the last barrier, and then for room."""
+        """(task, checkpoint): the task waits for the last barrier, and then for room."""
         self.is_recheck_due = False
-        """The join has a mail that output of its has gone."""
+        """Whether the join has a mail that reports that some of its output has left."""
         self.last = [0] * 4
         self.told_aborted: list[frozenset[int]] = [frozenset()] * 4
         self.open_inputs: frozenset[tuple[int, int]] = frozenset()
-        """(task, checkpoint): has taken its state, and its input is not complete."""
+        """(task, checkpoint): the task took its state, and its input is incomplete."""
         self.waiting_outputs: frozenset[tuple[int, int, int]] = frozenset()
-        """(task, checkpoint, channel): a barrier that may yet overtake."""
+        """(task, checkpoint, channel): a barrier in the output that may still overtake."""
         self.timers: frozenset[tuple[int, int]] = frozenset()
         self.old: frozenset[int] = frozenset()
         self.triggers: frozenset[tuple[int, int]] = frozenset()
@@ -87,15 +88,16 @@ class World:
         self.sent: dict[tuple[int, int, int], int] = {}
         self.done: dict[tuple[int, int, int], int] = {}
         self.passed: dict[tuple[int, int, int], int] = {}
-        """How much was read when the barrier came. All by (task, checkpoint, channel), of checkpoints in work."""
+        """Records read when the barrier arrived. Like ``sent`` and ``done``, by (task, checkpoint, channel), for
+        pending checkpoints."""
         self.persisted: dict[tuple[int, int, str], tuple[int, ...]] = {}
         self.next_id = 1
-        # What the first names hold never changes.
+        # The attributes that were set first never change.
         self.names = tuple(name for name in vars(self) if name not in (*self.names, "names", "keepers"))
         self.keys = [key_of(keeper) for keeper in self.keepers]
 
     def _asked(self, task: int, ask: Callable[[Keeper], list[commands.Command]]) -> list[commands.Command]:
-        """Ask the task's handler in this state; the states before share it, and keep it as it was."""
+        """Call the task's handler in this state. The handler is copied, because earlier states share it."""
         keeper = self.keepers[task] = copied(self.keepers[task])
         if self.cap is not None:
             in_front = sum(isinstance(item, int) for c in INPUTS[task] for item in self.queue[c][: self.front[c]])
@@ -108,7 +110,7 @@ class World:
         return sum(isinstance(item, int) for c in OUTPUTS[task] for item in self.sending[c])
 
     def copied(self) -> World:
-        """A state to go on from."""
+        """A copy for the next step."""
         new = copy(self)
         for name, held in vars(self).items():
             if isinstance(held, list | dict):
@@ -127,7 +129,7 @@ class World:
             ),
         )
 
-    # --- what may happen next -------------------------------------------------------------------------------------
+    # --- next steps -----------------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[tuple[str, Callable[[World], None]]]:
         """Every event that is possible now."""
@@ -165,7 +167,7 @@ class World:
             yield f"read{c}", lambda w, c=c, p=bool(first): w._read(c, is_priority=p)
 
     def settle(self) -> None:
-        """What nobody else can see the order of: the sink reads at once, and aborts reach all but the join at once."""
+        """Apply steps whose order does not matter: the sink's reads, and the aborts of all tasks except the join."""
         for task, k in sorted(self.aborts):
             if task != _JOIN:
                 self._abort(task, k)
@@ -224,7 +226,7 @@ class World:
         barrier = Barrier(k, 0, self.alignment, self.timeout_us, is_capped=self.cap is not None)
         most = None
         if self.cap is not None and self._output(source) > self.cap:
-            # A source has no front to drain (CAP-3 to CAP-5).
+            # A source has no input to drain before the cut (CAP-3 to CAP-5).
             if self.on_cap == "decline":
                 self._cancel(source, k)
                 self._give_up(k)
@@ -361,7 +363,7 @@ class World:
                     self._cancel(task, lost)
                     self._give_up(lost)
         if self.keepers[task].pending_id != k and (task, k) in self.open_inputs:
-            # The aligned ones end before they take their state.
+            # Aligned checkpoints end before they take their state.
             self.open_inputs -= {(task, k)}
             self._advance(task, k)
 
@@ -406,7 +408,7 @@ class World:
             self._persist(barrier.checkpoint_id, c, "out", data)
             self.priority_out[c] += (barrier,)
             return
-        # In front of as many as may be overtaken (CAP-5).
+        # Put the barrier before as many records as it may overtake (CAP-5).
         at = len(self.sending[c])
         while at and not (isinstance(self.sending[c][at - 1], int) and most == 0):
             at -= 1

@@ -1,7 +1,7 @@
-"""``make screenshots``: takes every picture of the documents anew, from a ``barrierscope up`` of its own.
+"""``make screenshots``: take every screenshot of the documents, from a temporary ``barrierscope up``.
 
-It runs on free ports with a data folder that ends with it. A picture is taken when the page shows what the picture is
-for: the demo jobs need about a minute to be in trouble.
+It uses free ports and a data folder that is removed at the end. Each screenshot waits until the page shows its
+subject: the demo jobs need about a minute until they are in trouble.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MARGIN_PX = 12
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One file of the folder: the page it shows, and the element at whose end it is cut off."""
+    """One screenshot: the page that it shows, and the element below which it ends."""
 
     name: str
     show: Callable[[Page, str], None]
     until: str
-    """A selector; the picture ends below its first element."""
+    """A selector; the screenshot ends below its first element."""
 
 
 def _fleet(page: Page, _: str) -> None:
@@ -50,7 +50,7 @@ def _job(page: Page, job: str) -> None:
     page.goto(f"/ui/jobs/{job}")
     expect(page.locator("#job-verdict .verdict-sentence")).to_contain_text(_HOLDER)
     page.wait_for_selector("#timeline-graph .points path")
-    # Between two checkpoints none is in progress; the panel then shows the one that ended last.
+    # Between two checkpoints, the panel shows the last one that ended.
     page.wait_for_selector("#job-progress-head .progress-title")
 
 
@@ -61,7 +61,7 @@ def _checkpoint(page: Page, job: str) -> None:
     expect(page.locator("#cp-verdict .verdict-sentence")).to_contain_text(_HOLDER)
     page.wait_for_selector("#gantt-graph .barlayer path")
     page.wait_for_selector("#front-graph .textpoint text")
-    # Some subtasks have the barrier then, and some have not.
+    # At this position, some subtasks have the barrier and others do not.
     drag(page, "#front-slider [role=slider]", "#front-slider .mantine-Slider-track", to_ratio=0.6)
     page.evaluate("window.scrollTo(0, 0)")
 
@@ -86,7 +86,7 @@ def _has_expired(up: Up, job: str | None, *, count: int) -> bool:
 
 def _take(page: Page, picture: Picture, job: str) -> None:
     picture.show(page, job)
-    # A live page never stops asking, so there is no idle network to wait for: the fonts, and two frames.
+    # A live page always sends requests, so the network is never idle. Wait for the fonts and two frames instead.
     page.evaluate(
         "document.fonts.ready.then(() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r))))"
     )
@@ -99,9 +99,9 @@ def _take(page: Page, picture: Picture, job: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Take the pictures that are named, or all of them."""
+    """Take the named screenshots, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulators.screenshots", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="pictures to take; without one: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="screenshots to take; default: all")
     names = parser.parse_args(arguments).names or [picture.name for picture in PICTURES]
     unknown = sorted(set(names) - {picture.name for picture in PICTURES})
     executable = chromium()

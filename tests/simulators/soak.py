@@ -1,7 +1,7 @@
-"""A long run of the reference runtime under random failures, its memory looked at all the while (T-23): ``make soak``.
+"""Run the reference runtime for a long time under random failures and check its memory (T-23): ``make soak``.
 
-A job with state that does not grow runs until so many records are committed; it crashes every few seconds of virtual
-time. What the process holds a tenth of the way on is what it may hold at the end, and a tenth more.
+A job whose state does not grow runs until it has committed a given number of records; it crashes every few seconds
+of virtual time. After the first tenth of the records, memory may grow by a tenth plus 8 MiB.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _TELL_S = 5.0
 
 
 def resident_bytes() -> int:
-    """What the process holds in memory; Linux only."""
+    """Resident memory of this process; Linux only."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 
 
 def soak_job(protocol: str, *, records: int, seed: int) -> JobEngine:
-    """Cheap records, a checkpoint for each thousand of them, a crash for each fifty checkpoints."""
+    """Cheap records, about a checkpoint per thousand records, and a crash per fifty thousand records."""
     draws = Stream(seed, "soak")
     points = points_of(protocol)
     crashes = records // _RECORDS_A_CHECKPOINT // 50
-    # A record takes 100 us at the slowest stage, and there are two of it.
+    # The slowest stage takes 100 us per record and has two subtasks.
     lasts_us = records * 50
     plan = sorted(
         (FaultSpec(points[draws.below(len(points))], at_us=draws.below(lasts_us)) for _ in range(crashes)),
@@ -60,7 +60,7 @@ def soak_job(protocol: str, *, records: int, seed: int) -> JobEngine:
 
 
 def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -> tuple[JobEngine, int, int]:
-    """(the engine, bytes held a tenth of the way on, bytes held most after that)."""
+    """Return (the engine, most bytes held in the first tenth, most bytes held in the whole run)."""
     engine = soak_job(protocol, records=records, seed=seed)
     early_bytes = most_bytes = 0
     told = time.monotonic()
@@ -78,12 +78,12 @@ def soak(protocol: str, *, records: int, seed: int = 1, is_told: bool = False) -
 
 
 def growth_allowed_bytes(early_bytes: int) -> int:
-    """A tenth, and what the allocator may hold on to."""
+    """A tenth more, and what the allocator may keep."""
     return int(early_bytes * _GROWTH_MAX) + _GROWTH_FLOOR_BYTES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: all records committed once, and the memory stayed; 1: not."""
+    """Return 0 if all records were committed once and the memory is bounded, else 1."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--protocol", choices=[*PROTOCOLS], default="aligned-timeout")

@@ -1,8 +1,8 @@
 """Many runs under induced faults: ``make sim SEEDS=10000`` (``python -m tests.simulators.storms --help``).
 
-Seed n is one run: its protocol and kind of faults in turn, half of them with the job rescaled meanwhile, the rest
-drawn, also options that are off by default (``tests/simulators/fault_plans.py``). Each runs under all invariants of
-``tests/support/invariants.py``. Whatever fails prints the one line that runs it again.
+Each seed is one run. Protocols and kinds of faults take turns; half of the kinds also rescale the job. The rest is
+drawn, including options that are off by default (``tests/simulators/fault_plans.py``). Each run checks all
+invariants of ``tests/support/invariants.py``. A failure prints the command that repeats the run.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tests.support.runtime_jobs import points_of
 
 _TELL_S = 2.0
 _FAILURES_SHOWN = 20
-# So many seeds go through every failpoint of every protocol several times.
+# This number of seeds reaches every failpoint of every protocol several times.
 _SEEDS_FOR_ALL_POINTS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one case; ``problem`` is None where nothing broke."""
+    """The result of one case; ``problem`` is None if no invariant was broken."""
 
     case: Case
     struck: Counter[str]
@@ -47,13 +47,13 @@ class Outcome:
 
 
 def case_of(seed: int, protocols: Sequence[str] = MODES, kinds: Sequence[str] = tuple(KINDS)) -> Case:
-    """The run of a seed."""
+    """The case of a seed."""
     cell, n = seed % (len(protocols) * len(kinds)), seed // (len(protocols) * len(kinds))
     return Case(protocols[cell % len(protocols)], kinds[cell // len(protocols)], n)
 
 
 def outcome_of(case: Case) -> Outcome:
-    """Run a case; whatever it raises is its problem."""
+    """Run a case; ``problem`` describes any exception."""
     try:
         return Outcome(case, case.run(), None)
     except InvariantError as error:
@@ -63,7 +63,7 @@ def outcome_of(case: Case) -> Outcome:
 
 
 def replay_line(case: Case) -> str:
-    """What to type to run a case again."""
+    """The command that repeats a case."""
     return f"make sim SEEDS=1 ARGS='--replay {case}'"
 
 
@@ -83,7 +83,7 @@ def _case(name: str) -> Case:
 
 
 class _Tally:
-    """What has come out so far."""
+    """The results so far."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -131,14 +131,14 @@ def _finish(tally: _Tally, *, is_whole: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: every run kept every invariant; 1: some did not; 130: stopped, and what was run kept them."""
+    """Return 0 if no run broke an invariant, 1 if one did, and 130 if interrupted without a failure."""
     parser = argparse.ArgumentParser(prog="make sim", description="runs of the reference runtime under induced faults")
     parser.add_argument("--seeds", type=int, default=1000, help="how many runs")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=cpu_count() or 1)
-    parser.add_argument("--protocol", action="append", choices=[*MODES], help="these only (may be repeated)")
-    parser.add_argument("--kind", action="append", choices=[*KINDS], help="these kinds of faults only")
-    parser.add_argument("--replay", type=_case, metavar="PROTOCOL/KIND/SEED", help="one run, as a failure names it")
+    parser.add_argument("--protocol", action="append", choices=[*MODES], help="only this protocol (repeatable)")
+    parser.add_argument("--kind", action="append", choices=[*KINDS], help="only this kind of faults (repeatable)")
+    parser.add_argument("--replay", type=_case, metavar="PROTOCOL/KIND/SEED", help="one run, by the name in a failure")
     options = parser.parse_args(arguments)
     if options.replay is not None:
         cases, processes = [options.replay], 1

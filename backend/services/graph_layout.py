@@ -2,7 +2,8 @@
 
 A vertex stands one layer below its deepest predecessor (longest path), so every edge points forward. Rows are ordered
 by the mean row of the predecessors, twice down and once up, which removes most crossings (the barycentre heuristic,
-Sugiyama, Tagawa & Toda 1981). Invariant: the same graph always gets the same drawing, and no two vertices one place.
+Sugiyama, Tagawa & Toda 1981). Invariants: the same graph always gets the same drawing, and no two vertices share a
+place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _SWEEPS = 2
 
 
 def layout(topology: Topology) -> Mapping[VertexId, tuple[int, int]]:
-    """(layer, row) of every vertex; layer 0 holds the sources. Edges that close a cycle are not followed."""
+    """Return the (layer, row) of every vertex; layer 0 holds the sources. Edges that close a cycle are ignored."""
     layers = _layers(topology)
     columns: dict[int, list[VertexId]] = {}
     for vertex in topology.vertices:
@@ -34,7 +35,7 @@ def layout(topology: Topology) -> Mapping[VertexId, tuple[int, int]]:
 
 def _layers(topology: Topology) -> dict[VertexId, int]:
     layers: dict[VertexId, int] = {}
-    # The vertices come in topological order: predecessors are placed before.
+    # The vertices are in topological order, so predecessors already have their layer.
     for vertex in topology.vertices:
         above = [layers[u] for u in topology.upstream(vertex.id) if u in layers]
         layers[vertex.id] = 1 + max(above, default=-1)

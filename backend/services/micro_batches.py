@@ -1,4 +1,4 @@
-"""Micro-batches of Spark as our API shows them: names change here, numbers do not."""
+"""Convert Spark's micro-batches to the API's shapes: names change here, numbers do not."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from backend.store.checkpoints.reader import CheckpointPlace, CheckpointRecord
 async def with_batches(
     connection: AsyncConnection, records: Sequence[CheckpointRecord]
 ) -> list[tuple[CheckpointRecord, MicroBatch]]:
-    """Those of the checkpoints that are micro-batches, with what they have beside their headers, in their order."""
+    """Return the checkpoints that are micro-batches, in the given order, each with its micro-batch data."""
     found: Mapping[CheckpointPlace, MicroBatch] = await batches_of(connection, [r.place for r in records])
     return [(r, found[r.place]) for r in records if r.place in found]
 
 
 def batch_out(record: CheckpointRecord, batch: MicroBatch) -> api.MicroBatchOut:
-    """One micro-batch."""
+    """Convert one micro-batch."""
     header = record.header
     named_ms = sum(ms for _, ms in batch.phases_ms)
     duration_ms = header.end_to_end_duration_ms
@@ -40,7 +40,7 @@ def batch_out(record: CheckpointRecord, batch: MicroBatch) -> api.MicroBatchOut:
 def signs_out(
     rows: Sequence[tuple[CheckpointRecord, MicroBatch]], config: CheckpointConfig | None
 ) -> list[api.PressureSignOut]:
-    """The signs of backpressure, by the newest micro-batches (oldest first, of one run)."""
+    """Derive the signs of backpressure from the newest micro-batches of one run, oldest first."""
     if not rows:
         return []
     found = analysis.report([Checkpoint(r.header, batch=batch) for r, batch in rows], config)

@@ -1,7 +1,7 @@
-"""Cursors of lists: where the next page begins, opaque to clients and safe to put into a URL as it is.
+"""Cursors of lists: the position of the next page, opaque to clients and safe in a URL without escaping.
 
-A cursor holds the sort key of the last item that was sent, so pages neither repeat nor skip what was there all along,
-whatever is added meanwhile.
+A cursor holds the sort key of the last item that was sent. So pages neither repeat nor skip items that existed
+throughout, even if others are added meanwhile.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 
 def encode_cursor(key: Key) -> str:
-    """The cursor of an item's sort key."""
+    """Encode an item's sort key as a cursor."""
     parts = [part.isoformat() if isinstance(part, datetime) else part for part in key]
     return base64.urlsafe_b64encode(orjson.dumps(parts)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> tuple[object, ...] | None:
-    """The sort key of a cursor, parts of these kinds; None where there is no cursor.
+    """Decode a cursor into its sort key, with one part of each kind; None if ``cursor`` is None.
 
     Raises:
-        InvalidInputError: it is none of ours.
+        InvalidInputError: the cursor is malformed, or its parts are of other kinds.
 
     """
     if cursor is None:
@@ -44,12 +44,12 @@ def decode_cursor(cursor: str | None, kinds: Sequence[type]) -> tuple[object, ..
             raise ValueError(cursor)
         return tuple(_part(part, kind) for part, kind in zip(parts, kinds, strict=True))
     except (ValueError, TypeError, binascii.Error):
-        problem = FieldProblem("cursor", "is no cursor of this list", "the value of `next` of the page before")
+        problem = FieldProblem("cursor", "is not a cursor of this list", "the `next` value of the previous page")
         raise InvalidInputError([problem], what="query") from None
 
 
 def page_of(items: Sequence[T], limit: int, key: Callable[[T], Key]) -> tuple[Sequence[T], str | None]:
-    """The page and its ``next``, of items of which one more than ``limit`` was asked for."""
+    """Return the page and its ``next`` cursor. ``items`` has one more than ``limit`` if there is a next page."""
     if len(items) <= limit:
         return items, None
     page = items[:limit]
@@ -64,7 +64,7 @@ def _part(part: object, kind: type) -> object:
         if instant.tzinfo is None:
             raise ValueError(part)
         return instant
-    # A bool is an int, and none that we wrote.
+    # A bool is an int in Python, but cursors hold none.
     if not isinstance(part, kind) or isinstance(part, bool):
         raise ValueError(part)
     if isinstance(part, int) and abs(part) >= 2**63:

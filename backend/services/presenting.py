@@ -1,4 +1,4 @@
-"""From values to the JSON of our API: names change here, numbers do not."""
+"""Convert values to the API's shapes: names change here, numbers do not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ API_ROOT = "/api/v1"
 
 
 def mode_of(config: CheckpointConfig | None) -> Mode | None:
-    """How a job takes its checkpoints, by its settings; None where they are not known."""
+    """Derive a job's checkpoint mode from its settings; None if they are not known."""
     if config is None or (config.mode is None and config.is_unaligned_enabled is None):
         return None
     if config.mode is not None and config.mode.lower().replace("-", "_") == "at_least_once":
@@ -31,12 +31,12 @@ def mode_of(config: CheckpointConfig | None) -> Mode | None:
 
 
 def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
-    """Path of a checkpoint in this API."""
+    """Return the path of a checkpoint in this API."""
     return f"{API_ROOT}/jobs/{job_id}/runs/{run_id}/checkpoints/{checkpoint_id}"
 
 
 def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.CheckpointOut:
-    """One checkpoint, without its subtasks."""
+    """Convert one checkpoint, without its subtasks."""
     h = record.header
     mode: Literal["aligned", "unaligned"] | None = None
     if h.is_unaligned is not None:
@@ -53,14 +53,14 @@ def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.Checkpoint
 
 
 def counts_out(run: RunRecord) -> api.CountsOut | None:
-    """The coordinator's counters."""
+    """Convert the coordinator's counters; None if the run has none."""
     if run.counts is None:
         return None
     return api.CountsOut.of(run.counts, failed_unlisted=run.failed_unlisted_count)
 
 
 def graph_out(topology: Topology, placements: Sequence[Placement]) -> tuple[list[api.VertexOut], list[api.EdgeOut]]:
-    """The job graph with its drawing and where its subtasks run."""
+    """Convert the job graph, with its layout and its subtasks' hosts."""
     places = layout(topology)
     where = {p.vertex_id: p for p in placements}
     vertices = [
@@ -71,7 +71,7 @@ def graph_out(topology: Topology, placements: Sequence[Placement]) -> tuple[list
 
 
 def host_of(placements: Sequence[Placement], vertex_id: VertexId, subtask: int) -> str | None:
-    """Where a subtask runs, if that is known."""
+    """Return the host of a subtask; None if it is not known."""
     placed = next((p for p in placements if p.vertex_id == vertex_id), None)
     return placed.hosts[subtask] if placed is not None and subtask < len(placed.hosts) else None
 
@@ -79,7 +79,7 @@ def host_of(placements: Sequence[Placement], vertex_id: VertexId, subtask: int) 
 def phases_out(
     topology: Topology, placements: Sequence[Placement], phases: Mapping[VertexId, tuple[SubtaskPhases, ...]]
 ) -> list[api.VertexPhasesOut]:
-    """The Gantt's rows: vertices in topological order, then those the graph does not know."""
+    """Return the Gantt's rows: the graph's vertices in topological order, then vertices that are not in the graph."""
     known = [v.id for v in topology.vertices if v.id in phases]
     order = known + [v for v in phases if v not in set(known)]
     names = {v.id: v.name for v in topology.vertices}

@@ -1,4 +1,4 @@
-"""Is the service itself well, and how old is what it shows? Answers also while the store is away."""
+"""The service's own health and the age of its data. Also answers while the store is unreachable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StatusService:
         self._version = version
 
     async def status(self) -> api.StatusOut:
-        """Never raises for a store that is away: it says so, and counts are null then."""
+        """Return the status. If the store is unreachable, say so with null counts instead of raising."""
         try:
             targets = await TargetRepository(self._engine).list_all()
             roles = await self._roles()
@@ -62,7 +62,7 @@ class StatusService:
         )
 
     async def _roles(self) -> Mapping[str, str]:
-        # A collector holds a lease on each target it reads, and renews it as long as it lives.
+        # A collector holds a lease on each target that it reads, and renews it while it runs.
         query = text("SELECT bool_or(expires_at > now()) FROM target_leases")
         async with reading(self._engine) as connection:
             is_collecting = (await connection.execute(query)).scalar_one()

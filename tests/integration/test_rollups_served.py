@@ -70,7 +70,7 @@ async def test_hours_are_paged_newest_first_and_bounded_by_their_beginning(clien
     [
         ({"from": NOW.isoformat(), "to": NOW.isoformat()}, 422, "is not before"),
         ({"from": "2020-01-01T00:00:00Z"}, 422, "400 days at most"),
-        ({"cursor": "x"}, 422, "is no cursor of this list"),
+        ({"cursor": "x"}, 422, "is not a cursor of this list"),
     ],
 )
 async def test_a_range_that_cannot_be_is_refused_by_name(client, path, query, status, words):

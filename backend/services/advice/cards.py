@@ -1,7 +1,7 @@
-"""Advice on jobs: worked out with the verdict, kept as cards, followed until the checkpoints after a change tell.
+"""Advice on jobs: derived with the verdict, kept as cards, and followed until checkpoints after a change measure it.
 
-Cards are kept up to date by a loop of the API's process, and whenever somebody asks about a job: what is shown is never
-older than the verdict beside it, and a job nobody looks at is followed all the same. Both take the job's lock first.
+A loop in the API's process updates the cards, and so does every request for a job's advice. Therefore shown advice is
+never older than the verdict next to it, and jobs without requests are followed too. Both take the job's lock first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CARDS_READ = 50
 _REFRESH_EVERY = timedelta(minutes=10)
 _GIVEN_EVERY = timedelta(minutes=1)
 _PATCH_TIMEOUT_S = 8.0
-# What a page shows beside the open ones: what came of the last change.
+# Cards that are always shown; of the verified and rolled-back ones, only the newest of a topic is.
 _SHOWN = (AdviceState.NEW, AdviceState.ACCEPTED, AdviceState.APPLIED)
 
 
@@ -59,12 +59,12 @@ class ChangeSettings(Protocol):
         *,
         kind: str,
     ) -> None:
-        """Raise ``UpstreamError`` if the target does not do it, ``ConflictError`` if its engine cannot."""
+        """Raise ``UpstreamError`` if the target does not make the change, ``ConflictError`` if its engine cannot."""
         ...
 
 
 class AdviceService:
-    """Answers about advice; one for the life of a process."""
+    """Answers requests about advice; one instance per process."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class AdviceService:
         change: ChangeSettings | None,
         token: str | None = None,
     ) -> None:
-        """``token``: what our own runtime asks of whoever changes it; nobody else is ever sent it."""
+        """``token`` authorises changes to the built-in runtime; no other target receives it."""
         self._engine = engine
         self._clock = clock
         self._evidence = evidence
@@ -84,7 +84,7 @@ class AdviceService:
         self._token = token
 
     async def of_job(self, job_id: str) -> JobAdviceOut:
-        """What is advised on a job now, and why not where nothing is.
+        """Return the recommendations for a job now, and the reasons for topics without one.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -108,11 +108,11 @@ class AdviceService:
         )
 
     async def history(self, job_id: str, *, cursor: str | None, limit: int) -> Page[CardOut]:
-        """Every card of a job, newest first.
+        """Return one page of a job's cards in any state, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
@@ -125,7 +125,7 @@ class AdviceService:
         return Page[CardOut](items=found, next=following, as_of=self._clock.now())
 
     async def card(self, job_id: str, card_id: str) -> CardOut:
-        """One card.
+        """Return one card.
 
         Raises:
             UnknownEntityError: there is no such job or card.
@@ -138,11 +138,11 @@ class AdviceService:
         return _card_out(card, events.get(card_id, ()), record)
 
     async def accept(self, job_id: str, card_id: str) -> CardOut:
-        """Somebody means to make the change.
+        """Mark a card as accepted: a person intends to make the change.
 
         Raises:
             UnknownEntityError: there is no such job or card.
-            ConflictError: it is decided on already.
+            ConflictError: the card is already decided.
 
         """
         return await self._decide(
@@ -150,18 +150,19 @@ class AdviceService:
         )
 
     async def dismiss(self, job_id: str, card_id: str, reason: str) -> CardOut:
-        """It is not wanted; errors as ``accept``."""
+        """Mark a card as dismissed: the change is not wanted. Errors as ``accept``."""
         return await self._decide(job_id, card_id, AdviceState.DISMISSED, reason.strip())
 
     async def apply(self, job_id: str, card_id: str) -> CardOut:
-        """Make the change on the target, where its settings change while it runs.
+        """Make the change on the running target, if its engine can change settings of a running job.
 
         Raises:
             UnknownEntityError: there is no such job or card.
-            ConflictError: it is decided on already, or the change needs a restart, which is the operator's.
-            InvalidInputError: the target's address is not allowed any more, or it refuses the values.
+            ConflictError: the card is already decided, or the change needs a restart, which only a person can do, or
+                this process has no way to change settings.
+            InvalidInputError: the target's address is no longer allowed, or the target refuses the values.
             TargetUnavailableError: the target does not answer.
-            TargetProtocolError: it answers, but not as it should.
+            TargetProtocolError: the target's answer is malformed.
 
         """
         async with reading(self._engine) as connection:
@@ -174,11 +175,11 @@ class AdviceService:
             raise ConflictError(text, kind="restart-needed")
         target = await TargetRepository(self._engine).get(record.run.target_id)
         if target.origin == "api":
-            # Its address was allowed when it was added; what is allowed may have changed since.
+            # Its address was allowed when it was added, but the allow-list may have changed since.
             self._rules.check(urlsplit(target.url).hostname or "")
         if self._change is None:
-            raise ConflictError("this process changes no settings of targets", kind="apply-unavailable")
-        # The configuration names that one; any other address may be anybody's.
+            raise ConflictError("this process cannot change the settings of targets", kind="apply-unavailable")
+        # Only the built-in target's address comes from the configuration; another may belong to a third party.
         token = self._token if target.origin == "built-in" else None
         await self._change(
             target.url, record.run.engine_run_id, advice.how_to.patch, _PATCH_TIMEOUT_S, token, kind=target.kind
@@ -188,7 +189,7 @@ class AdviceService:
         )
 
     async def keep_all(self) -> int:
-        """Bring the cards of every watched job up to date; how many jobs there are."""
+        """Bring the cards of every watched job up to date; return the number of jobs."""
         async with reading(self._engine) as connection:
             records = await list_current(connection)
             cases = await self._evidence.cases(connection, records)
@@ -213,7 +214,7 @@ class AdviceService:
 
     async def _follow(self, connection: AsyncConnection, case: JobCase, card: CardRecord) -> CardRecord:
         advice = case.finding.advice
-        silence = next((s.reason for s in advice.silences if s.topic is card.topic), "something else is advised")
+        silence = next((s.reason for s in advice.silences if s.topic is card.topic), "the rules advise another change")
         is_given = any(r.kind == card.kind for r in advice.recommendations)
         settings = case.finding.settings
         seen = Observed(
@@ -279,7 +280,7 @@ class AdviceService:
 
 def _must_be_open(card: CardRecord) -> None:
     if not card.state.is_open:
-        raise ConflictError(f"it is {card.state.value} already: {card.state_reason}", kind="recommendation-decided")
+        raise ConflictError(f"it is already {card.state.value}: {card.state_reason}", kind="recommendation-decided")
 
 
 def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
@@ -293,7 +294,7 @@ def _shown(cards: Sequence[CardRecord]) -> list[CardRecord]:
 
 
 async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recommendation, now: datetime) -> None:
-    """The same advice again: keep that it was given, and while nobody decided, what it says now and then."""
+    """Record that the open card's advice was given again; while the card is new, also refresh its text at times."""
     if card.kind != advice.kind:
         return
     document = None
@@ -306,7 +307,7 @@ async def _refresh(connection: AsyncConnection, card: CardRecord, advice: Recomm
 
 
 def _keeps_out(card: CardRecord, advice: Recommendation, now: datetime) -> bool:
-    # What was just applied is measured before anything else is said on it.
+    # An applied change is measured before anything else is advised on its topic.
     if card.topic is advice.topic and card.state is AdviceState.APPLIED:
         return True
     if card.kind != advice.kind:

@@ -1,11 +1,11 @@
-"""Empties the outbox: at least once to each receiver, with back-off, in order, and every attempt in the log.
+"""Empties the outbox: delivers at least once to each receiver, in order, with back-off; every attempt is logged.
 
-Alertmanager is told of a firing alert again and again, more often than it resolves by itself; also while PostgreSQL
-is away, from memory: an alert must not seem resolved since we cannot read our own state. Receivers are served side by
-side, so a slow one holds up nobody else.
+A firing alert is sent to Alertmanager repeatedly, within its resolve timeout. While PostgreSQL is unreachable it is
+sent from memory: an alert must not seem resolved because we cannot read our own state. Receivers are served
+concurrently, so a slow one does not delay the others.
 
-What is at least once can be twice: a process that dies after a receiver took a message and before that is written
-sends it again, with the same ``Idempotency-Key`` (episode and kind). A decision that was not yet sent is sent once.
+At least once can mean twice. A process can die after a receiver took a message and before that is recorded. The next
+process sends the message again, with the same ``Idempotency-Key`` (episode and kind).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from backend.store.postgres.connections import reading, writing
 _log = structlog.get_logger(__name__)
 
 RESOLUTION_KEPT: Final = timedelta(days=3)
-"""A message that nobody took for this long is given up, and the log says so."""
+"""A message that its receiver has not taken for this long is abandoned; the delivery log records that."""
 
 _BATCH = 100
-# What is to be told again is looked up so often in the time after which it is.
+# Times per ``resend_s`` that alerts to send again are read from the store.
 _LOOKS_PER_RESEND = 6
-# From memory for this long at most: a process that is cut off from the store alone may be wrong about it.
+# Longest time to send from memory: another process may still reach the store and know better.
 _FROM_MEMORY_MAX = timedelta(hours=1)
 
 
@@ -55,18 +55,18 @@ class DeliveryOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the Alertmanagers were told last, as far as this process knows."""
+    """The firing alerts that the Alertmanagers had been sent, by receiver id, when the store was last read."""
 
     read_at: datetime
     alerts: Mapping[str, tuple[Receiver, tuple[Alert, ...]]]
 
 
 def no_failpoint(name: str) -> None:
-    """Between two steps; tests end the process here."""
+    """Do nothing between two steps; tests replace this to end the process there."""
 
 
 class AlertDelivery:
-    """Delivers what is due; one for the life of a process."""
+    """Delivers due messages; one instance per process."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class AlertDelivery:
         self._resent_from_memory_at: datetime | None = None
 
     async def deliver_due(self, term: Term) -> int:
-        """Attempt everything that is due once; returns how many messages were taken.
+        """Attempt every due message once; return how many the receivers took.
 
         Raises:
-            LeadershipLostError: another delivers now.
-            StoreUnavailableError: PostgreSQL is away.
+            LeadershipLostError: another process delivers now.
+            StoreUnavailableError: PostgreSQL is unreachable.
 
         """
         now = self._clock.now()
@@ -131,7 +131,7 @@ class AlertDelivery:
         groups = [claimed] if receiver.kind == "alertmanager" else [[c] for c in claimed]
         deadline_s = self._clock.monotonic_s() + self._options.claim_s / 2
         for group in groups:
-            # Whoever is slow is given up for now, before the claim on the rest runs out.
+            # Stop serving a slow receiver for now, before the claims on its other messages run out.
             if self._clock.monotonic_s() > deadline_s:
                 return
             at = self._clock.now()
@@ -142,7 +142,7 @@ class AlertDelivery:
             self._failpoint("recorded")
 
     async def _write_outcomes(self) -> None:
-        """Write what came of attempts, also of those made before the store went away."""
+        """Store the outcomes of attempts, including those made before the store became unreachable."""
         for delivery_id, (claim, attempt, next_at) in list(self._unrecorded.items()):
             async with writing(self._engine) as connection:
                 await deliveries.record(connection, claim, attempt, next_attempt_at=next_at)
@@ -182,18 +182,18 @@ class AlertDelivery:
         return sent.is_ok
 
     def _backoff_s(self, number: int) -> float:
-        # Half of it is drawn, so that messages that failed together do not come back together.
+        # Half of the pause is random, so that messages that failed together are not retried together.
         full = min(self._options.backoff_most_s, self._options.backoff_first_s * 2.0 ** min(number - 1, 30))
         return full * (0.5 + 0.5 * self._random())
 
-    # --- telling Alertmanager again -------------------------------------------------------------------------------
+    # --- sending to Alertmanager again ----------------------------------------------------------------------------
 
     async def resend(self, term: Term) -> int:
-        """Tell every Alertmanager again what still fires, where it is time; returns how many alerts were told.
+        """Send the alerts that are due again to each Alertmanager; return how many were taken.
 
         Raises:
-            LeadershipLostError: another delivers now.
-            StoreUnavailableError: PostgreSQL is away.
+            LeadershipLostError: another process delivers now.
+            StoreUnavailableError: PostgreSQL is unreachable.
 
         """
         now = self._clock.now()
@@ -214,8 +214,8 @@ class AlertDelivery:
                 continue
             sent = await self._tell(receivers[receiver_id], [a for _, a in own], now)
             if not sent.is_ok:
-                # Not a matter for back-off: it is told again at the next round, until it takes it.
-                _log.warning("alerts not repeated", receiver=receivers[receiver_id].name, result=sent.result)
+                # No back-off: the next round tries again, until the receiver takes them.
+                _log.warning("alerts not sent again", receiver=receivers[receiver_id].name, result=sent.result)
                 continue
             async with writing(self._engine) as connection:
                 await fence(connection, term)
@@ -224,7 +224,7 @@ class AlertDelivery:
         return count
 
     async def resend_from_memory(self) -> int:
-        """Tell every Alertmanager what fired when the store was last read: it must not resolve what we cannot judge."""
+        """Send the alerts that fired when the store was last read, so that no Alertmanager resolves them meanwhile."""
         now, told = self._clock.now(), self._told
         last = self._resent_from_memory_at
         if told is None or now - told.read_at > _FROM_MEMORY_MAX or (last is not None and not self._is_time(last, now)):
@@ -237,7 +237,7 @@ class AlertDelivery:
         return count
 
     def forget(self) -> None:
-        """Another delivers now: nothing of what was known here may be told any more."""
+        """Discard the remembered alerts: another process delivers now."""
         self._told = None
 
     def _is_time(self, last: datetime, now: datetime) -> bool:
@@ -245,7 +245,7 @@ class AlertDelivery:
 
 
 def alertmanager_url(root: str) -> str:
-    """Where an Alertmanager at ``root`` takes alerts; ``root`` may be given with the path already."""
+    """Return the URL at which an Alertmanager at ``root`` takes alerts; ``root`` may already contain the path."""
     return root if root.endswith("/api/v2/alerts") else f"{root.rstrip('/')}/api/v2/alerts"
 
 

@@ -1,4 +1,4 @@
-"""Alerts as people and scripts see them: lists, one with its history, and how many are open for a job."""
+"""Alerts in the API's shape: lists, and one alert with its history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ATTEMPTS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class WantedAlerts:
-    """Which alerts; ``states`` empty: all but those that never fired. ``is_silenced`` None does not restrict."""
+    """A filter for alerts; None does not restrict. Empty ``states`` stand for pending, firing and resolved."""
 
     states: tuple[AlertState, ...] = ()
     rule: str | None = None
@@ -37,7 +37,7 @@ class WantedAlerts:
 
 
 class AlertService:
-    """Answers for alerts."""
+    """Answers requests about alerts."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, links: Links) -> None:
         self._engine = engine
@@ -45,10 +45,10 @@ class AlertService:
         self._links = links
 
     async def page(self, wanted: WantedAlerts, *, cursor: str | None, limit: int) -> api.Page[wire.AlertOut]:
-        """One page, newest begin first.
+        """Return one page, the latest begun first.
 
         Raises:
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
@@ -63,10 +63,10 @@ class AlertService:
         return api.Page[wire.AlertOut](items=shown, next=following, as_of=now)
 
     async def detail(self, alert_id: str) -> wire.AlertDetailOut:
-        """One alert with its history and what was sent.
+        """Return one alert with its history and deliveries.
 
         Raises:
-            UnknownEntityError: there is none of this id.
+            UnknownEntityError: there is no such id.
 
         """
         now = self._clock.now()

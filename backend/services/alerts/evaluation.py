@@ -1,6 +1,6 @@
-"""One evaluation as a transaction: read every signal, decide, write states, history and what is due, under the fence.
+"""One evaluation: read every signal, then decide and write states, history and due messages in a fenced transaction.
 
-What cannot be read is no all-clear: where the store is away nothing is decided, and nothing changes.
+Unreadable data does not clear an alert: while the store is unreachable nothing is decided and nothing changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EvaluationReport:
 
 
 class AlertEvaluator:
-    """Evaluates, again and again; what it knows lies in the store."""
+    """Evaluates the rules; all state between evaluations is in the store."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, signals: SignalReader) -> None:
         self._engine = engine
@@ -48,8 +48,8 @@ class AlertEvaluator:
         """Evaluate every rule once.
 
         Raises:
-            LeadershipLostError: another evaluates now; nothing was written.
-            StoreUnavailableError: PostgreSQL is away; nothing was decided.
+            LeadershipLostError: another process evaluates now; nothing was written.
+            StoreUnavailableError: PostgreSQL is unreachable; nothing was decided.
 
         """
         began_s = time.perf_counter()
@@ -85,7 +85,7 @@ class AlertEvaluator:
 async def _save(
     connection: AsyncConnection, outcomes: Sequence[EvaluatedEpisode], opened: Sequence[Alert], now: datetime
 ) -> None:
-    """Write what changed; of what reads as before only that it was looked at."""
+    """Save changed alerts; of unchanged ones, only set the time of evaluation."""
     before = {a.id: replace(a, evaluated_at=now) for a in opened}
     same = {o.alert.id for o in outcomes if not o.events and before.get(o.alert.id) == o.alert}
     changed = [(o.alert, o.events) for o in outcomes if o.alert.id not in same]

@@ -1,7 +1,7 @@
-"""Receivers: where alerts are sent, added, tried and removed; and which addresses may be sent to at all.
+"""Receivers of alerts: list, add, test and remove them; and decide which addresses are allowed.
 
-Addresses given through the API are held to the same rules as targets: trusted while only this machine can reach the
-API, else on an allow-list. A credential is only ever referred to.
+Addresses given through the API follow the same rules as targets: all are trusted while only this machine can reach the
+API, else they must be on an allow-list. A credential is stored as a reference, never as itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CREDENTIAL_ALLOWED = (
 
 
 class ReceiverService:
-    """Answers for receivers."""
+    """Answers requests about receivers."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, rules: TargetRules, sender: Sender, links: Links) -> None:
         self._engine = engine
@@ -62,10 +62,10 @@ class ReceiverService:
         self._links = links
 
     async def page(self, *, cursor: str | None, limit: int) -> api.Page[wire.ReceiverOut]:
-        """Receivers, oldest first.
+        """Return one page of receivers, oldest first.
 
         Raises:
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         after = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
@@ -77,11 +77,11 @@ class ReceiverService:
         return api.Page[wire.ReceiverOut](items=shown, next=following, as_of=self._clock.now())
 
     async def add(self, wanted: wire.ReceiverIn) -> wire.ReceiverOut:
-        """Send to it from now on, also what fires already.
+        """Add a receiver. It also gets the alerts that fire already.
 
         Raises:
-            InvalidInputError: its address is none or not allowed here, or the credential is no reference.
-            ConflictError: one is called so already.
+            InvalidInputError: the address is invalid or not allowed here, or the credential is not a reference.
+            ConflictError: a receiver of this name exists.
 
         """
         url, host = self._address(wanted)
@@ -93,25 +93,25 @@ class ReceiverService:
         return _out(receiver, 0)
 
     def _address(self, wanted: wire.ReceiverIn) -> tuple[str, str]:
-        """What is stored of its address, and the host."""
+        """Return the address as it is stored, and its host."""
         if not is_reference(wanted.url.strip()):
             url, host = normalised_url(wanted.url, what="receiver")
             if holds_secret(url):
-                raise _refused("url", "has a path that looks secret, and would be stored readable", _URL_ALLOWED)
+                raise _refused("url", "has a path that looks secret and would be stored in plain text", _URL_ALLOWED)
             return url, host
         reference = wanted.url.strip()
         if wanted.kind != "webhook" or not _CREDENTIAL.fullmatch(reference):
-            raise _refused("url", "is no address, nor where a webhook's is found", _URL_ALLOWED)
+            raise _refused("url", "is neither an address nor a valid reference to a webhook's address", _URL_ALLOWED)
         found = host_of_secret(self._sender.address_at(reference))
         if found is None:
-            raise _refused("url", f"there is no http(s) address at {reference}", _URL_ALLOWED)
+            raise _refused("url", f"refers to {reference}, which holds no http(s) address", _URL_ALLOWED)
         return reference, found
 
     async def remove(self, receiver_id: str) -> None:
-        """Send it nothing any more.
+        """Remove a receiver: nothing more is sent to it.
 
         Raises:
-            UnknownEntityError: there is none of this id.
+            UnknownEntityError: there is no such id.
 
         """
         async with writing(self._engine) as connection:
@@ -121,7 +121,7 @@ class ReceiverService:
         """Send a test message once; nothing is stored.
 
         Raises:
-            UnknownEntityError: there is none of this id.
+            UnknownEntityError: there is no such id.
 
         """
         async with reading(self._engine) as connection:
@@ -130,7 +130,7 @@ class ReceiverService:
         alert = _test_alert(now)
         body: Json | list[Json]
         if receiver.kind == "alertmanager":
-            # It is over as it begins: the receiver shows that it takes alerts, and pages nobody for long.
+            # The alert ends when it begins: it shows that the receiver takes alerts, but hardly notifies anyone.
             url, body = alertmanager_url(receiver.url), [for_alertmanager(alert, self._links, ends_at=now)]
         else:
             url, body = receiver.url, for_webhook(alert, self._links, is_firing=False, receiver=receiver.name)
@@ -139,11 +139,11 @@ class ReceiverService:
 
 
 async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str]) -> None:
-    """Make the Alertmanagers of the configuration the receivers of that origin, no more and no fewer.
+    """Make the receivers of origin ``configuration`` exactly the configured Alertmanagers.
 
     Raises:
-        InvalidInputError: an address is none.
-        StoreUnavailableError: PostgreSQL is away.
+        InvalidInputError: an address is invalid.
+        StoreUnavailableError: PostgreSQL is unreachable.
 
     """
     wanted = {normalised_url(url, what="receiver")[0] for url in urls}
@@ -160,21 +160,21 @@ async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str
                         connection, new_receiver(name, "alertmanager", url, None, "configuration", clock.now())
                     )
             except ConflictError:
-                # Somebody added it by hand under that name, or another process this moment.
+                # A receiver of that name was added through the API, or by another process just now.
                 continue
 
 
 def new_receiver(
     name: str, kind: ReceiverKind, url: str, credential: str | None, origin: ReceiverOrigin, at: datetime
 ) -> Receiver:
-    """A receiver with an id of its own."""
+    """Make a receiver with a new id."""
     return Receiver("w" + secrets.token_hex(8), name.strip() or shown_url(url), kind, url, credential, origin, at)
 
 
 def _check_credential(reference: str | None) -> None:
     if reference is not None and not _CREDENTIAL.fullmatch(reference):
-        # What was given may be the credential itself: it is not repeated.
-        raise _refused("credential", "is no reference to a credential", _CREDENTIAL_ALLOWED)
+        # The error does not repeat the value, which may be the credential itself.
+        raise _refused("credential", "is not a reference to a credential", _CREDENTIAL_ALLOWED)
 
 
 def _refused(field: str, problem: str, allowed: str) -> InvalidInputError:

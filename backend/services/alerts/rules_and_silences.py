@@ -1,4 +1,4 @@
-"""What people change about alerting: rules and silences; and the runbooks."""
+"""Alert rules and silences, which people change, and the rules' runbooks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SILENCE_MAX = timedelta(days=366)
 
 
 class AlertControlService:
-    """Answers for rules, silences and runbooks."""
+    """Answers requests about rules, silences and runbooks."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
@@ -37,16 +37,16 @@ class AlertControlService:
     # --- rules ----------------------------------------------------------------------------------------------------
 
     async def rules(self) -> api.Page[wire.AlertRuleOut]:
-        """Every rule; they are a few."""
+        """Return every rule on one page; there are few."""
         async with reading(self._engine) as connection:
             items = [_rule_out(s, opened) for s, opened in await self._with_open(connection)]
         return api.Page[wire.AlertRuleOut](items=items, as_of=self._clock.now())
 
     async def rule(self, name: str) -> wire.AlertRuleOut:
-        """One rule.
+        """Return one rule.
 
         Raises:
-            UnknownEntityError: there is none of this name.
+            UnknownEntityError: there is no such rule.
 
         """
         rule = _known(name)
@@ -54,12 +54,12 @@ class AlertControlService:
             return await self._one(connection, rule)
 
     async def change_rule(self, name: str, patch: wire.AlertRulePatch, *, version: int | None) -> wire.AlertRuleOut:
-        """Change a rule; with ``version`` only where that is still its version.
+        """Change a rule; if ``version`` is given, only if the rule still has it.
 
         Raises:
-            UnknownEntityError: there is none of this name.
+            UnknownEntityError: there is no such rule.
             InvalidInputError: a value is out of bounds.
-            ConflictError: it was changed meanwhile.
+            ConflictError: the rule was changed meanwhile.
 
         """
         rule = _known(name)
@@ -79,7 +79,7 @@ class AlertControlService:
         return [(s, opened.count(s.rule.name)) for s in await rules_in_force(connection)]
 
     def runbook(self, name: str) -> wire.RunbookOut:
-        """What to do when the rule fires.
+        """Return the rule's runbook: what to do when the rule fires.
 
         Raises:
             UnknownEntityError: there is no such rule.
@@ -91,10 +91,10 @@ class AlertControlService:
     # --- silences -------------------------------------------------------------------------------------------------
 
     async def silences(self, *, cursor: str | None, limit: int) -> api.Page[wire.SilenceOut]:
-        """Silences, the one that lasts longest first; with how many alerts each hides now.
+        """Return one page of silences, the last to end first, each with the number of alerts that it hides now.
 
         Raises:
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
@@ -107,10 +107,10 @@ class AlertControlService:
         return api.Page[wire.SilenceOut](items=shown, next=following, as_of=now)
 
     async def add_silence(self, wanted: wire.SilenceIn) -> wire.SilenceOut:
-        """Deliver nothing of what its matchers fit.
+        """Add a silence: alerts that fit all its matchers are not delivered.
 
         Raises:
-            InvalidInputError: its matchers or times are wrong.
+            InvalidInputError: its matchers or times are invalid.
 
         """
         now = self._clock.now()
@@ -132,10 +132,10 @@ class AlertControlService:
             return _silence_out(silence, await open_alerts(connection), now)
 
     async def end_silence(self, silence_id: str) -> None:
-        """Let a silence end now: what it hid and still fires is delivered.
+        """End a silence now: alerts that it hid and that still fire are delivered.
 
         Raises:
-            UnknownEntityError: there is none of this id.
+            UnknownEntityError: there is no such id.
 
         """
         async with writing(self._engine) as connection:
@@ -143,7 +143,7 @@ class AlertControlService:
 
 
 def runbook_path(rule: Rule) -> Path:
-    """Where the runbook is: ``docs`` beside the ``backend`` folder (a checkout), else in the wheel."""
+    """Return the runbook's path: in ``docs`` next to the ``backend`` folder (a checkout), else in the wheel."""
     backend = Path(__file__).resolve().parents[2]
     beside = backend.parent / rule.runbook
     return beside if beside.is_file() else backend / "_runbooks" / f"{rule.name}.md"
@@ -159,9 +159,10 @@ def _known(name: str) -> Rule:
 def _check_times(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
     problem = None
     if ends_at <= max(starts_at, now):
-        problem = FieldProblem("ends_at", "is over before it begins", "an instant ahead, after starts_at")
+        allowed = "an instant in the future, after starts_at"
+        problem = FieldProblem("ends_at", "is in the past or not after starts_at", allowed)
     elif ends_at - min(starts_at, now) > _SILENCE_MAX:
-        problem = FieldProblem("ends_at", "is too far ahead", f"within {_SILENCE_MAX.days} days")
+        problem = FieldProblem("ends_at", "is too far in the future", f"within {_SILENCE_MAX.days} days")
     if problem is not None:
         raise InvalidInputError([problem], what="silence")
 

@@ -1,7 +1,7 @@
-"""The role ``alert``: takes the right to evaluate, evaluates and delivers side by side, and gives the right back.
+"""The role ``alert``: takes the lease, evaluates and delivers concurrently, and releases the lease at the end.
 
-Any number of these may run: one evaluates, the others wait for its lease to end. Delivery has a task of its own, so a
-slow receiver never holds up an evaluation.
+Any number of processes may have this role: one evaluates, the others wait until its lease ends. Delivery is a task of
+its own, so a slow receiver never delays an evaluation.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The lease outlives several evaluations, so that one that is late loses nothing."""
+    """Intervals in seconds. The lease lasts for several evaluations, so that a late evaluation does not lose it."""
 
     interval_s: float = 5.0
     delivery_interval_s: float = 1.0
 
     @property
     def lease_ttl_s(self) -> float:
-        """How long the right lasts without being renewed."""
+        """How long the lease lasts without renewal."""
         return max(10.0, 3 * self.interval_s)
 
 
 class AlertRunner:
-    """Runs until told to stop."""
+    """Evaluates and delivers alerts until it is stopped."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class AlertRunner:
         self._options = options or RunOptions()
         self._term: Term | None = None
         self.broken_count = 0
-        """Rounds that ended by an error nobody expected."""
+        """Rounds that ended with an unexpected error."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Evaluate and deliver until ``stop``; the right is given back at the end."""
+        """Evaluate and deliver until ``stop`` is set, then release the lease."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self.evaluate_once, self._options.interval_s, stop))
             group.create_task(self._repeat(self.deliver_once, self._options.delivery_interval_s, stop))
@@ -70,13 +70,13 @@ class AlertRunner:
                 await release_term(self._engine, term)
 
     async def evaluate_once(self) -> None:
-        """Take or renew the right, and evaluate once where this process has it."""
+        """Take or renew the lease; if this process holds it, evaluate once."""
         before = self._term
         self._term = await take_term(self._engine, holder=self._holder, ttl_s=self._options.lease_ttl_s)
         if self._term is None:
             self._delivery.forget()
             if before is not None:
-                _log.info("another evaluates alerts now")
+                _log.info("another process evaluates alerts now")
             return
         if before is None:
             _log.info("evaluating alerts", holder=self._holder, term=self._term.number)
@@ -87,7 +87,7 @@ class AlertRunner:
             _log.info("alert resolved", reason=reason)
 
     async def deliver_once(self) -> None:
-        """Deliver what is due, and tell Alertmanager again what still fires."""
+        """Deliver due messages, and send alerts that still fire to Alertmanager again."""
         term = self._term
         if term is None:
             return
@@ -109,11 +109,11 @@ class AlertRunner:
                     _log.warning("alerts wait for the store; none is resolved meanwhile", reason=error.reason)
                 was_away = True
             except LeadershipLostError as error:
-                _log.info("another evaluates alerts now", former=error.holder)
+                _log.info("another process evaluates alerts now", former=error.holder)
                 self._term = None
                 self._delivery.forget()
-            except Exception:  # noqa: BLE001  the top of a task: one broken round must not end alerting
+            except Exception:  # noqa: BLE001  the top of a task: one failed round must not end alerting
                 self.broken_count += 1
-                _log.exception("a round of alerting broke", broken_count=self.broken_count)
+                _log.exception("a round of alerting failed", broken_count=self.broken_count)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), interval_s)

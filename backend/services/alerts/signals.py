@@ -1,7 +1,7 @@
-"""Gathers what the alert rules look at: every watched job and target now, with a handful of queries.
+"""Reads the input of the alert rules: every watched job and target now, with a fixed number of queries.
 
-How old the running checkpoint is, is taken as of its last reading, not as of now: acknowledgements that came since
-have not been seen. What past checkpoints looked like is remembered, for they change no more.
+The age of a pending checkpoint is taken at its last reading, not now: acknowledgements since then have not been seen.
+Curves of ended checkpoints are cached, since they no longer change.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from backend.store.checkpoints.statistics import LastCompleted, last_completed_o
 from backend.store.jobs.reader import JobRecord, config_since, list_current, runs_before
 from backend.store.targets.targets import TargetRecord, TargetRepository
 
-# A job whose data is older than this, or than three polls, is not current.
+# A job whose data is older than this and than three polls is stale.
 _STALE_AFTER_S = 30.0
 _PAST_KEPT_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Everything there is to evaluate, read in full."""
+    """The complete input of one evaluation."""
 
     signals: tuple[Signal, ...]
     target_labels: Mapping[TargetId, Labels]
@@ -56,7 +56,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """What is remembered of a checkpoint that ended: its curve, and its subtasks that never acknowledged."""
+    """Cached facts of an ended checkpoint: its curve, and the subtasks that never acknowledged."""
 
     past: Past | None
     curve: AckCurve | None
@@ -64,7 +64,7 @@ class _Ended:
 
 
 class SignalReader:
-    """Reads signals; one for the life of a process."""
+    """Reads signals; one instance per process."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader) -> None:
         self._targets = TargetRepository(engine)
@@ -73,10 +73,10 @@ class SignalReader:
         self._ended: dict[stored.CheckpointPlace, _Ended] = {}
 
     async def read(self, connection: AsyncConnection) -> Signals:
-        """Every job and target that is watched, and the service itself.
+        """Read the signals of every watched job and target, and of the service itself.
 
         Raises:
-            StoreUnavailableError: PostgreSQL is away; then nothing is known.
+            StoreUnavailableError: PostgreSQL is unreachable.
 
         """
         now = self._clock.now()
@@ -117,7 +117,7 @@ class SignalReader:
         if len(self._ended) > _PAST_KEPT_MAX:
             self._ended = {place: e for place, e in self._ended.items() if place in wanted}
         for place in missing:
-            # Details come a poll after their header at times: what has none yet is asked again.
+            # Details can arrive a poll after their header: a checkpoint without them is read again next time.
             if place in details:
                 self._ended[place] = _ended(Checkpoint(wanted[place].header, details[place]))
 
@@ -148,7 +148,7 @@ class SignalReader:
             run_id=run.id,
             run_started_at=run.started_at,
             state=run.state,
-            # What came since the last reading has not been seen: ages are as of then, by the clock of what they are of.
+            # Ages are as of the last reading, since later changes have not been seen; on the engine's clock.
             now_engine=min(record.engine_now(now), record.read_at_engine),
             is_watched=target.is_enabled,
             stale_reason=_stale_reason(target, record, now),
@@ -163,7 +163,7 @@ class SignalReader:
         )
 
     def _place(self, case: JobCase, ended: Sequence[CheckpointRecord]) -> Place:
-        """Where the verdict points; else who never acknowledged the newest failed checkpoint."""
+        """Return the verdict's place; without one, the newest failed checkpoint's unacknowledged subtasks."""
         verdict = case.finding.diagnosis.verdict
         if verdict.vertex is None and ended and ended[-1].header.status is CheckpointStatus.FAILED:
             known = self._ended.get(ended[-1].place)
@@ -206,7 +206,7 @@ class SignalReader:
 async def _runs_before(
     connection: AsyncConnection, records: Sequence[JobRecord], completed: Mapping[str, LastCompleted]
 ) -> Mapping[str, tuple[RunSpan, ...]]:
-    """Of jobs whose current run has completed nothing: their runs since one did."""
+    """For jobs whose current run has completed no checkpoint: the runs since their last completed checkpoint."""
     since = {job_id: last.at for job_id, last in completed.items()}
     barren = [r for r in records if r.id not in since or since[r.id] < r.run.started_at]
     found = await runs_before(connection, barren, since) if barren else {}
@@ -266,7 +266,7 @@ def _ended_out(record: CheckpointRecord) -> EndedCheckpoint:
 
 def _stale_reason(target: TargetRecord, record: JobRecord, now: datetime) -> str | None:
     if target.origin == "push":
-        # Each of its jobs speaks for itself, by the clock of its driver.
+        # Nothing polls such a target: each of its jobs is judged alone, on its driver's clock.
         age_s = (record.engine_now(now) - record.run.observed_at).total_seconds()
         return None if age_s <= _STALE_AFTER_S else f"its driver sent the last event {age_s:.0f} s ago"
     if target.state != "ok":
@@ -301,7 +301,7 @@ def _is_pending(pending: Sequence[tuple[VertexId, tuple[int, ...]]], barrier: La
 
 
 def _pending_place(case: JobCase, pending: Sequence[tuple[VertexId, tuple[int, ...]]], verdict: Verdict) -> Place:
-    """Of those that are waited for, the vertex nearest to the sources: late is not guilty."""
+    """Return the vertex nearest to the sources that has pending subtasks: those after it may be late because of it."""
     order = {v.id: (i, v.name) for i, v in enumerate(case.shape.topology.vertices)}
     vertex_id, subtasks = min(pending, key=lambda p: order.get(p[0], (len(order), ""))[0])
     hosts = [host_of(case.record.run.placements, vertex_id, i) for i in subtasks]

@@ -1,7 +1,7 @@
-"""The room of a checkpoint in progress: whom it waits for, how the acknowledgements came, and how it does.
+"""A checkpoint in progress: the subtasks it waits for, the curve of its acknowledgements, and a judgement of it.
 
-How long it has run compares now with the engine's trigger, so now is taken on the engine's clock; a time is never
-shown negative.
+Its elapsed time is the time since the engine's trigger, so the present is taken on the engine's clock. No time is
+shown as negative.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CURVE_POINTS_MAX = 60
 
 
 class ProgressService:
-    """Answers for checkpoints in progress (and for what is left of them once they are terminal)."""
+    """Answers requests about checkpoints in progress; of terminal ones, shows their last state."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, checkpoints: CheckpointService) -> None:
         self._engine = engine
@@ -48,7 +48,7 @@ class ProgressService:
         self._checkpoints = checkpoints
 
     async def of(self, key: CheckpointKey) -> ProgressOut:
-        """How far one checkpoint has come.
+        """Return the progress of one checkpoint.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
@@ -56,7 +56,7 @@ class ProgressService:
         """
         async with reading(self._engine) as connection:
             opened = await self._checkpoints.open(connection, key)
-        # The rules take some milliseconds: not on the loop that answers requests.
+        # The rules take some milliseconds, so they run outside the event loop.
         return await anyio.to_thread.run_sync(_progress, opened, self._clock.now())
 
 
@@ -121,7 +121,7 @@ def _judgement(
     )
     judgement = judge(open_, curves[-_PAST_JUDGED:])
     if is_lost(opened.record, opened.run):
-        rule = "its run ended, or reports it no more; how it ended was not seen"
+        rule = "its run ended or no longer reports it; its end was not observed"
         return replace(judgement, state=Judged.ENDED, rule=rule)
     return judgement
 
@@ -130,7 +130,7 @@ def _last_ack_ms(opened: Opened) -> int | None:
     known_ms = elapsed_of_last_ack_ms(opened.checkpoint)
     if known_ms is not None or opened.live is None:
         return known_ms
-    # Between two readings: the later one is when it was seen, which never calls a checkpoint stuck too early.
+    # It came between two readings. The later one counts, so that a checkpoint is never called stuck too early.
     rises = [at for (at, count), before in _with_before(opened.live.points) if count > before]
     return _since_trigger_ms(opened, rises[-1]) if rises else None
 
@@ -143,12 +143,12 @@ def _with_before(points: Sequence[tuple[datetime, int]]) -> Iterator[tuple[tuple
 
 
 def _since_trigger_ms(opened: Opened, at: datetime) -> int:
-    """``at`` is on our clock, the trigger on the engine's."""
+    """Return the time from the trigger to ``at``; ``at`` is on our clock, the trigger on the engine's."""
     return max(0, round((opened.job.engine_now(at) - opened.record.header.triggered_at) / timedelta(milliseconds=1)))
 
 
 def _acks(opened: Opened) -> list[AckPointOut]:
-    """The curve: from the subtasks' own times where they are all told, else as it was seen from poll to poll."""
+    """Return the curve: from the subtasks' own times if all are known, else from the counts at each poll."""
     times = sorted(max(0, v) for d in opened.checkpoint.details for v in d.ack_delay_ms if v is not None)
     is_told = len(times) >= opened.record.header.acknowledged_count
     seen = opened.live.points if opened.live is not None else ()
@@ -170,7 +170,7 @@ def _thinned(points: list[AckPointOut]) -> list[AckPointOut]:
 
 
 def _waiting_on(opened: Opened) -> list[PendingOut]:
-    """Whom it waits for: the verdict's vertex first, then from the sources down, since late is not guilty."""
+    """Return the pending vertices: the verdict's first, then from the sources down, as a late one delays the rest."""
     waiting = list(_waiting(opened))
     if not waiting:
         return []
@@ -178,13 +178,13 @@ def _waiting_on(opened: Opened) -> list[PendingOut]:
     guilty = checkpoint_verdict(opened.checkpoint, evidence).vertex_id
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
     waiting.sort(key=lambda w: (w.vertex_id != guilty, order.get(w.vertex_id, len(order))))
-    # What is queued now says nothing of a checkpoint that is over.
+    # Current queues are unrelated to a terminal checkpoint.
     newest = {} if opened.record.header.status.is_terminal else _newest(evidence.pressure)
     return [_pending_out(opened, w, newest) for w in waiting]
 
 
 def _waiting(opened: Opened) -> Iterator[_Waiting]:
-    """Per vertex, from what was read last while it was open, else from the details that are left of it."""
+    """Yield the pending subtasks by vertex: from the last live reading if it has some, else from the details."""
     if opened.record.header.status is CheckpointStatus.COMPLETED:
         return
     if opened.live is not None and opened.live.progress.pending:
@@ -195,7 +195,7 @@ def _waiting(opened: Opened) -> Iterator[_Waiting]:
         return
     acks = {d.vertex_id: d.ack_delay_ms for d in opened.checkpoint.details}
     for vertex in opened.evidence.topology.vertices:
-        # A vertex without a detail is one of which nobody acknowledged.
+        # A vertex without details has no acknowledged subtask.
         of_vertex = acks.get(vertex.id, (None,) * vertex.parallelism)
         pending = tuple(i for i, ack in enumerate(of_vertex) if ack is None)
         if pending:
@@ -225,9 +225,10 @@ def _pending_out(opened: Opened, waiting: _Waiting, newest: Mapping[VertexId, Ve
 
 
 def _queued_before(topology: Topology, vertex: VertexId, newest: Mapping[VertexId, VertexPressure]) -> int | None:
-    """What waits before a vertex: its in-queues, and the out-queues of those that feed it and nobody else.
+    """Return the bytes queued before a vertex: in its in-queues and in the out-queues of its upstream vertices.
 
-    Channels within one TaskManager have no in-queue: there the data waits at the sender (flink-baseline.md).
+    None if a reading is missing, or if an upstream vertex feeds other vertices too. Channels within one TaskManager
+    have no in-queue: there the data waits at the sender (flink-baseline.md).
     """
     upstream = topology.upstream(vertex)
     if vertex not in newest or any(u not in newest or len(topology.downstream(u)) > 1 for u in upstream):

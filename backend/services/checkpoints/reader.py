@@ -1,4 +1,4 @@
-"""One checkpoint: its subtasks' phases with critical path and verdict, its barriers; and lists of checkpoints."""
+"""One checkpoint (its subtasks' phases, critical path, verdict and barriers), and lists of checkpoints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NOT_MEASURED = (
 
 @dataclass(frozen=True, slots=True)
 class CheckpointKey:
-    """How the API names one checkpoint."""
+    """The key of a checkpoint in the API."""
 
     job_id: str
     run_id: str
@@ -59,7 +59,7 @@ class CheckpointKey:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A checkpoint with all that is known of it and around it."""
+    """A checkpoint with its job, its run, its last live reading and the evidence for its verdict."""
 
     job: JobRecord
     run: RunRecord
@@ -70,12 +70,12 @@ class Opened:
 
     @property
     def late(self) -> tuple[LateBarrier, ...]:
-        """First barriers of the subtasks that had not acknowledged."""
+        """Known first barriers of subtasks that had not acknowledged."""
         return self.evidence.late(self.record.header.checkpoint_id)
 
 
 class CheckpointService:
-    """Answers for checkpoints."""
+    """Answers requests about checkpoints."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader) -> None:
         self._engine = engine
@@ -85,11 +85,11 @@ class CheckpointService:
     async def page(
         self, job_id: str, wanted: CheckpointFilter, *, cursor: str | None, limit: int
     ) -> api.Page[api.CheckpointOut]:
-        """Checkpoints over all runs of a job, newest first.
+        """Return one page of a job's checkpoints over all its runs, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         before = cast("tuple[datetime, int, str] | None", decode_cursor(cursor, (datetime, int, str)))
@@ -101,7 +101,7 @@ class CheckpointService:
         return api.Page[api.CheckpointOut](items=found, next=following, as_of=self._clock.now())
 
     async def latest(self, job_id: str, status: CheckpointStatus | None) -> api.CheckpointOut:
-        """The newest checkpoint of a job, or its newest of one status.
+        """Return a job's newest checkpoint, or its newest with ``status``.
 
         Raises:
             UnknownEntityError: there is no such job, or it has no such checkpoint.
@@ -115,7 +115,7 @@ class CheckpointService:
             return (await _shown(connection, records))[0]
 
     async def detail(self, key: CheckpointKey) -> api.CheckpointDetailOut:
-        """One checkpoint down to its subtasks.
+        """Return one checkpoint down to its subtasks.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
@@ -154,7 +154,7 @@ class CheckpointService:
         )
 
     async def verdict(self, key: CheckpointKey) -> api.VerdictOut:
-        """Who held this one checkpoint.
+        """Return the verdict on one checkpoint: what delayed it.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
@@ -166,7 +166,7 @@ class CheckpointService:
         return api.VerdictOut.model_validate(verdict)
 
     async def barriers(self, key: CheckpointKey) -> BarriersOut:
-        """Barrier events: measured where the engine reports them, else what its REST allows to reconstruct.
+        """Return a checkpoint's barrier events: measured if the engine reports them, else reconstructed from its REST.
 
         Raises:
             UnknownEntityError: there is no such job, run or checkpoint.
@@ -184,7 +184,7 @@ class CheckpointService:
         )
 
     async def open(self, connection: AsyncConnection, key: CheckpointKey) -> Opened:
-        """Read a checkpoint and what surrounds it."""
+        """Read a checkpoint, its live reading and its evidence."""
         job = await get_job(connection, key.job_id)
         run = await get_run(connection, key.job_id, key.run_id)
         record = await get_checkpoint(connection, key.run_id, key.checkpoint_id)
@@ -197,7 +197,7 @@ class CheckpointService:
 
 
 async def _shown(connection: AsyncConnection, records: Sequence[CheckpointRecord]) -> list[api.CheckpointOut]:
-    # Few are open; of those the run tells whether they still are.
+    # Only open checkpoints, which are few, need their run: it shows whether they are lost.
     opened = {r.run_id: r.job_id for r in records if not r.header.status.is_terminal}
     runs = {run_id: await get_run(connection, job_id, run_id) for run_id, job_id in opened.items()}
     return [checkpoint_out(r, is_lost=r.run_id in runs and is_lost(r, runs[r.run_id])) for r in records]

@@ -1,6 +1,6 @@
-"""Barrier events of an engine that reports none: what its subtasks' phases allow to tell, without channels.
+"""Reconstructs the barrier events of an engine that reports none from its subtasks' phases, without channels.
 
-Each event is as well founded as the phase it comes from (views.md V3); what is not known has no event.
+Each event is as reliable as the phase from which it comes (views.md V3). An unknown phase yields no event.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backend.domain.ids import VertexId
 def reconstructed_events(
     checkpoint: Checkpoint, evidence: JobEvidence, late: Sequence[LateBarrier]
 ) -> list[BarrierEventOut]:
-    """Events in the order of their times; of one instant, in the order of the graph and then of the phases."""
+    """Return events by time; events at the same time are in the order of vertices, then subtasks, then phases."""
     phases = checkpoint_phases(checkpoint, evidence.config, late)
     order = {v.id: i for i, v in enumerate(evidence.topology.vertices)}
     found: list[tuple[int, int, int, int, BarrierEventKind, VertexId]] = []
@@ -35,7 +35,7 @@ def reconstructed_events(
 
 
 def _events(phases: SubtaskPhases, *, is_sink: bool) -> Iterator[tuple[BarrierEventKind, int]]:
-    # A task passes its barrier on as its snapshot begins, before the sync part.
+    # A task emits its barrier when its snapshot begins, before the sync phase.
     steps = (
         (BarrierEventKind.BARRIER_RECEIVED, phases.first_barrier_ms),
         (BarrierEventKind.BARRIER_EMITTED, None if is_sink else phases.snapshot_at_ms),

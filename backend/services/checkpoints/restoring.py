@@ -1,9 +1,9 @@
-"""What one checkpoint may be restored into (GR-4), from what its engine reported of it. Pure.
+"""Which changes a job may make when it restores one checkpoint (GR-4), from what its engine reported. Pure.
 
-Only a completed checkpoint is restored, and only while it is kept. What it may be used for hangs on what it is: a
-savepoint by its format, a checkpoint by whether data in flight was persisted with it: without, the rules of an aligned
-one hold, whatever its barriers did (GR-2). What is not reported is not guessed: the answer is then given only where all
-that it may be agree.
+Only a completed checkpoint that is still kept can be restored. Its possible uses depend on its kind: for a savepoint
+on the format, for a checkpoint on whether it holds in-flight data. Without in-flight data the rules of an aligned
+checkpoint hold, even if its barriers were unaligned (GR-2). If the kind is not reported, a use has an answer only if
+all possible kinds agree on it.
 
 Source of Flink's rules: its documentation, "Checkpoints vs. Savepoints", capabilities and limitations.
 """
@@ -34,9 +34,9 @@ _SAVEPOINTS: Final = {
     SavepointFormat.CANONICAL: SnapshotKind.CANONICAL_SAVEPOINT,
     SavepointFormat.NATIVE: SnapshotKind.NATIVE_SAVEPOINT,
 }
-_IN_FLIGHT_STAYS: Final = "data in flight belongs to its edge: take a savepoint, or an aligned checkpoint, to change it"
+_IN_FLIGHT_STAYS: Final = "in-flight data belongs to an edge: to change that, take a savepoint or an aligned checkpoint"
 _NOTES: Final[Mapping[tuple[Use, SnapshotKind], str]] = {
-    (Use.RESCALING, SnapshotKind.UNALIGNED): "its data in flight is redistributed over the new subtasks",
+    (Use.RESCALING, SnapshotKind.UNALIGNED): "its in-flight data is redistributed over the new subtasks",
     (Use.ARBITRARY_UPGRADE, SnapshotKind.UNALIGNED): _IN_FLIGHT_STAYS,
     (Use.SAME_TOPOLOGY_UPGRADE, SnapshotKind.UNALIGNED): _IN_FLIGHT_STAYS,
 }
@@ -44,7 +44,7 @@ _STATE_THAT_IS_GONE: Final = "dropping the state of removed operators must be al
 
 
 def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: Topology | None) -> RestoringOut | None:
-    """The answer for one checkpoint; None where the engine restores no checkpoint of one's choice (Spark)."""
+    """Return the answer for one checkpoint; None if the engine cannot restore a chosen checkpoint (Spark)."""
     if engine.restore_rules is None:
         return None
     matrix, source = _RULES[engine.restore_rules]
@@ -67,7 +67,7 @@ def restoring_out(checkpoint: Checkpoint, engine: EngineCapabilities, topology: 
 
 
 def kinds_of(header: CheckpointHeader) -> tuple[SnapshotKind, ...]:
-    """What a completed one is; more than one where what was reported of it does not tell."""
+    """Return the possible kinds of a completed checkpoint; several if the report leaves it open."""
     if header.kind is not CheckpointKind.CHECKPOINT:
         return (
             tuple(_SAVEPOINTS.values()) if header.savepoint_format is None else (_SAVEPOINTS[header.savepoint_format],)
@@ -83,16 +83,16 @@ def _refusal(header: CheckpointHeader) -> str | None:
     if header.status is CheckpointStatus.FAILED:
         return "It failed: nothing can be restored from it."
     if header.status is CheckpointStatus.IN_PROGRESS:
-        return "It is not complete, so that nothing can be restored from it yet."
+        return "It is not complete: nothing can be restored from it yet."
     if header.is_discarded:
-        return "It was discarded when newer ones were complete: restore the newest one."
+        return "It was discarded after newer checkpoints completed: restore the newest one."
     return None
 
 
 def _use(use: Use, row: Mapping[SnapshotKind, Support], kinds: Sequence[SnapshotKind]) -> RestoreUseOut:
     answers = {row[kind] for kind in kinds}
     if len(answers) > 1:
-        each = ", ".join(f"{row[kind].value} of a {kind.value}" for kind in kinds).replace(" a aligned", " an aligned")
+        each = ", ".join(f"{row[kind].value} for a {kind.value}" for kind in kinds).replace(" a aligned", " an aligned")
         note = each.replace(" a unaligned", " an unaligned")
         return RestoreUseOut(use=use.value, support=None, note=note)
     (answer,) = answers
@@ -123,8 +123,8 @@ def _sentence(kinds: Sequence[SnapshotKind], uses: Sequence[RestoreUseOut], in_f
     if changes == "yes":
         words.append("and with another graph.")
     elif changes is None:
-        words.append("; whether with another graph is not known.")
+        words.append("; whether its graph may change is not known.")
     else:
         names = ", ".join(f.vertex for f in in_flight[:3]) + (" and others" if len(in_flight) > 3 else "")
-        words.append("but not with another graph: it has data in flight" + (f" at {names}." if names else "."))
+        words.append("but not with another graph: it has in-flight data" + (f" at {names}." if names else "."))
     return " ".join(words).replace(" ;", ";")

@@ -1,1 +1,1 @@
-"""Use cases about jobs, and the evidence that others build on."""
+"""Use cases about jobs, and the evidence that other use cases share."""

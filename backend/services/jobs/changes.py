@@ -1,7 +1,7 @@
-"""Change-points of a job's checkpoint durations: which checkpoints are looked at, and how a change is told.
+"""Change-points of a job's checkpoint durations: selects the checkpoints and describes each change.
 
-Completed checkpoints count with their duration, expired ones with the time until they expired, since that is at least
-what they needed; what failed for another reason tells nothing of durations. Savepoints have barriers of their own.
+Completed checkpoints count with their duration. Expired ones count with the time until they expired, a lower bound of
+what they needed. Checkpoints that failed for other reasons and savepoints are left out.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from backend.store.jobs.reader import get_job
 from backend.store.postgres.connections import reading
 
 CHECKPOINTS_MAX: Final = 500
-"""The newest checkpoints that are looked at, over all runs."""
+"""How many of the newest checkpoints are examined, over all runs."""
 
 
 class ChangeService:
-    """Answers for changes of durations."""
+    """Answers requests about changes of durations."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
 
     async def page(self, job_id: str) -> Page[ChangePointOut]:
-        """The changes in a job's newest checkpoints, newest first; there are few, and all on one page.
+        """Return the changes in a job's newest checkpoints on one page, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -49,7 +49,7 @@ class ChangeService:
 
 
 def changes_out(records: Sequence[CheckpointRecord]) -> list[ChangePointOut]:
-    """The changes over checkpoints, both oldest first."""
+    """Return the changes among ``records``; both are oldest first."""
     judged = [(r, ms) for r in records if (ms := _duration_ms(r.header)) is not None]
     return [_change(judged, one) for one in change_points([ms for _, ms in judged])]
 
@@ -80,8 +80,8 @@ def _change(judged: Sequence[tuple[CheckpointRecord, int]], change: ChangePoint)
         before_count=len(before),
         after_count=len(after),
         sentence=(
-            f"From checkpoint {first.header.checkpoint_id} on the median duration is {words[1]} (of {len(after)}), "
-            f"before it was {words[0]} (of {len(before)})."
+            f"From checkpoint {first.header.checkpoint_id} on, the median duration is {words[1]} (of {len(after)} "
+            f"checkpoints); before, it was {words[0]} (of {len(before)})."
         ),
     )
 

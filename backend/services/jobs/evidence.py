@@ -1,7 +1,7 @@
-"""Gathers what is known of jobs into ``JobEvidence``, many jobs with a handful of queries, and remembers findings.
+"""Reads ``JobEvidence`` of many jobs with a fixed number of queries, and caches findings.
 
-A finding is remembered until something it rests on changed: the run, a checkpoint that ended, the settings, a restart,
-or a newer reading of backpressure; and never longer than ``_KEPT_S``.
+A finding is cached for at most ``_KEPT_S``, and until its input changes: the run, an ended checkpoint, the settings,
+a restart, or a newer reading of backpressure.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from backend.store.jobs.reader import (
 )
 from backend.store.schema.partitions import day_of
 
-# The rules look at the newest ten that ended; one more may be open, and savepoints do not count.
+# The rules use the newest ten that ended. More are read, because some are open or savepoints.
 _CHECKPOINTS_COUNT = 16
-# An open checkpoint that its run reports no more, for this long, will never end.
+# An open checkpoint that its run has not reported for this long is lost: its end will never be reported.
 _LOST_AFTER = timedelta(seconds=60)
 _PRESSURE_WINDOW = timedelta(seconds=150)
 _PRESSURE_NEAR = timedelta(seconds=60)
@@ -60,9 +60,9 @@ class SettingsTaken:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the analysis says of one job, and how many terminal checkpoints it could look at; and what is advised.
+    """The result of the analysis of one job, the number of terminal checkpoints it used, and the advice.
 
-    ``settings``: since when those in force are, where they changed while the job ran.
+    ``settings`` is when the settings in force were taken; None if they did not change while the job ran.
     """
 
     diagnosis: Diagnosis
@@ -72,7 +72,7 @@ class Finding:
     advice: Advice
     settings: SettingsTaken | None
     interval_ms: int | None = None
-    """Spark: the trigger's interval, told by the job or learned from its batches."""
+    """Spark: the trigger's interval, reported by the job or inferred from its batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,10 @@ _Token = tuple[object, ...]
 
 
 def settings_taken_at(records: Sequence[CheckpointRecord], changed_at: datetime | None) -> SettingsTaken | None:
-    """From which trigger on checkpoints were taken under the settings in force, seen first at ``changed_at``.
+    """Return the first trigger under the settings in force, which were first seen at ``changed_at``; None without it.
 
-    The engine's clock and ours may lie apart, and drift: what tells is which checkpoints were seen to end after the
-    change was. The first of these may have begun before it.
+    The engine's clock may differ from ours, and drift. Therefore the checkpoints count whose end was seen after the
+    change was seen, except the first of these, which may have begun before the change.
     """
     if changed_at is None:
         return None
@@ -108,21 +108,21 @@ def settings_taken_at(records: Sequence[CheckpointRecord], changed_at: datetime 
 
 
 def is_lost(record: CheckpointRecord, run: RunRecord) -> bool:
-    """Whether an open checkpoint will never end: its run ended, or reports it no more."""
+    """Whether the end of an open checkpoint will never be reported: its run ended or no longer reports it."""
     if record.header.status.is_terminal:
         return False
     return run.ended_at is not None or record.observed_at < run.observed_at - _LOST_AFTER
 
 
 class EvidenceReader:
-    """Reads evidence and what the analysis makes of it; one for the life of a process."""
+    """Reads evidence and analyses it; one instance per process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[JobId, tuple[_Token, float, Finding]] = {}
 
     async def cases(self, connection: AsyncConnection, records: Sequence[JobRecord]) -> list[JobCase]:
-        """The case of each job, in their order."""
+        """Return the case of each job, in the order of ``records``."""
         run_ids = [r.run.id for r in records]
         since = day_of(min((r.run.observed_at for r in records), default=self._clock.now()) - _LOOK_BACK)
         headers = await recent_of_runs(connection, run_ids, limit=_CHECKPOINTS_COUNT, since=since)
@@ -136,7 +136,7 @@ class EvidenceReader:
             asked = {
                 r.id: (evidence[r.id], r, settings_taken_at(headers[r.run.id], changed.get(r.run.id))) for r in stale
             }
-            # Thinking takes some milliseconds a job: not on the loop that answers requests.
+            # The analysis takes some milliseconds per job, so it runs outside the event loop.
             for job_id, finding in (await anyio.to_thread.run_sync(_findings, asked)).items():
                 self._kept[job_id] = (tokens[job_id], self._clock.monotonic_s(), finding)
         now = self._clock.now()
@@ -147,7 +147,7 @@ class EvidenceReader:
     async def of_checkpoint(
         self, connection: AsyncConnection, job: JobRecord, run: RunRecord, record: CheckpointRecord
     ) -> JobEvidence:
-        """The evidence on one checkpoint: those before it and itself, and the readings taken while it was open."""
+        """Read the evidence on one checkpoint: it, those before it, and the readings taken while it was open."""
         header = record.header
         around = await list_around(connection, record, before=_CHECKPOINTS_COUNT, after=0)
         late = await late_barriers_of(connection, [run.id], around[0].header.triggered_at)
@@ -182,7 +182,7 @@ class EvidenceReader:
         )
 
     def forget_others(self, job_ids: Iterable[JobId]) -> None:
-        """Forget the findings of jobs that are no longer there."""
+        """Forget the findings of all other jobs."""
         wanted = set(job_ids)
         self._kept = {job_id: kept for job_id, kept in self._kept.items() if job_id in wanted}
 
@@ -192,7 +192,7 @@ class EvidenceReader:
 
 
 def _case_now(case: JobCase, now: datetime) -> JobCase:
-    """The case as it is now: of a job that has gone silent, how it fared before tells nothing of how it fares."""
+    """Return the case as of now. A silent job gets a verdict of its own: its last state may no longer hold."""
     record = as_heard(case.record, now)
     if record is case.record:
         return case

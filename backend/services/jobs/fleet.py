@@ -1,7 +1,7 @@
-"""The fleet board: every watched job in one row, most urgent first.
+"""The fleet board: one row for each watched job, most urgent first.
 
-The board is worked out at most once a second, whoever asks; the numbers of the last day, which move slowly and cost
-most, at most every quarter of a minute. A request waits for one computation at most.
+The board is computed at most once a second for all requests. The numbers of the last day change slowly and cost most,
+so they are computed at most every 15 seconds. A request waits for at most one computation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _URGENCY = {Health.FAILING: 0, Health.SLOW: 1, Health.TOO_FEW: 2, Health.HEALTHY
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs; None does not restrict."""
+    """A filter for jobs; None does not restrict."""
 
     target_id: str | None = None
     health: Health | None = None
@@ -53,7 +53,7 @@ class _Statistics:
 
 
 class FleetService:
-    """Answers for all jobs; one for the life of a process."""
+    """Answers requests about all jobs; one instance per process."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader) -> None:
         self._engine = engine
@@ -64,10 +64,10 @@ class FleetService:
         self._statistics: _Statistics | None = None
 
     async def page(self, wanted: JobFilter, *, cursor: str | None, limit: int) -> api.Page[api.JobOut]:
-        """One page of the board.
+        """Return one page of the board.
 
         Raises:
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         after = decode_cursor(cursor, (int, str, str))
@@ -83,7 +83,7 @@ class FleetService:
         return api.Page[api.JobOut](items=list(items), next=following, as_of=as_of)
 
     async def board(self) -> tuple[datetime, list[api.JobOut]]:
-        """Every row, and the instant it was worked out."""
+        """Return every row, and the instant at which they were computed."""
         async with self._turn:
             if self._board is None or self._clock.monotonic_s() - self._board[0] > _BOARD_KEPT_S:
                 now = self._clock.now()
@@ -95,7 +95,7 @@ class FleetService:
             return self._board[1], self._board[2]
 
     async def row(self, connection: AsyncConnection, case: JobCase) -> api.JobOut:
-        """The row of one job, also where its target is watched no more."""
+        """Return the row of one job, even if its target is no longer watched."""
         now = self._clock.now()
         statistics = await self._read_statistics(connection, [case.record], now)
         advised = await open_advice_counts(connection)
@@ -185,7 +185,7 @@ def _age(last_at: datetime | None, interval_ms: int | None, now: datetime) -> fl
 
 
 def _order(row: api.JobOut) -> Key:
-    """Most urgent first: alive before ended, by health, then those that something limits; then by name."""
+    """Return the sort key: jobs that have not ended first, then by health, jobs with a found cause first, by name."""
     is_limited = row.verdict.kind not in (VerdictKind.NONE, VerdictKind.UNDECIDED)
     urgency = (row.state is JobState.ENDED) * 10 + _URGENCY[row.health] * 2 + (not is_limited)
     return int(urgency), row.name, row.id

@@ -1,4 +1,4 @@
-"""One job: its detail, verdict, runs, what happened to it, and its backpressure."""
+"""One job: its detail, verdict, runs, events and backpressure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from backend.store.postgres.connections import reading
 _EXCEPTIONS_SHOWN = 10
 _SERIES_POINTS_MAX = 500
 _SERIES_DEFAULT = timedelta(hours=1)
-# Long enough for two readings of each vertex, so that rates can be told.
+# Long enough for two readings of each vertex, which rates need.
 _LATEST_WINDOW = timedelta(seconds=90)
 
 
@@ -41,7 +41,7 @@ class TimeRange:
 
 
 class JobService:
-    """Answers for one job at a time."""
+    """Answers requests about one job at a time."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, evidence: EvidenceReader, fleet: FleetService) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class JobService:
         self._fleet = fleet
 
     async def detail(self, job_id: str) -> api.JobDetailOut:
-        """The job with its graph, settings and counters.
+        """Return the job with its graph, settings and counters.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -79,7 +79,7 @@ class JobService:
         )
 
     async def verdict(self, job_id: str) -> api.DiagnosisOut:
-        """What ``barrierscope diagnose`` would say of the job.
+        """Return the diagnosis that ``barrierscope diagnose`` would print.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -91,11 +91,11 @@ class JobService:
         return diagnosis_out(case, self._clock.now())
 
     async def runs(self, job_id: str, *, cursor: str | None, limit: int) -> api.Page[api.RunOut]:
-        """Runs, newest first.
+        """Return one page of runs, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         before = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
@@ -106,11 +106,11 @@ class JobService:
         return api.Page[api.RunOut].of(items=items, next=following, as_of=self._clock.now())
 
     async def events(self, job_id: str, *, cursor: str | None, limit: int) -> api.Page[api.JobEventOut]:
-        """What happened, newest first.
+        """Return one page of the job's events, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         before = cast("tuple[datetime, str, str, str] | None", decode_cursor(cursor, (datetime, str, str, str)))
@@ -121,7 +121,7 @@ class JobService:
         return api.Page[api.JobEventOut].of(items=items, next=following, as_of=self._clock.now())
 
     async def backpressure(self, job_id: str, wanted: TimeRange) -> BackpressureOut:
-        """The latest reading of each vertex, and means along a range where one is asked for.
+        """Return the latest reading of each vertex; if a range is given, also a series of means over subtasks.
 
         Raises:
             UnknownEntityError: there is no such job.
@@ -148,7 +148,7 @@ class JobService:
 
 
 def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
-    """A job's diagnosis."""
+    """Convert a job's diagnosis."""
     return api.DiagnosisOut(
         job=case.record.name,
         job_id=case.record.id,
@@ -160,7 +160,7 @@ def diagnosis_out(case: JobCase, now: datetime) -> api.DiagnosisOut:
 
 
 def latest_pressure(topology: Topology, readings: Sequence[VertexPressure]) -> list[VertexPressureOut]:
-    """The latest of ``readings`` (oldest first) of each vertex, sources first, with rates since the one before."""
+    """Return each vertex's latest of ``readings`` (oldest first), sources first, with rates since the one before it."""
     latest: dict[VertexId, VertexPressure] = {}
     before: dict[VertexId, VertexPressure] = {}
     for reading_ in readings:
@@ -182,7 +182,7 @@ def _rates(now: VertexPressure, before: VertexPressure | None) -> list[float | N
     elapsed_s = (now.observed_at - before.observed_at).total_seconds()
     if elapsed_s <= 0:
         return []
-    # A total that fell began anew with the task: no rate can be told.
+    # A counter that fell was reset by a restart of the task: its rate is unknown.
     return [
         None if a is None or b is None or b < a else (b - a) / elapsed_s
         for a, b in zip(before.records_in_count, now.records_in_count, strict=True)

@@ -1,8 +1,8 @@
-"""Which jobs that push have gone silent: nobody reads them, so nothing but their own word tells that they live.
+"""Finds silent jobs among those that push. Nothing polls such jobs, so only their own events show that they run.
 
-A listener gives a sign of life every ten seconds, however long a batch takes. A driver that was killed, hangs or
-cannot reach Barrierscope gives none; after ``SILENT_AFTER`` its job is shown as silent, never as running and healthy.
-How old the last word is, is told by the driver's own clock, set against ours when it pushed.
+A listener sends an event every ten seconds, however long a batch takes. A driver that was killed, hangs or cannot reach
+Barrierscope sends none. After ``SILENT_AFTER`` its job is shown as silent, never as running and healthy. The age of the
+last event is measured on the driver's clock, whose offset from ours is known from its last push.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from backend.store.jobs.reader import JobRecord, list_current
 from backend.store.targets.targets import TargetRecord
 
 SILENT_AFTER = timedelta(seconds=90)
-"""Nine signs of life missed; and a listener that found us away comes back within 78 s."""
+"""Nine missed events. A listener that could not reach us tries again within 78 s, so it does not count as silent."""
 
 
 def silence_of(record: JobRecord, now: datetime) -> timedelta | None:
-    """For how long a job that should tell of itself has not; None where that is nothing to wonder at."""
+    """Return how long a job that pushes has sent nothing; None if it is not silent, has ended or need not push."""
     run = record.run
     if not run.engine.is_pushed or run.state is JobState.ENDED or record.target_state not in ("ok", "silent"):
         return None
@@ -32,7 +32,7 @@ def silence_of(record: JobRecord, now: datetime) -> timedelta | None:
 
 
 def as_heard(record: JobRecord, now: datetime) -> JobRecord:
-    """The job as it is known now: what a silent one does is not known, whatever it told last."""
+    """Return the job as of now: if it is silent, its target is ``silent`` and its state unknown."""
     if silence_of(record, now) is None:
         return record
     return replace(record, target_state="silent", run=replace(record.run, state=JobState.UNKNOWN))
@@ -41,7 +41,7 @@ def as_heard(record: JobRecord, now: datetime) -> JobRecord:
 def targets_as_heard(
     targets: Sequence[TargetRecord], records: Sequence[JobRecord], now: datetime
 ) -> list[TargetRecord]:
-    """The targets, those silent of which a job is; ``records`` are the jobs as they are stored."""
+    """Return the targets; one with a silent job is ``silent``. ``records`` are the jobs as stored."""
     silent: dict[str, list[tuple[timedelta, str]]] = {}
     for record in records:
         if (silent_for := silence_of(record, now)) is not None:
@@ -50,7 +50,7 @@ def targets_as_heard(
 
 
 async def hear(connection: AsyncConnection, targets: Sequence[TargetRecord], now: datetime) -> list[TargetRecord]:
-    """``targets_as_heard`` of the jobs that are stored; asks for them only where a target pushes."""
+    """Apply ``targets_as_heard`` to the stored jobs; reads these only if a target pushes."""
     if not any(t.origin == "push" and t.state == "ok" for t in targets):
         return list(targets)
     return targets_as_heard(targets, await list_current(connection), now)

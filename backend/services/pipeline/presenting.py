@@ -1,4 +1,4 @@
-"""The pipeline's own state in the shape of the contract."""
+"""Converts the pipeline's own state to the API's shape."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from backend.store.pipeline.log import PipelineRecord, SparkDemoRecord
 
 
 def pipeline_out(record: PipelineRecord) -> api.PipelineOut:
-    """What the pipeline does now, did last and does next."""
+    """Convert the pipeline's current, last and next run."""
     if record.is_running:
         state = "running"
     elif record.reason is not None:
@@ -26,7 +26,7 @@ def pipeline_out(record: PipelineRecord) -> api.PipelineOut:
 
 
 def spark_demo_out(record: SparkDemoRecord | None) -> api.SparkDemoOut | None:
-    """Whether the demo query is there."""
+    """Convert the state of the demo query; None if there is none."""
     if record is None:
         return None
     return api.SparkDemoOut(state="running" if record.reason is None else "unavailable", reason=record.reason)

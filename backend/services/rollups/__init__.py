@@ -1,1 +1,1 @@
-"""Use cases about the long view of a job."""
+"""Use cases about a job's hourly rollups."""

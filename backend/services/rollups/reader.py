@@ -1,4 +1,4 @@
-"""The long view of a job: one row an hour, from rollups as far as they reach, else from the checkpoints."""
+"""A job's history, one row an hour: from rollups if the hour is rolled up, else computed from its checkpoints."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _LONGEST = timedelta(days=400)
 
 
 class RollupService:
-    """Answers for hours of one job."""
+    """Answers requests about hours of one job."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
 
     async def page(self, job_id: str, wanted: TimeRange, *, cursor: str | None, limit: int) -> Page[RollupHourOut]:
-        """Hours that begin in a range (the last 7 days, unless said) and have checkpoints, newest first.
+        """Return the hours that begin in a range (by default the last 7 days) and have checkpoints, newest first.
 
         Raises:
             UnknownEntityError: there is no such job.
-            InvalidInputError: the range ends before it begins or is longer than 400 days, or the cursor is none of
-                this list.
+            InvalidInputError: the range ends before it begins or is longer than 400 days, or the cursor does not belong
+                to this list.
 
         """
         before = cast("tuple[datetime] | None", decode_cursor(cursor, (datetime,)))
@@ -58,7 +58,7 @@ def _bounded(wanted: TimeRange, now: datetime) -> tuple[datetime, datetime]:
         what, allowed = f"{since.isoformat()} is not before {until.isoformat()}", "an instant before `to`"
         raise InvalidInputError([FieldProblem("from", what, allowed)], what="query")
     if until - since > _LONGEST:
-        what, allowed = f"{since.isoformat()} is too long before {until.isoformat()}", f"{_LONGEST.days} days at most"
+        what, allowed = f"{since.isoformat()} is too far before {until.isoformat()}", f"{_LONGEST.days} days at most"
         raise InvalidInputError([FieldProblem("from", what, allowed)], what="query")
     return since, until
 

@@ -1,1 +1,1 @@
-"""Use cases about targets, and the jobs that push."""
+"""Use cases about targets and about jobs that push."""

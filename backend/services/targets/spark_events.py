@@ -1,8 +1,8 @@
-"""From what a Spark listener sent to observations: one of each run, and pure.
+"""Converts a Spark listener's events to observations, one for each run. Pure.
 
-Every event carries its own instant, so arriving late, twice or in another order changes nothing. What Spark lacks
-(barriers, subtasks, in-flight bytes) stays missing. A batch that fails is never reported: the end of its query with an
-error is, and number and trigger of the batch are reconstructed from the one before it.
+Every event carries its own instant, so late, repeated or reordered events change nothing. What Spark lacks (barriers,
+subtasks, in-flight bytes) stays missing. Spark does not report a batch that fails, only that its query ended with an
+error. The number and trigger of the failed batch are reconstructed from the batch before it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PHASE_KEYS: Mapping[str, BatchPhase] = {
     "addBatch": BatchPhase.ADD_BATCH,
     "commitOffsets": BatchPhase.COMMIT_OFFSETS,
 }
-# A store's size as its provider tells it, best first: RocksDB's files, the map of the heap store's current version.
+# Metrics of a state store's size, best first: RocksDB's files, the current version's map in the heap store.
 _SIZE_KEYS = ("rocksdbSstFileSize", "stateOnCurrentVersionSizeBytes")
 _SNAPSHOT_KEY = "SnapshotLastUploaded."
 _UPLOAD_KEY = "rocksdbCommitFileSyncLatencyMs"
@@ -57,27 +57,27 @@ class RunEvents:
 
     @property
     def engine_run_id(self) -> EngineRunId:
-        """The engine's id of the run: of its query and of this start of it."""
+        """The engine's id of the run: the query's id and this run's id."""
         return EngineRunId(f"{self.query_id}/{self.run_id}")
 
     @property
     def observed_at(self) -> datetime:
-        """The newest instant that the events speak of."""
+        """The newest instant of the events."""
         return max(_instant(e) for e in self.events)
 
     @property
     def started_at(self) -> datetime:
-        """When the run started; without that event, the earliest instant known of it."""
+        """When the run started; without that event, the earliest known instant of the run."""
         return min(e.progress.timestamp if isinstance(e, wire.ProgressEventIn) else _instant(e) for e in self.events)
 
     @property
     def end(self) -> wire.TerminatedIn | None:
-        """The end of the query, if it was told."""
+        """The event that ended the query, if there is one."""
         return next((e for e in self.events if isinstance(e, wire.TerminatedIn)), None)
 
     @property
     def needs_batch_before(self) -> bool:
-        """Whether the run failed and these events do not tell after which batch."""
+        """Whether the run failed and these events do not contain its last batch."""
         return self.end is not None and self.end.exception is not None and self.batch_before is None
 
     @property
@@ -91,7 +91,7 @@ class RunEvents:
 
 
 def runs_of(events: Sequence[wire.SparkEvent]) -> list[RunEvents]:
-    """The events by run, in the order in which the runs appear."""
+    """Group the events by run, in the order in which the runs appear."""
     found: dict[tuple[str, str], list[wire.SparkEvent]] = {}
     for event in events:
         of = event.progress if isinstance(event, wire.ProgressEventIn) else event
@@ -100,7 +100,7 @@ def runs_of(events: Sequence[wire.SparkEvent]) -> list[RunEvents]:
 
 
 def job_observation(run: RunEvents, push: wire.SparkPushIn, before: KnownBatch | None) -> JobObservation:
-    """What the events say of the run. ``before`` is asked for where ``needs_batch_before``."""
+    """Convert the events of a run to an observation. ``before`` is needed only if ``needs_batch_before``."""
     end = run.end
     failure = None if end is None or end.exception is None else end
     batches = [
@@ -130,7 +130,7 @@ def _problems(push: wire.SparkPushIn) -> tuple[str, ...]:
 
 
 def _name(run: RunEvents) -> str:
-    # An unnamed query is known by its id, which lives as long as its checkpoint folder.
+    # An unnamed query is identified by its id, which stays the same as long as its checkpoint folder exists.
     names = (e.progress.name if isinstance(e, wire.ProgressEventIn) else e.name for e in run.events)
     return next((name for name in names if name), run.query_id)
 
@@ -145,7 +145,7 @@ def _instant(event: wire.SparkEvent) -> datetime:
 
 
 def _is_batch(progress: wire.ProgressIn) -> bool:
-    # Older versions report a trigger that found nothing to do as progress, under the number of the batch to come.
+    # Older versions report a trigger without new data as progress, under the number of the next batch.
     return "addBatch" in progress.duration_ms
 
 
@@ -187,7 +187,7 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
     elif before is None:
         number = 0
     else:
-        # A batch that failed is run again under its number by the next start of the query.
+        # The next start of the query runs a failed batch again under the same number.
         number = before.checkpoint_id + (0 if before.is_failed else 1)
         began_at = before.ended_at if before.is_own else run.started_at
     message = ": ".join(part for part in (end.error_class, _said(end.exception or "")) if part)
@@ -196,7 +196,7 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
             checkpoint_id=number,
             kind=CheckpointKind.CHECKPOINT,
             status=CheckpointStatus.FAILED,
-            # Not before the batch before it ended; how long after that is not told, so there is no duration.
+            # The earliest possible trigger: the end of the previous batch. The real one is unknown, so is the duration.
             triggered_at=min(began_at or end.seen_at, end.seen_at),
             failure_reason=FailureReason.QUERY_FAILURE,
             failure_message=message[:_ERROR_LINE_MAX] or None,
@@ -207,7 +207,7 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
 
 
 def _said(exception: str) -> str:
-    """The line of an exception that tells most: of a Python one the last of its traceback, else the first."""
+    """Return an exception's most informative line: the one after a Python traceback if there is one, else the first."""
     lines = [line for line in exception.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -242,7 +242,7 @@ def _mean_commit_ms(operator: wire.StateOperatorIn) -> int | None:
 
 
 def _snapshot_lag(progress: wire.ProgressIn) -> int | None:
-    # State version N+1 belongs to batch N; -1 is *none yet*, so that everything would be replayed.
+    # State version N+1 belongs to batch N; -1 means that no snapshot exists yet, so a recovery replays everything.
     lags = (
         progress.batch_id + 1 - max(version, 0)
         for operator in progress.state_operators
@@ -275,7 +275,7 @@ def _offset_text(offset: object) -> str | None:
 
 
 def _distance(end: object, latest: object) -> int | None:
-    """How far ``latest`` is beyond ``end``, in the source's units: summed over the partitions that both name."""
+    """Return how far ``latest`` is beyond ``end``, in the source's units, summed over the partitions in both."""
     if isinstance(end, dict) and isinstance(latest, dict):
         return _sum(_distance(end[key], latest[key]) for key in end.keys() & latest.keys())
     if type(end) is int and type(latest) is int and max(abs(end), abs(latest)) <= _OFFSET_MAX:

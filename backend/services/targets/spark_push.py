@@ -1,8 +1,7 @@
-"""The push side of the Spark collector: what a listener posts becomes observations, written by the one write path.
+"""Receives what Spark listeners push, converts it to observations and writes these through ``IngestWriter``.
 
-The target of a deployment is made by its first push, since nobody reads it and there is nothing to try: the one who
-may push is the one who may add targets. A paused target refuses what is pushed; a removed one comes back with the next
-push, as long as its job keeps its listener.
+The first push of a deployment creates its target: there is no address to test, and pushing needs the same permission
+as adding targets. A paused target refuses pushes. A removed one is created again by the next push.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from backend.store.targets.targets import NewTarget, TargetRecord, TargetReposit
 
 
 class SparkIngestService:
-    """Takes what Spark listeners push."""
+    """Stores what Spark listeners push."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, writer: IngestWriter) -> None:
         self._engine = engine
@@ -33,11 +32,11 @@ class SparkIngestService:
         self._writer = writer
 
     async def push(self, push: wire.SparkPushIn) -> wire.SparkPushOut:
-        """Store the events; when this returns, they are committed. Pushing them again changes nothing.
+        """Store and commit the events. Pushing them again changes nothing.
 
         Raises:
-            ConflictError: the target is paused: nothing is stored.
-            StoreUnavailableError: PostgreSQL is away; push again later.
+            ConflictError: the target is paused; nothing is stored.
+            StoreUnavailableError: PostgreSQL is unreachable; push again later.
 
         """
         target = await self._target(push.deployment)

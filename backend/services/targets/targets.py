@@ -1,8 +1,8 @@
-"""Targets: what is watched, added, tried, changed and removed; and which addresses may be watched at all.
+"""Targets: list, add, test, change and remove them; and decide which addresses are allowed.
 
 An address given through the API is trusted while only this machine can reach the API. Otherwise it must be on the
-allow-list: a name by name, an address by network. Names are not resolved to decide that, since they may resolve to
-something else a moment later.
+allow-list, which holds host names and networks. Names are not resolved for this check, because they can resolve to
+another address a moment later.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ _PROBE_TIMEOUT_S = 8.0
 
 
 class ProbeAnswer(Protocol):
-    """What a target said when it was asked once."""
+    """A target's answer to a test connection."""
 
     @property
     def engine(self) -> EngineCapabilities:
-        """Which engine it is."""
+        """The target's engine."""
         ...
 
     @property
     def version(self) -> str | None:
-        """Its version."""
+        """The engine's version."""
         ...
 
     @property
     def running_jobs(self) -> Sequence[str]:
-        """Names of the jobs that run."""
+        """Names of the running jobs."""
         ...
 
 
 class Probe(Protocol):
-    """Asks the target at ``url`` once, with the collector for its ``kind``."""
+    """Tests the connection to a target at ``url`` with the collector for its ``kind``."""
 
     async def __call__(self, url: str, timeout_s: float, *, kind: str) -> ProbeAnswer:
-        """Raise ``UpstreamError`` if it does not answer as its kind does, or if nothing here reads that kind."""
+        """Raise ``UpstreamError`` if the answer is not one of its kind, or if no collector reads that kind."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRules:
-    """Whose addresses are trusted: everyone's (loopback only), or those of these names and networks."""
+    """Allowed addresses: all (only if the API listens on loopback), or these names and networks."""
 
     is_everything_allowed: bool
     allowed: tuple[str, ...] = ()
 
     def check(self, host: str, *, what: str = "target") -> None:
-        """Raise ``InvalidInputError`` where ``host`` may not be watched."""
+        """Raise ``InvalidInputError`` if ``host`` is not allowed."""
         if self.is_everything_allowed or any(_fits(host, entry) for entry in self.allowed):
             return
         allowed = ", ".join(self.allowed) or f"none: BARRIERSCOPE_ALLOWED_{what.upper()}S is empty"
@@ -85,24 +85,24 @@ def _fits(host: str, entry: str) -> bool:
 
 
 def normalised_url(text: str, *, what: str = "target") -> tuple[str, str]:
-    """The address as it is stored and compared, and its host.
+    """Return the address as it is stored and compared, and its host.
 
     Raises:
-        InvalidInputError: it is no address of a ``what``; what it may hold of credentials is not repeated.
+        InvalidInputError: it is not a valid address; the error does not repeat it, since it may hold credentials.
 
     """
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _refused("is no address", what) from None
+        raise _refused("is not an address", what) from None
     scheme = parts.scheme.lower()
     if scheme not in _PORTS:
         raise _refused("has no scheme" if not scheme else f"has the scheme {scheme[:20]!r}", what)
     if not host:
         raise _refused("has no host", what)
     if parts.username is not None or parts.password is not None:
-        raise _refused("holds credentials, which would be stored readable", what)
+        raise _refused("holds credentials, which would be stored in plain text", what)
     if parts.query or parts.fragment:
         raise _refused("has a query or fragment", what)
     if any(c.isspace() or not c.isprintable() for c in text.strip()):
@@ -118,7 +118,7 @@ def _refused(problem: str, what: str) -> InvalidInputError:
 
 
 class TargetService:
-    """Answers for targets."""
+    """Answers requests about targets."""
 
     def __init__(self, engine: AsyncEngine, clock: Clock, rules: TargetRules, probe: Probe) -> None:
         self._engine = engine
@@ -128,35 +128,35 @@ class TargetService:
         self._probe = probe
 
     async def page(self, *, cursor: str | None, limit: int) -> api.Page[api.TargetOut]:
-        """Targets, oldest first.
+        """Return one page of targets, oldest first.
 
         Raises:
-            InvalidInputError: the cursor is none of this list.
+            InvalidInputError: the cursor does not belong to this list.
 
         """
         after = cast("tuple[datetime, str] | None", decode_cursor(cursor, (datetime, str)))
-        # There are tens of them: one query reads them all.
+        # There are at most tens of targets: one query reads them all.
         known = await self._heard(await self._targets.list_all())
         rows = [r for r in known if after is None or (r.added_at, r.id) > after]
         items, following = page_of(rows[: limit + 1], limit, lambda r: (r.added_at, r.id))
         return api.Page[api.TargetOut](items=[target_out(r) for r in items], next=following, as_of=self._clock.now())
 
     async def get(self, target_id: str) -> api.TargetOut:
-        """One target.
+        """Return one target.
 
         Raises:
-            UnknownEntityError: there is none of this id.
+            UnknownEntityError: there is no such id.
 
         """
         (found,) = await self._heard([await self._targets.get(target_id)])
         return target_out(found)
 
     async def add(self, wanted: api.TargetIn) -> api.TargetOut:
-        """Watch a target from now on.
+        """Add a target, which is watched from now on.
 
         Raises:
-            InvalidInputError: its address is none, or not allowed here.
-            ConflictError: it is watched already.
+            InvalidInputError: its address is invalid or not allowed here.
+            ConflictError: it is already watched.
 
         """
         url, host = self._allowed(wanted.url)
@@ -166,10 +166,10 @@ class TargetService:
         return target_out(await self._targets.add(new, at=self._clock.now()))
 
     async def change(self, target_id: str, patch: api.TargetPatch) -> api.TargetOut:
-        """Change what the patch holds.
+        """Change the fields that the patch contains.
 
         Raises:
-            UnknownEntityError: there is none of this id.
+            UnknownEntityError: there is no such id.
 
         """
         changed = await self._targets.change(
@@ -178,19 +178,19 @@ class TargetService:
         return target_out(changed)
 
     async def remove(self, target_id: str) -> None:
-        """Stop watching; history stays until retention drops it.
+        """Stop watching a target; its history stays until retention deletes it.
 
         Raises:
-            UnknownEntityError: there is none of this id.
+            UnknownEntityError: there is no such id.
 
         """
         await self._targets.remove(target_id, at=self._clock.now())
 
     async def test(self, wanted: api.TargetIn) -> api.TargetTestOut:
-        """Ask a target once; nothing is stored.
+        """Test the connection to a target once; nothing is stored.
 
         Raises:
-            InvalidInputError: its address is none, or not allowed here.
+            InvalidInputError: its address is invalid or not allowed here.
 
         """
         url, _ = self._allowed(wanted.url)
@@ -226,7 +226,7 @@ def _name(url: str, host: str) -> str:
 
 
 def target_out(record: TargetRecord) -> api.TargetOut:
-    """A target and how it fares."""
+    """Convert a target, with the health and cost of its polls."""
     cost = None
     if record.cost is not None and record.cost.poll_interval_s is not None:
         cost = api.PollCostOut(

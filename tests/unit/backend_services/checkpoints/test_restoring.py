@@ -46,7 +46,7 @@ def test_an_unaligned_checkpoint_rescales_and_binds_the_graph_where_data_was_in_
     assert [(f.vertex, f.persisted_bytes) for f in found.in_flight] == [("Sink: ledger", 12_000)]
     assert found.sentence == (
         "It is an unaligned checkpoint: the job can continue from it at another parallelism but not with another "
-        "graph: it has data in flight at Sink: ledger."
+        "graph: it has in-flight data at Sink: ledger."
     )
     notes = {use.use: use.note for use in found.uses}
     assert "redistributed" in notes["rescaling"]
@@ -72,11 +72,11 @@ def test_what_is_not_reported_is_not_guessed():
         "yes", "yes", None,
     )  # fmt: skip
     note = {use.use: use.note for use in found.uses}["state backend change"]
-    assert note == "yes of a canonical savepoint, no of a native savepoint"
+    assert note == "yes for a canonical savepoint, no for a native savepoint"
     blank = replace(_BASE, persisted_bytes=None, is_unaligned=None)
     found = restoring_out(Checkpoint(blank), FLINK, TOPOLOGY)
     assert found.kinds == ["aligned checkpoint", "unaligned checkpoint"]
-    assert found.sentence.endswith("at another parallelism; whether with another graph is not known.")
+    assert found.sentence.endswith("at another parallelism; whether its graph may change is not known.")
     assert _answers(replace(blank, is_unaligned=True))["arbitrary job upgrade"] == "no"
 
 

@@ -17,7 +17,7 @@ def test_each_use_has_its_answer_as_a_word_and_its_note():
             RestoreUseOut(use="rescaling", support="yes", note="redistributed"),
             RestoreUseOut(use="arbitrary job upgrade", support="no"),
             RestoreUseOut(use="schema evolution", support="at own risk"),
-            RestoreUseOut(use="state backend change", support=None, note="yes of a canonical savepoint"),
+            RestoreUseOut(use="state backend change", support=None, note="yes for a canonical savepoint"),
         ],
         in_flight=[InFlightOut(vertex_id="a", vertex="Sink: ledger", persisted_bytes=2048)],
         source=_SOURCE,
@@ -25,7 +25,7 @@ def test_each_use_has_its_answer_as_a_word_and_its_note():
     words = texts(restoring.card(found))
     for part in (
         "It is an unaligned checkpoint.", "rescaling", "yes", "redistributed", "no", "at own risk", "not known",
-        "yes of a canonical savepoint", "Sink: ledger (2.05 kB)", "s3://c/chk-7", _SOURCE,
+        "yes for a canonical savepoint", "Sink: ledger (2.05 kB)", "s3://c/chk-7", _SOURCE,
     ):  # fmt: skip
         assert part in words, part
 

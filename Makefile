@@ -1,23 +1,23 @@
-# The verbs. Each calls the tools; what they need is installed on first use into .venv, and again when a lock changes.
+# The verbs of this repository. A verb installs what it needs into .venv on first use and after a lock file changed.
 #
-#   make up [ARGS="--port 8051 --data-dir DIR"]     everything on this machine, then open http://127.0.0.1:8050
-#   make test                                       checks, then every test but the long ones
-#   make test-quick                                 what needs no PostgreSQL, browser or JVM and is short: for each change
-#   make test AREA=runtime                          the tests of one area, of every kind (tests/areas.py)
-#   make test-long                                  those: more seeds, longer runs; a minute or two
+#   make up [ARGS="--port 8051 --data-dir DIR"]     run everything on this machine; then open http://127.0.0.1:8050
+#   make test                                       the checks, then all tests but the long ones
+#   make test-quick                                 short tests without PostgreSQL, browser or JVM, for each change
+#   make test AREA=runtime                          all tests of one area (tests/areas.py)
+#   make test-long                                  the long tests: more seeds, longer runs; a minute or two
 #   make check                                      format, lint, types, import floors, declared dependencies, prose
-#   make bench                                      ratios to a peer or a floor measured in the same run
-#   make sim JOB=backpressured [ARGS="--seed 7"]    the reference runtime as fast as it goes
-#   make sim SEEDS=10000 [ARGS="--protocol aligned"] so many runs of it under induced faults, every invariant checked
+#   make bench                                      benchmarks: ratios to a peer or a floor in the same run
+#   make sim JOB=backpressured [ARGS="--seed 7"]    run a job on the reference runtime, as fast as possible
+#   make sim SEEDS=10000 [ARGS="--protocol aligned"] many runs with induced faults; checks every invariant
 #   make experiments [SEEDS=20]                     the FLIP-76 test plan: times, throughput, progress under failures, cost
-#   make rescale-matrix [SEEDS=1]                   every change of parallelism x partitioner x kind of checkpoint
-#   make soak [RECORDS=1000000]                     a long run of it under faults, its memory bounded
-#   make model-check                                every interleaving of a small job, over the real input handlers
+#   make rescale-matrix [SEEDS=1]                   all changes of parallelism x partitioners x kinds of checkpoint
+#   make soak [RECORDS=1000000]                     a long run of the runtime with faults and bounded memory
+#   make model-check                                all interleavings of a small job, with the real input handlers
 #   make wheel-test                                 the quick tests against the installed wheel, from another folder
 #   make test-flink [SEQUENCES=100000]              the protocols against Flink's own code (fetches its jars; needs javac)
-#   make fidelity [RECORDINGS=FOLDER]               the runtime beside a running Flink and the plain formulas (docs/fidelity.md)
-#   make screenshots [ARGS="fleet job"]             the pictures of README and docs anew, from a running product (3 min)
-#   make try-dockerfile [ARGS="--base FOLDER"]      the Dockerfile's lines in an empty root folder, as root, no engine
+#   make fidelity [RECORDINGS=FOLDER]               the runtime compared with Flink and with plain formulas (docs/fidelity.md)
+#   make screenshots [ARGS="fleet job"]             take the screenshots of README and docs again (3 min)
+#   make try-dockerfile [ARGS="--base FOLDER"]      run the Dockerfile's lines without a container engine, as root
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-quick test-long test-flink check bench fidelity sim experiments rescale-matrix soak model-check screenshots wheel wheel-test try-dockerfile install install-spark install-dev
@@ -27,9 +27,9 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
-# What is used is compiled when it is first used: compiling all of it takes as long as installing it.
+# Python compiles modules at their first use. Compiling all of them takes as long as installing them.
 INSTALL := $(PIP) install --no-compile
-# Without bytecode files each process compiles all that it imports, which takes longer than most tests.
+# Without bytecode files, each process compiles everything it imports, which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 JOB ?= backpressured
@@ -70,7 +70,7 @@ check: install-dev
 	$(BIN)/deptry --no-ansi --ignore DEP002,DEP004 tests benchmarks
 	$(BIN)/python -m tests.prose
 
-# tests/conftest.py decides which tests stay together in one of the processes.
+# tests/conftest.py decides which tests run in the same process.
 PYTEST := $(BIN)/python -m pytest -ra --dist loadfile --no-loadscope-reorder
 
 ifdef AREA
@@ -113,7 +113,7 @@ wheel: install-dev
 	@rm -rf $(WHEEL_DIR)
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir $(WHEEL_DIR) .
 
-# What the editable install hides: modules missing from the wheel, files found only in a checkout.
+# Finds what the editable install hides: modules missing from the wheel, and files that only a checkout has.
 wheel-test: wheel
 	$(BIN)/python -m tests.packaging.run_against_wheel $(WHEEL_DIR)
 
@@ -124,7 +124,7 @@ install: $(VENV)/.installed
 install-spark: $(VENV)/.installed-spark
 install-dev: $(VENV)/.installed-dev
 
-# The first Python that will do: the one called python3 if it is in range, else the newest in range by name.
+# Uses the first suitable Python: PYTHON, then python3, then python3.13, python3.12 and python3.11.
 $(VENV)/.created:
 	@for python in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
 		command -v "$$python" >/dev/null 2>&1 || continue; \
@@ -133,7 +133,7 @@ $(VENV)/.created:
 			echo "make: $$python has no venv; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }; \
 		echo "creating $(VENV) with $$($$python --version)"; \
 		"$$python" -m venv $(VENV) && touch $@ && exit 0; exit 1; \
-	done; echo "make: Python 3.11 to 3.13 is needed, and none is on the path; say which with PYTHON=/path/to/python3.12" >&2; exit 1
+	done; echo "make: Python 3.11 to 3.13 is needed, but none is on the PATH; set PYTHON=/path/to/python3.12" >&2; exit 1
 
 $(VENV)/.installed: $(VENV)/.created requirements.txt pyproject.toml
 	@echo "installing what Barrierscope needs into $(VENV) (once; a minute or two)"
@@ -141,7 +141,7 @@ $(VENV)/.installed: $(VENV)/.created requirements.txt pyproject.toml
 	@$(INSTALL) --quiet --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
-# PySpark comes as source only; it is built with the setuptools that is locked and installed already.
+# PySpark is published as source only. The locked setuptools, which is already installed, builds it.
 $(VENV)/.installed-spark: $(VENV)/.installed requirements-spark.txt
 	@echo "installing Spark and a Java runtime into $(VENV) (once; a minute or two)"
 	@$(INSTALL) --no-build-isolation --require-hashes -r requirements-spark.txt

@@ -1,10 +1,11 @@
-"""AD-2: how often what is advised does what was predicted: jobs of the reference runtime, before and after.
+"""AD-2: how often a recommendation has its predicted effect, on jobs of the reference runtime.
 
     python benchmarks/advice_calibration.py [SEEDS] [--demo] [--cap]
 
-``--cap`` asks instead about in-flight data (R-CAP-1): jobs that lack capacity, unaligned, on a store too slow for what
-they overtake. Prints every prediction beside what the same job and seed measured with the advised settings, and the
-share inside. Runs on virtual time: the figures do not depend on the machine.
+``--cap`` tests the in-flight cap (R-CAP-1) instead, with unaligned jobs that lack capacity and a store too slow for
+their in-flight data. The benchmark prints each prediction next to the measurement of the same job and seed with the
+advised settings, and the share of measurements inside the predicted range. It runs on virtual time, so the figures do
+not depend on the machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How near the reference runtime comes to a running Flink, beside the plain formulas CM-1 to CM-5.
+"""How close the reference runtime comes to a running Flink, compared with the plain formulas CM-1 to CM-5.
 
-Every recorded scenario is run on the runtime from the same parameters, by sizes only; medians over the checkpoints are
-compared. Peers are the formulas, told the same ("formula") or also what was queued in the run itself ("queues"). On
-virtual time: the figures do not depend on the machine. docs/fidelity.md says how the recordings were made.
+Each recorded scenario runs on the runtime with the same parameters, by sizes only. The benchmark compares medians over
+the checkpoints. The peers are the formulas with the same parameters ("formula"), or also with the queues of the run
+itself ("queues"). It runs on virtual time, so the figures do not depend on the machine. docs/fidelity.md describes how
+the recordings were made.
 
     python benchmarks/fidelity_bench.py [--recordings FOLDER [--keep]] [--only NAME] [--pairs 1] [--json]
 """
@@ -35,27 +36,27 @@ _NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One scenario: medians by version of Flink, of the runtime and of the formulas."""
+    """Medians of one scenario: of each version of Flink, of the runtime, and of the formulas."""
 
     scenario: str
     flink: dict[str, Medians]
     of_flink: Medians
-    """The middle of all its runs."""
+    """The median over its runs."""
     spread: dict[str, float]
-    """By measure: longest run minus shortest, as a share of the middle; of one run none is known."""
+    """By measure: the longest run minus the shortest, as a share of the median; missing for a single run."""
     runtime: Medians
     formula: Medians
     queues: Medians
 
     def errors(self, measure: str) -> dict[str, float]:
-        """Of each prediction, as a share of what Flink measured."""
+        """Error of each prediction, as a share of Flink's measurement."""
         measured = getattr(self.of_flink, measure)
         predicted = {name: getattr(getattr(self, name), measure) for name in ("runtime", "formula", "queues")}
         return {name: value / measured - 1 for name, value in predicted.items() if measured and value is not None}
 
 
 def compared(scenario: Scenario, runs: Sequence[Run], seeds: int) -> Row:
-    """The scenario's row; the runtime's medians are the middle over ``seeds``."""
+    """Return the row of a scenario. The runtime's figures are medians over ``seeds``."""
     versions = sorted({run.flink for run in runs})
     queued = [statistics.median(hop) for hop in zip(*(run.queued_bytes for run in runs), strict=True)]
     of_flink = middle(run.medians for run in runs)
@@ -76,7 +77,7 @@ def compared(scenario: Scenario, runs: Sequence[Run], seeds: int) -> Row:
 
 
 def table(measure: str, rows: Sequence[Row]) -> Iterable[str]:
-    """One measure of all scenarios, as markdown."""
+    """Yield the table of one measure over all scenarios, as Markdown."""
     versions = sorted({version for row in rows for version in row.flink})
     heads = ["Scenario", *(f"Flink {v}" for v in versions), "spread", "runtime", "", "formula", "", "queues", ""]
     yield f"**{_TITLES[measure]}**\n"
@@ -101,7 +102,7 @@ def _figure(value: float | None) -> str:
 
 
 def summary(rows: Sequence[Row]) -> Iterable[str]:
-    """How large the errors are in the middle, and how many scenarios each prediction is nearest in."""
+    """Yield the median errors, and in how many scenarios each prediction is the closest."""
     yield "| Measure | scenarios | runtime | formula | queues | runtime nearest |"
     yield "|---|---|---|---|---|---|"
     for measure in MEASURES:
@@ -119,16 +120,16 @@ def _middle_error(errors: Sequence[dict[str, float]], name: str) -> str:
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--recordings", type=Path, help="a folder of recordings, instead of the medians that are kept")
-    parser.add_argument("--keep", action="store_true", help="keep their medians: what the tests read")
-    parser.add_argument("--only", action="append", help="this scenario; may be given again")
-    parser.add_argument("--pairs", type=int, default=1, help="seeds of the runtime [1]")
+    parser.add_argument("--recordings", type=Path, help="a folder of recordings, in place of the stored medians")
+    parser.add_argument("--keep", action="store_true", help="store the medians of the recordings for the tests")
+    parser.add_argument("--only", action="append", help="run only this scenario; repeatable")
+    parser.add_argument("--pairs", type=int, default=1, help="number of the runtime's seeds [1]")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str], out: Callable[[str], object] = print) -> None:
-    """Print the tables, or the same as JSON."""
+    """Print the tables, or the same data as JSON."""
     options = _parsed(arguments)
     if options.recordings is None:
         scenarios = recorded()

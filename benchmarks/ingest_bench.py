@@ -1,10 +1,12 @@
-"""What the one write path costs beside a plain binary COPY of the same bytes into the same tables.
+"""The cost of ingest compared with a plain binary COPY of the same bytes into the same tables.
 
-Peer: the rows that ingest stored, read back as COPY's own bytes, and copied into an equal, empty schema on the same
-server: per observation one transaction with one COPY a table, nothing looked up, nothing encoded. That is the least
-PostgreSQL asks for these rows; ingest adds the encoding, the look-ups that make a repeat harmless, the run's state and
-the target's health. Both sides take turns (A B A B ...), so that a busy machine is busy for both; CPU is read from
-/proc, per process. A ratio is the median over the pairs, with the range of the middle half.
+The peer reads back the rows that ingest stored as COPY's own bytes, and copies them into an equal, empty schema on the
+same server: one transaction per observation, one COPY per table, without look-ups or encoding. That is the least work
+that PostgreSQL needs for these rows. Ingest adds the encoding, the look-ups that make a repetition harmless, the state
+of the run and the health of the target.
+
+Both sides take turns (A B A B ...), so that a busy machine affects both. CPU is read from /proc, per process. A ratio
+is the median over the pairs, with the range of the middle half.
 
     python benchmarks/ingest_bench.py [--pairs 7] [--json]
 """
@@ -43,7 +45,7 @@ _TABLES = ("checkpoints", "checkpoint_details")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``write_count`` observations of ``checkpoint_count`` new checkpoints each."""
+    """A case: ``write_count`` observations with ``checkpoint_count`` new checkpoints each."""
 
     name: str
     checkpoint_count: int
@@ -51,12 +53,12 @@ class Case:
 
     @property
     def row_count(self) -> int:
-        """Rows of headers and of details."""
+        """Number of header rows and detail rows."""
         return self.write_count * self.checkpoint_count * (1 + _VERTICES)
 
     @property
     def sample_count(self) -> int:
-        """Per-subtask values."""
+        """Number of values per subtask."""
         return self.write_count * self.checkpoint_count * _VERTICES * _SUBTASKS * len(DETAIL_ARRAYS)
 
 
@@ -74,7 +76,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case over all pairs. Ratios are ingest over plain COPY: (median, lower and upper quartile)."""
+    """One case over all pairs. Ratios are ingest to plain COPY: (median, lower quartile, upper quartile)."""
 
     case: str
     pairs: int
@@ -96,17 +98,17 @@ class Meter:
         self._began = self._read()
 
     def _read(self) -> tuple[float, float, float]:
-        # Nanoseconds on a processor; the figures in /proc/PID/stat are too coarse for this.
+        # This has nanoseconds of CPU time; /proc/PID/stat is too coarse.
         return time.perf_counter(), time.process_time(), int(self._stat.read_text().split()[0]) / 1e9
 
     def cost(self) -> Cost:
-        """What was spent since this was made."""
+        """Return what was spent since this object was created."""
         return Cost(*(now - then for now, then in zip(self._read(), self._began, strict=True)))
 
 
 def _checkpoint(number: int) -> Checkpoint:
     def values(scale: int) -> tuple[int, ...]:
-        # No two alike, as from a real cluster: nothing is stored small.
+        # All values differ, as from a real cluster, so that compression gains nothing.
         return tuple((number * 7919 + i * 104_729 + scale) % (1000 * scale) for i in range(_SUBTASKS))
 
     scales = (3, 5, 7, 11, 13, 10**6, 10**7, 10**5, 10**4)
@@ -132,7 +134,7 @@ async def _ingest(url: str, case: Case) -> tuple[Cost, Cost]:
     engine = create_store_engine(url)
     target = (await TargetRepository(engine).add(NewTarget("http://f", "f", "api"), at=NOW)).id
     writer = IngestWriter(engine, clock=SteppingClock())
-    # Partitions, connection and plans are there before it counts.
+    # Partitions, the connection and query plans must exist before the measurement.
     warm = job([_checkpoint(10**6)], name="warm", run="w")
     for second in range(-5, 0):
         await writer.write(observation(target, warm, at=NOW + timedelta(seconds=second)))
@@ -150,7 +152,7 @@ async def _ingest(url: str, case: Case) -> tuple[Cost, Cost]:
 
 
 def _stored_bytes(url: str, case: Case) -> list[dict[str, bytes]]:
-    """What each observation stored, as COPY's own bytes."""
+    """Return the rows that each observation stored, as COPY's own bytes."""
     stored = []
     with psycopg.connect(url) as connection:
         for number in range(case.write_count):
@@ -196,7 +198,7 @@ def _pair(databases: Databases, case: Case) -> tuple[Cost, Cost, Cost, int]:
 
 
 def _detail_bytes(url: str) -> int:
-    """What the details take on disk, index included."""
+    """Return the bytes that the details use on disk, with indexes."""
     query = (
         "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'checkpoint_details'::regclass"
     )
@@ -211,7 +213,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def measure(databases: Databases, case: Case, pairs: int) -> Result:
-    """All pairs of one case."""
+    """Run all pairs of one case."""
     costs = [_pair(databases, case) for _ in range(pairs)]
     wall_s = statistics.median(c.wall_s for c, *_ in costs)
     cpu_s = statistics.median(c.client_cpu_s + c.server_cpu_s for c, *_ in costs)
@@ -244,9 +246,9 @@ def _words(ratio: tuple[float, float, float]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run every case and print it."""
+    """Run every case and print its result."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pairs", type=int, default=7, help="pairs of runs a case, at least 3 [7]")
+    parser.add_argument("--pairs", type=int, default=7, help="pairs of runs per case, at least 3 [7]")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="barrierscope-bench-"))

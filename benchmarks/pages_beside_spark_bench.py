@@ -1,9 +1,9 @@
-"""How much longer pages and API take while Spark rolls history up beside them.
+"""How much slower pages and API respond while Spark computes rollups on the same machine.
 
-The API with its pages serves a store with thousands of checkpoints of several jobs, in a process of its own. Requests
-go one after the other through the whole of it, in turns: without Spark, then from the start of ``barrierscope pipeline
-rollups`` (a JVM, its workers, all at the priority the product gives them) to its end, so that a busy machine is busy
-for both. A ratio is that of the quantile beside Spark to the one without.
+The API with its pages runs in its own process and serves a store with thousands of checkpoints of several jobs. Each
+round sends requests one after another, first without Spark, then during a run of ``barrierscope pipeline rollups`` (a
+JVM and its workers, at the priority that the product gives them). The rounds alternate, so that a busy machine affects
+both. A ratio is a quantile with Spark to the same quantile without.
 
     python benchmarks/pages_beside_spark_bench.py [--pairs 2] [--json]
 """
@@ -62,13 +62,13 @@ class Result:
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """Busy to quiet: of the medians, and of the 95th percentiles."""
+        """Ratios of busy to quiet: of the medians, and of the 95th percentiles."""
         return self.busy_p50_ms / self.quiet_p50_ms, self.busy_p95_ms / self.quiet_p95_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """What the run beside it did and took."""
+    """The work and the cost of one Spark run."""
 
     wall_s: float
     cpu_s: float
@@ -79,7 +79,7 @@ Times = dict[str, list[float]]
 
 
 def measure(databases: Databases, folder: Path, pairs: int) -> tuple[list[Result], list[Spark]]:
-    """Quiet and busy rounds in turns."""
+    """Alternate quiet and busy rounds."""
     with databases.migrated() as url:
         now = WallClock().now()
         _make_jobs(url, now)
@@ -93,7 +93,7 @@ def measure(databases: Databases, folder: Path, pairs: int) -> tuple[list[Result
         with _api(environment) as client:
             quiet, busy = _ask(client, lambda: False, rounds=3), _ask(client, lambda: True)
             for times in quiet.values():
-                # The first ones fill caches.
+                # The first requests fill caches and do not count.
                 times.clear()
             for _ in range(pairs):
                 _add(quiet, _for_seconds(client, _QUIET_S))
@@ -117,7 +117,7 @@ def _drawn(now: datetime) -> list[dict[str, Any]]:
 
 
 def _make_jobs(url: str, now: datetime) -> None:
-    """What the drawn checkpoints hang on."""
+    """Write the rows that the drawn checkpoints refer to."""
     with psycopg.connect(url) as connection:
         connection.execute(
             "INSERT INTO targets (id, url, name, origin, added_at) VALUES ('t', 'http://flink', 'flink', 'api', %s)",
@@ -199,7 +199,7 @@ def _ask(client: httpx.Client, is_over: Callable[[], bool], *, rounds: int | Non
             began_s = time.perf_counter()
             request().raise_for_status()
             found[name].append((time.perf_counter() - began_s) * 1000)
-            # A person reads; a server that is asked without a pause measures nothing but itself.
+            # People pause to read. Requests without pauses would measure only the server's maximum load.
             time.sleep(0.02)
     return found
 
@@ -264,7 +264,7 @@ def _print(results: Sequence[Result], sparks: Sequence[Spark]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run it and print it."""
+    """Run the benchmark and print its results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", type=int, default=2, help="pairs of a quiet and a busy round [2]")
     parser.add_argument("--json", action="store_true", help="print JSON lines")

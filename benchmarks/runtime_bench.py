@@ -1,11 +1,12 @@
-"""What the reference runtime costs beside the least that such a simulation can do, and what its protocols cost it.
+"""The cost of the reference runtime compared with a minimal simulation, and the cost of its protocols.
 
-Floor: the same pipeline (source -> map -> keyed stage with a sink, two shuffles, bounded queues, the same virtual costs
-and keys) as one plain loop over a heap of times and a deque a subtask. It has no bytes, no buffers, no credits, no
-measurements, no checkpoints and no recovery; it moves tuples. Both must count the same records of every key, or nothing
-is printed. Then the runtime with a checkpoint every 100 ms against itself without any, for every protocol.
+The floor is the same pipeline (source -> map -> keyed stage with a sink, two shuffles, bounded queues, the same virtual
+costs and keys) as one plain loop over a heap of times and one deque per subtask. It moves tuples, without bytes,
+buffers, credits, measurements, checkpoints or recovery. Both must count the same records of every key, or nothing is
+printed. Then the benchmark compares the runtime with a checkpoint every 100 ms to the runtime without checkpoints, for
+every protocol.
 
-All sides take turns, so that a busy machine is busy for all; CPU of this process is counted, and a ratio is the median
+All sides take turns, so that a busy machine affects all. The CPU time of this process is counted. A ratio is the median
 over the pairs, with the range of the middle half.
 
     python benchmarks/runtime_bench.py [--pairs 5] [--json]
@@ -33,7 +34,7 @@ _SUBTASKS = 4
 _KEYS = 500
 _COSTS_US = (20, 20, 400)
 _MAX_PARALLELISM = 128
-# As many records as the runtime's queues between two subtasks hold here, about.
+# About as many records as the runtime's queues between two subtasks hold here.
 _QUEUE_RECORDS = 40
 _PROTOCOLS: dict[str, dict[str, object]] = {
     "aligned": {},
@@ -79,7 +80,7 @@ def _runtime(spec: JobSpec) -> tuple[JobEngine, Counter[int]]:
 
 
 class _Floor:
-    """The pipeline as one loop: (time, sequence, stage, subtask) on a heap, a bounded deque for every subtask."""
+    """Run the pipeline as one loop: (time, sequence, stage, subtask) on a heap, a bounded deque for every subtask."""
 
     def __init__(self, spec: JobSpec) -> None:
         source = spec.graph.vertices[0]
@@ -170,7 +171,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def measure(pairs: int) -> dict[str, object]:
-    """All ratios over ``pairs`` rounds of turns."""
+    """Return all ratios over ``pairs`` rounds."""
     quiet = _job({"execution.checkpointing.interval": "7 d"})
     with_checkpoints = {
         name: _job({"execution.checkpointing.interval": "100 ms"} | config) for name, config in _PROTOCOLS.items()
@@ -201,7 +202,7 @@ def measure(pairs: int) -> dict[str, object]:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=5, help="rounds of turns [5]")
+    parser.add_argument("--pairs", type=int, default=5, help="rounds [5]")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     found = measure(max(1, options.pairs))

@@ -1,17 +1,18 @@
-"""The reference runtime beside SimPy, on the same bounded pipeline with barriers, alignment and measurements on.
+"""The reference runtime compared with SimPy, on the same bounded pipeline with barriers, alignment and measurements.
 
-Source -> map -> keyed stage, four subtasks each, two shuffles, bounded queues, a checkpoint a second, Flink's default
-buffers of 32 KiB; once more with buffers of ten records, in which there is little to run ahead of. In SimPy a subtask
-is a process and its input one ``Store``, which is the shape in which SimPy is fastest; it moves tuples, aligns by
-setting records aside, copies its counts and takes times. It has no bytes, segments, credits, mailbox, recovery or
-trace. Both sides draw the same source records and must count the same of every key, or nothing is printed.
+The pipeline is source -> map -> keyed stage, with four subtasks each, two shuffles, bounded queues, a checkpoint per
+second, and Flink's default buffers of 32 KiB. A second case has buffers of ten records, in which the runtime can plan
+few steps ahead. In SimPy, a subtask is a process and its input is one ``Store``, the form in which SimPy is fastest. It
+moves tuples, aligns by setting records aside, copies its counts and measures times, without bytes, segments, credits,
+mailbox, recovery or trace. Both sides draw the same source records and must count the same records of every key, or
+nothing is printed.
 
-The runtime takes its turns by sizes and with bytes, with checkpoints and without. Last, a job of six vertices of
-sixteen subtasks behind a slow sink: how much of its time passes in a second of CPU.
+The runtime runs by sizes and with bytes, with and without checkpoints. The last case is a job of six vertices with
+sixteen subtasks each and a slow sink; it measures the virtual time that passes per second of CPU.
 
-In a round all sides run at once, by turns of half a virtual second: a machine that is slow for a while is slow for all
-of them. CPU of this process is counted, without the collector of cycles, as ``timeit`` does. A ratio is the median over
-the rounds with its 95 % interval, and it is held against a target by the interval's bad end.
+In a round, all sides alternate in turns of half a virtual second, so that a temporarily slow machine affects all of
+them. The CPU time of this process is counted, with the garbage collector off, as ``timeit`` does. A ratio is the median
+over the rounds with its 95 % interval. A target is met if the worse end of the interval meets it.
 
     python benchmarks/simpy_bench.py [--pairs 7] [--json] [--gate]
 """
@@ -48,8 +49,8 @@ _INTERVAL_US = 1_000_000
 _SEGMENT_BYTES = 32 * 1024
 _SMALL_SEGMENT_BYTES = 2048
 _RECORD_BYTES = 200
-# As many as the runtime's queues between two subtasks hold with Flink's defaults, about: two buffers a channel, and
-# eight a gate, on either side.
+# About as many as the runtime's queues between two subtasks hold with Flink's defaults: two buffers per channel and
+# eight per gate, on either side.
 _QUEUE_BUFFERS = 8
 _BESIDE_SIMPY_MIN = {"by sizes": 5.0, "with bytes": 1.5}
 _PROTOCOL_COST_MAX = 1.25
@@ -67,7 +68,7 @@ _TURN_US = 500_000
 _SIMPY, _QUIET = "SimPy", "without checkpoints"
 
 Side = Callable[[], Iterator[object]]
-"""Begins a run, which goes on for a turn with each step of the iterator, until it is over."""
+"""Begins a run. Each step of the iterator runs one turn, until the run ends."""
 
 
 def _job(
@@ -95,7 +96,7 @@ def _job(
 
 
 def _wide_job(config: dict[str, object]) -> JobSpec:
-    """Every vertex but the last has capacity to spare, and the source is as fast as it can."""
+    """Return a job in which every vertex but the last has spare capacity, and the source has no rate limit."""
     common: dict[str, object] = {"parallelism": _WIDE_SUBTASKS, "record_bytes": 200, "cost_us": 200}
     names = [f"stage-{n}" for n in range(_WIDE_VERTICES)]
     vertices = [{"id": name, "kind": "map", **common} for name in names]
@@ -139,12 +140,12 @@ def _counts(engine: JobEngine) -> Counter[int]:
 # --- SimPy ------------------------------------------------------------------------------------------------------------
 
 _Item = tuple[int, int]
-"""(sender, key of a record); of a barrier (sender, -1 - its checkpoint)."""
+"""(sender, key) of a record, or (sender, -1 - checkpoint) of a barrier."""
 
 
 @dataclass(slots=True)
 class _Measured:
-    """What one subtask measures of its checkpoints, and of its time."""
+    """Measurements of one subtask: its checkpoints and its time."""
 
     first_us: dict[int, float] = field(default_factory=dict)
     alignments_us: list[float] = field(default_factory=list)
@@ -246,7 +247,7 @@ class _SimPyPipeline:
                 counts[key] += 1
 
     def _aligned(self, measured: _Measured, blocked: set[int], item: _Item) -> bool:
-        """Whether this barrier was the last one: the channels are open again."""
+        """Handle a barrier. Return whether it was the last one, which opens the channels again."""
         sender, now = item[0], self.env.now
         checkpoint = -1 - item[1]
         first_us = measured.first_us.setdefault(checkpoint, now)
@@ -280,7 +281,7 @@ def _cpu_s(run: Callable[[], object]) -> float:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median, and the order statistics around it that hold it in 95 of 100 cases."""
+    """Return the median and its 95 % interval, from order statistics."""
     ordered, n = sorted(values), len(values)
     rank, missed = 0, 0.0
     while rank < n // 2 and (missed := missed + 2 * math.comb(n, rank) / 2**n) <= 0.05:
@@ -290,7 +291,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _round(sides: Mapping[str, Side]) -> dict[str, float]:
-    """CPU seconds of each side, which run at once, by turns."""
+    """Return the CPU seconds of each side. The sides alternate in turns."""
     spent_s = dict.fromkeys(sides, 0.0)
     going = {name: begin() for name, begin in sides.items()}
     gc.collect()
@@ -309,7 +310,7 @@ def _round(sides: Mapping[str, Side]) -> dict[str, float]:
 
 
 def measure(pairs: int) -> dict[str, Any]:
-    """All ratios over ``pairs`` rounds of turns."""
+    """Return all ratios over ``pairs`` rounds."""
     quiet, aligned = _job({}, interval="7 d"), _job({})
     *_, peer = _SimPyPipeline(aligned, interval_us=_INTERVAL_US).turns()
     expected: Counter[int] = sum(peer.counts, Counter())
@@ -342,7 +343,7 @@ def measure(pairs: int) -> dict[str, Any]:
 
 
 def _measure_wide(rounds: int) -> dict[str, Any]:
-    """Simulated seconds in a second of CPU; each figure the median over the rounds."""
+    """Return simulated seconds per second of CPU, as medians over the rounds."""
     found: dict[str, Any] = {}
     for name in ("aligned", "unaligned"):
         spec, ratios = _wide_job(_PROTOCOLS[name]), []
@@ -355,7 +356,7 @@ def _measure_wide(rounds: int) -> dict[str, Any]:
 
 
 def _missed(found: dict[str, Any]) -> list[str]:
-    """The targets that the bad end of an interval misses."""
+    """Return the targets that the worse end of an interval misses."""
     beside, costs = found["runtime_over_simpy"], found["with_checkpoints_over_without_cpu"]
     missed = [
         f"{beside[name][1]:.2f} x SimPy {name}, not {least}"
@@ -371,9 +372,9 @@ def _missed(found: dict[str, Any]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=7, help="rounds of turns [7]")
+    parser.add_argument("--pairs", type=int, default=7, help="rounds [7]")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--gate", action="store_true", help="fail where a target is missed")
+    parser.add_argument("--gate", action="store_true", help="fail if a target is missed")
     options = parser.parse_args(arguments)
     found = measure(max(1, options.pairs))
     missed = found["missed"] = _missed(found)

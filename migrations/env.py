@@ -1,7 +1,7 @@
-"""How Alembic reaches the database: over the connection that ``backend.store.schema.migrate`` passes in.
+"""Connects Alembic to the database, over the connection that ``backend.store.schema.migrate`` passes.
 
-From the command line of Alembic (to write a new revision) the URL is given with ``-x url=postgresql://...``.
-Day partitions are made at run time and are no part of the schema that is compared.
+On Alembic's command line, which writes new revisions, ``-x url=postgresql://...`` gives the URL instead. Day partitions
+are created at run time, so the comparison of schemas ignores them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backend.store.postgres.connections import store_url
 from backend.store.schema import alert_tables
 from backend.store.schema.tables import PARTITIONED, metadata
 
-# Whose tables are in the metadata by being imported.
+# Importing these modules adds their tables to the metadata.
 _MODULES = (alert_tables,)
 _PARTITION = re.compile(rf"^(?:{'|'.join(PARTITIONED)})_p\d{{8}}$")
 
@@ -45,7 +45,7 @@ def _main() -> None:
         return
     url = context.get_x_argument(as_dictionary=True).get("url")
     if not isinstance(url, str):
-        raise SystemExit("say which database: alembic -x url=postgresql://... COMMAND")
+        raise SystemExit("the URL is missing: alembic -x url=postgresql://... COMMAND")
     with create_engine(store_url(url), poolclass=pool.NullPool).connect() as connected:
         _run(connected)
 

@@ -19,10 +19,10 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 
 /**
- * The job that the reference runtime is compared with: source -> (hash -> stage) x stages, every stage a sleep a record.
+ * The job that the reference runtime is compared with: source -> (hash -> stage) x stages. A stage sleeps per record.
  *
- * <p>All stages but the last are hashed by the record's number (even), the last by its key (skewed, if asked). Subtask 0
- * of one stage may be a straggler. Compiles unchanged against Flink 1.20 and 2.x. Options are pairs: --name value.
+ * <p>All stages but the last are hashed by the record's number (an even load), the last by its key (optionally skewed).
+ * Subtask 0 of one stage may be a straggler. Compiles unchanged against Flink 1.20 and 2.x. Options are --name value.
  */
 public final class FidelityJob {
 
@@ -70,7 +70,7 @@ public final class FidelityJob {
         }
     }
 
-    /** Sleeps for each record; what a sleep lasted too long is taken off the next ones, so that the mean is exact. */
+    /** Sleeps for each record. Excess sleep shortens the next sleeps, so that the mean is exact. */
     private static final class Stage
             extends RichMapFunction<Tuple3<Integer, Long, byte[]>, Tuple3<Integer, Long, byte[]>> {
         private static final long SHORTEST_SLEEP_NS = 1_000_000L;

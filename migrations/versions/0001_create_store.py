@@ -1,6 +1,6 @@
 """Create the store: targets, jobs and runs, checkpoints down to subtasks, pressure, live progress.
 
-Revision 0001, the first. Tables that grow with time are partitioned by day; partitions are made at run time.
+Revision 0001, the first. Tables that grow with time are partitioned by day; partitions are created at run time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TABLES = (
     "progress_points",
     "late_barriers",
 )
-"""In the order of their making: what is referred to comes first."""
+"""Tables in the order of their creation: a referenced table comes first."""
 
 
 def upgrade() -> None:
-    """Go to this revision."""
+    """Upgrade to this revision."""
     _create_targets()
     _create_target_health()
     _create_target_leases()
@@ -52,7 +52,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Go back to an empty database; every partition goes with its table."""
+    """Downgrade to an empty database. Dropping a table drops its partitions."""
     for name in reversed(_TABLES):
         op.drop_table(name)
 

@@ -1,6 +1,6 @@
-"""Keep how far an engine's clock is from ours: an age compares the two.
+"""Keep the difference between an engine's clock and ours, which ages need because they compare the two.
 
-Revision 0002. Adds one column that may be empty, so older processes go on writing beside newer ones.
+Revision 0002. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Hourly rollups, what the pipeline that writes them tells of itself, and how it knows which checkpoints changed.
+"""Add hourly rollups, the runs of the pipeline that writes them, and a column that marks changed checkpoints.
 
-Revision 0003. The new column of ``checkpoints`` has a default, so older processes go on writing beside newer ones;
-what they update meanwhile is rolled up with the next change of its hour.
+Revision 0003. The new column of ``checkpoints`` has a default, so older processes can write at the same time as newer
+ones. Their updates are rolled up with the next change in the same hour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INSTANT = sa.DateTime(timezone=True)
 
 def upgrade() -> None:
     """Go to this revision."""
-    # Not volatile, so no partition is rewritten: rows that are there share the transaction of this migration.
+    # The default is not volatile, so no partition is rewritten. Existing rows get the transaction of this migration.
     xid = sa.text("(pg_current_xact_id()::text)::bigint")
     op.add_column("checkpoints", sa.Column("changed_xid", sa.BigInteger(), nullable=False, server_default=xid))
     op.create_index(

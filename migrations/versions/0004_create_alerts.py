@@ -1,6 +1,6 @@
-"""Create what alerting keeps: rules as changed, episodes and their history, silences, receivers, the outbox.
+"""Create the tables of alerting: changed rules, episodes and their history, silences, receivers, the outbox.
 
-Revision 0004. Only adds tables; older processes do not notice.
+Revision 0004. Only adds tables, so older processes are not affected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a Spark micro-batch has beside its header, and targets that push.
+"""Add the data of Spark micro-batches that their headers do not hold, and targets that push.
 
-Revision 0005. Days that have partitions already get one of the new table when something is written for them: a row
-that finds none makes its writer look for partitions again.
+Revision 0005. For days that already have partitions, the first write creates the partition of the new table: a writer
+whose row finds no partition looks for partitions again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Keep what was advised and what became of it.
+"""Add recommendations and their outcomes.
 
-Revision 0006. Only adds tables; older processes do not notice.
+Revision 0006. Only adds tables, so older processes are not affected.
 """
 
 from __future__ import annotations

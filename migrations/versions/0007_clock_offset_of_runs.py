@@ -1,6 +1,6 @@
-"""Keep how far a run's own clock is from ours: jobs of the live runtime fall behind each on its own.
+"""Keep the difference between a run's clock and ours, because each job of the live runtime lags on its own.
 
-Revision 0007. Adds one column that may be empty, so older processes go on writing beside newer ones.
+Revision 0007. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
 
 from __future__ import annotations

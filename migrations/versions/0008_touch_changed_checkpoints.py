@@ -1,6 +1,6 @@
-"""Let the database itself note which transaction changed a checkpoint: rollups of its hour are made again then.
+"""Let a trigger store the transaction that changed a checkpoint, so that the rollups of its hour are computed again.
 
-Revision 0008. Older processes, which note it themselves, write the same value.
+Revision 0008. Older processes store the transaction themselves, with the same value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def upgrade() -> None:
         "CREATE FUNCTION touch_checkpoint() RETURNS trigger LANGUAGE plpgsql AS $$"
         " BEGIN NEW.changed_xid := (pg_current_xact_id()::text)::bigint; RETURN NEW; END $$"
     )
-    # Partitions, those to come too, have it from their table.
+    # Existing and future partitions inherit the trigger from their table.
     op.execute(
         "CREATE TRIGGER touch_checkpoint BEFORE UPDATE ON checkpoints FOR EACH ROW EXECUTE FUNCTION touch_checkpoint()"
     )

@@ -1,6 +1,6 @@
-"""Keep what a savepoint was written as: it decides what the savepoint may be restored into.
+"""Keep the format of a savepoint, which decides into what the savepoint can be restored.
 
-Revision 0009. Adds one column that may be empty, so older processes go on writing beside newer ones.
+Revision 0009. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Let targets be of any kind: an installed collector decides which kinds can be read.
+"""Allow targets of any kind, because the installed collectors decide which kinds can be read.
 
-Revision 0010. Older processes go on working beside newer ones; they take every target for a Flink.
+Revision 0010. Older processes keep working at the same time as newer ones, and treat every target as a Flink.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Keep with each run what its engine can do, so that an engine which only its collector knows is served like any other.
+"""Keep with each run what its engine can do, so that engines known only to their collector are fully supported.
 
-Revision 0011. Adds one column that may be empty, so older processes go on writing beside newer ones.
+Revision 0011. Adds one nullable column, so older processes can write at the same time as newer ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-{{/* Names and labels. helm.sh/chart is never in a selector, which cannot be changed later. */}}
+{{/* Names and labels. A selector cannot change later, so it never contains helm.sh/chart. */}}
 {{- define "barrierscope.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
 {{- end }}
@@ -35,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
-{{/* A digest wins over a tag. */}}
+{{/* A digest overrides a tag. */}}
 {{- define "barrierscope.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 http://{{ include "barrierscope.fullname" . }}-runtime:{{ .Values.runtime.service.port }}/runtime/v1
 {{- end }}
 
-{{/* Where browsers find the pages: what was set, else what the ingress offers. */}}
+{{/* Public address of the pages: the configured one, otherwise that of the ingress. */}}
 {{- define "barrierscope.publicUrl" -}}
 {{- if .Values.access.publicUrl -}}
 {{ .Values.access.publicUrl }}
@@ -57,7 +57,7 @@ http://{{ include "barrierscope.fullname" . }}-runtime:{{ .Values.runtime.servic
 {{- end }}
 {{- end }}
 
-{{/* The database: the whole URL from a secret, or its parts here and the password from the secret. libpq reads it. */}}
+{{/* The database: the whole URL from a secret, or its parts from values and the password from the secret, for libpq. */}}
 {{- define "barrierscope.databaseEnv" -}}
 {{- $secret := required "database.existingSecret: name the secret that holds the database's URL or password" .Values.database.existingSecret }}
 {{- if .Values.database.host }}
@@ -90,7 +90,7 @@ http://{{ include "barrierscope.fullname" . }}-runtime:{{ .Values.runtime.servic
   value: {{ .Values.logLevel }}
 {{- end }}
 
-{{/* What api and collector agree on: how old a checkpoint may be. */}}
+{{/* Retention of checkpoints, which the API and the collector need. */}}
 {{- define "barrierscope.retentionEnv" -}}
 - name: BARRIERSCOPE_RETENTION_MAX_AGE_DAYS
   value: {{ .Values.retention.maxAgeDays | quote }}
@@ -107,7 +107,7 @@ securityContext:
   {{- toYaml .root.Values.securityContext | nindent 2 }}
 {{- end }}
 
-{{/* One works under an advisory lock, the others wait; what is up to date already is left alone. */}}
+{{/* One container migrates under an advisory lock while the others wait. An up-to-date schema is not changed. */}}
 {{- define "barrierscope.migrate" -}}
 - name: migrate
   {{- include "barrierscope.containerBasics" . | nindent 2 }}
@@ -131,7 +131,7 @@ securityContext:
     {{- end }}
 {{- end }}
 
-{{/* Both who delivers and who tries a receiver out look its credential up. */}}
+{{/* The alert component and the API read credentials of receivers: one delivers alerts, the other tests a receiver. */}}
 {{- define "barrierscope.receiversEnv" }}
 {{- if .Values.alert.receiversSecret }}
 - name: BARRIERSCOPE_SECRETS_DIR
@@ -143,7 +143,7 @@ securityContext:
 {{- if and .root.Values.alert.receiversSecret (has .component (list "api" "alert")) }}yes{{ end }}
 {{- end }}
 
-{{/* env, envFrom, resources and mounts of a component's own container; .env is what the component adds. */}}
+{{/* env, envFrom, resources and mounts of a component's main container; .env holds the component's own variables. */}}
 {{- define "barrierscope.containerRest" -}}
 {{- $values := index .root.Values .component -}}
 env:
@@ -186,11 +186,11 @@ labels:
   {{- include "barrierscope.labels" . | nindent 2 }}
 {{- end }}
 
-{{/* Everything of a pod's spec but its containers. */}}
+{{/* The spec of a pod without its containers. */}}
 {{- define "barrierscope.podSpec" -}}
 {{- $values := index .root.Values .component -}}
 serviceAccountName: {{ include "barrierscope.serviceAccountName" .root }}
-# Nothing here asks the cluster's API.
+# No component uses the cluster's API.
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
@@ -219,7 +219,7 @@ topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 volumes:
-  # The only place that is written to; the root of the file system is read-only.
+  # The only writable folder; the root file system is read-only.
   - name: tmp
     emptyDir: {}
   {{- if include "barrierscope.hasReceivers" . }}
@@ -232,7 +232,7 @@ volumes:
   {{- end }}
 {{- end }}
 
-{{/* For roles without a server: the event loop touches a file each 5 s. Says nothing of the database or of targets. */}}
+{{/* For roles without a server: the event loop touches a file every 5 s. Does not check the database or targets. */}}
 {{- define "barrierscope.heartbeatProbes" -}}
 startupProbe:
   exec: {command: [sh, -c, 'test -e "$BARRIERSCOPE_HEARTBEAT_FILE"']}

@@ -238,7 +238,7 @@ class EndOfPartition:
 class EndOfData:
     """No record follows on this channel, but barriers may (SRC-4).
 
-    ``is_drained``: the sender finished its open windows and timers; false if the job will restart from here (FN-19).
+    ``is_drained``: the sender finished its open windows and timers; false for a stop without drain (FN-19).
     """
 
     is_drained: bool = True

@@ -35,7 +35,7 @@ def mix64_pair(value: int, inner: int) -> int:
 
 
 LANES = 256
-"""Count of numbers scrambled at once. Each has a lane of 128 bits in one long integer; a lane can hold a product."""
+"""How many numbers are scrambled at once. Each has a lane of 128 bits in one long integer, enough for a product."""
 _LANE_BITS = 128
 _ONES = sum(1 << _LANE_BITS * lane for lane in range(LANES))
 _ALL = _MASK * _ONES

@@ -24,7 +24,7 @@ _CLASS_SHIFT = 60
 _DRAW_SHIFT = 40
 
 Action = Callable[[Any], int | None]
-"""A step may return the time of the next step, so that a series of steps need not schedule each."""
+"""The action of an event. A step may return the time of its next run instead of scheduling it."""
 
 
 class EventClass(IntEnum):

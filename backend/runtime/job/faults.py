@@ -133,7 +133,7 @@ class Faults:
         return self._due(point)
 
     def concerns(self, point: str) -> bool:
-        """Return whether the plan still has faults for the point."""
+        """Return whether the plan names the point."""
         return point in self._waiting
 
     def _due(self, point: str) -> FaultSpec | None:

@@ -64,7 +64,7 @@ class VertexKind(StrEnum):
 
     @property
     def has_sink(self) -> bool:
-        """Whether the chain of the vertex ends in a sink that is chained after another operator."""
+        """Whether the chain of the vertex ends in a sink."""
         return self.value.endswith("sink")
 
 
@@ -144,7 +144,7 @@ class VertexSpec:
 
     @property
     def may_block_in_emission(self) -> bool:
-        """Whether the source may block during emission: a legacy source without the non-blocking hook (SRC-2)."""
+        """Whether the source may block during emission: it is a legacy source without the non-blocking hook (SRC-2)."""
         return self.is_legacy and not self.has_nonblocking_hook
 
     @property
@@ -194,7 +194,7 @@ class FaultAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """One induced fault: strikes at the ``hit``-th pass of ``point`` from ``at_us`` on, ``times`` in a row."""
+    """One induced fault. It strikes at the ``hit``-th pass of ``point`` after ``at_us``, and ``times`` in a row."""
 
     point: str
     hit: int = 1

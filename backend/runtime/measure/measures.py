@@ -56,7 +56,7 @@ class FileCounts(NamedTuple):
 
 @dataclass(slots=True)
 class SubtaskCheckpoint:
-    """ME-1 to ME-8 and ME-18 of one subtask, filled in while the checkpoint runs. None is unknown, or not known yet."""
+    """ME-1 to ME-8 and ME-18 of one subtask, filled in while the checkpoint runs. None means not known, or not yet."""
 
     checkpoint_id: int
     triggered_at_us: int

@@ -125,7 +125,7 @@ class OutputPool:
         self.is_available = self.requested < self.size and not self.full_channels
 
     def give_back(self, subpartition: Subpartition) -> None:
-        """Take a segment back, and call ``on_change``."""
+        """Take a segment back, and call ``on_change`` unless the pool is closed."""
         self.requested -= 1
         subpartition.in_use -= 1
         if subpartition.in_use == self.max_per_channel - 1:
@@ -387,7 +387,7 @@ class Subpartition:
             self._is_flushed = False
 
     def _taken(self) -> Data:
-        """Take the contents of the current segment, which ends with that."""
+        """End the current segment, and return its contents."""
         builder = self._builder
         assert builder is not None
         self._builder = None

@@ -156,7 +156,7 @@ class SizedEmission(Emission):
     """Passes records on without encoding them, in a run by sizes (``spans.py``)."""
 
     def emit(self, record: Record) -> None:
-        """Write a record to every output edge. The bytes that it would have determine where it fits."""
+        """Write a record to every output edge. It takes as many bytes of the buffers as an encoded record."""
         outputs = self.outputs
         if not outputs:
             return

@@ -232,7 +232,7 @@ class RemoteChannel(InputChannel):
         self._arrivals += 1
         if isinstance(event, Barrier):
             if event.checkpoint_id > self._barrier_arrivals[0]:
-                # A newer barrier may overtake an older one. The older one then does not count (UC-3, CAP-3).
+                # A newer barrier may overtake an older one. The older one then does not move the cut (UC-3, CAP-3).
                 self._barrier_arrivals = (event.checkpoint_id, self._arrivals)
                 self._arrived_at[event.checkpoint_id] = self._arrivals
                 if len(self._arrived_at) > _BARRIERS_KEPT:

@@ -124,7 +124,7 @@ class SpanDecoder:
     def __init__(self) -> None:
         self.record_bytes = 0
         self._begun: Element | None = None
-        """The element whose end the last span did not include; None if it ended with an element."""
+        """The element that is incomplete at the end of the last span; None if there is none."""
         self._begun_bytes = 0
 
     def take(self, data: Data, left: list[Element]) -> list[Element]:

@@ -62,7 +62,7 @@ class Operator(Protocol):
 class Map:
     """Passes each record on ``fan_out`` times, optionally in bundles.
 
-    A bundle is not state. It is emitted when it is full, and before a barrier (TE-2).
+    A bundle is not state. It is emitted when it is full, and before a watermark or a barrier (TE-2).
     """
 
     def __init__(self, spec: VertexSpec) -> None:

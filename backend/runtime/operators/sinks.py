@@ -1,8 +1,8 @@
 """The sinks: transactional, idempotent by key, and plain append (SNK-1 to SNK-6).
 
 They write to an external system, a ``TransactionLedger``. The transactional sink makes each output visible exactly
-once. The idempotent sink may write an output twice and ends with the same content. The append sink loses no output but
-may repeat it.
+once. The idempotent sink may write an output twice, which does not change the final content. The append sink loses no
+output but may repeat it.
 
 Invariant: a committed transaction belongs to a completed checkpoint (INV-14), and its output is visible once (INV-5).
 """

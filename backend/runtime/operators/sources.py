@@ -37,9 +37,9 @@ def held_splits(snapshot: OperatorSnapshot) -> list[int]:
 class Split:
     """One split of a log. Record n is the same in every run (SRC-1, SRC-3), and is available from its due time on.
 
-    After a restore, records that became due in the meantime are available at once. Record n has the time n / rate. Its
-    event time is up to ``out_of_orderness`` earlier. It is due at its time, earlier in a burst period, or at once if it
-    belongs to the backlog.
+    After a restore, records that became due in the meantime are available at once. Record n has the time n / rate, and
+    an event time up to ``out_of_orderness`` before that. It is due at its time, or earlier in its burst period, or at
+    once if it belongs to the backlog.
     """
 
     def __init__(self, spec: VertexSpec, number: int, *, seed: int, vertex: int = 0) -> None:

@@ -139,9 +139,9 @@ class _Transaction:
 
 
 class TransactionLedger:
-    """The output of the sinks. With ``keeps_rows`` it keeps every row.
+    """The external system that sinks write to: transactions, and the committed output.
 
-    Otherwise it keeps a count and a hash that does not depend on the order of rows.
+    With ``keeps_rows`` it keeps every committed row; otherwise a count, and a hash that does not depend on the order.
     """
 
     def __init__(self, now_us: Callable[[], int], *, keeps_rows: bool, timeout_us: int) -> None:

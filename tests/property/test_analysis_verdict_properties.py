@@ -137,7 +137,7 @@ def test_renumbering_the_subtasks_renumbers_the_verdict(evidence, order):
 
 @given(evidences(), st.integers(0, 600_000))
 def test_a_delay_of_all_subtasks_does_not_change_a_culprit_that_readings_show(evidence, shared_ms):
-    """Late is not guilty: if every barrier is later by the same time, readings show the same culprit."""
+    """If every barrier is later by the same time, readings show the same culprit."""
     named = {VerdictKind.CAPACITY, VerdictKind.SKEW, VerdictKind.STRAGGLER}
     before = diagnose(evidence).verdict
     later = replace(

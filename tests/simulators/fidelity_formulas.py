@@ -1,9 +1,9 @@
 """Predictions of the plain formulas CM-1 to CM-5 (runtime.md 9.1) for a scenario, to compare with the runtime's.
 
 There are two predictions. One uses only the scenario, as the runtime does, and assumes that all buffers before the
-narrowest stage are full. The other also uses the queued
-bytes that were measured in the run, which the runtime does not know. Costs of the snapshot are the runtime's own
-defaults. A formula gives the time of the last barrier, not its parts, and no alignment.
+narrowest stage are full. The other also uses the queued bytes that were measured in the run, which the runtime does
+not know. Costs of the snapshot are the runtime's own defaults. A formula gives the time of the last barrier, not its
+parts, and no alignment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs written down by hand for the advisor's rules: queues, pressure and durations as a test needs them."""
+"""Handwritten jobs for the advisor's rules, with the queues, pressure and durations that a test needs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def slow_run(count: int = 8, last_ms: int = 4_800, middle_ms: int = 1_500) -> li
 
 
 def expired_run(count: int = 8, after_ms: int = 3_000) -> list[Checkpoint]:
-    """Checkpoints that expire before the barrier is through to the last vertex."""
+    """Checkpoints that expire before the last vertex has the barrier."""
     rows = (detail(SOURCE, first=[5] * 4), detail(MIDDLE, first=[1_500] * 4), detail(LAST, first=[None] * 4))
     return [failed(n, *rows, after_ms=after_ms) for n in range(1, count + 1)]
 
 
 def persisting(checkpoint: Checkpoint, subtask_bytes: int, async_ms: int = 5) -> Checkpoint:
-    """As if every subtask had written that much in-flight data."""
+    """The same checkpoint with ``subtask_bytes`` of persisted in-flight data in every subtask."""
     details = tuple(
         replace(
             d,
@@ -52,7 +52,7 @@ def persisting(checkpoint: Checkpoint, subtask_bytes: int, async_ms: int = 5) ->
 def readings(
     held: float = 1.0, queued_bytes: int = 400_000, *, busy: float = 1.0, rate_bytes_per_s: int = 250_000
 ) -> list[VertexPressure]:
-    """Five readings two seconds apart: sources and the middle held back, the last vertex full."""
+    """Five readings two seconds apart: sources and the middle are backpressured, and the last vertex is busy."""
     found = []
     for n in range(5):
         at_s = 52 + 2 * n
@@ -84,7 +84,7 @@ def advised(
     version: str | None = "1.20.5",
     **more: object,
 ) -> Advice:
-    """What is advised on it; the engine is Flink in ``version`` unless another is given."""
+    """Advise on these checkpoints. The engine is Flink in ``version`` unless ``engine`` is given."""
     known = readings() if pressure is None else pressure
     evidence = job(checkpoints, known, config=config, **more)  # type: ignore[arg-type]
     return advise(evidence, engine=engine or flink(version), version=version)
@@ -107,19 +107,19 @@ def in_flight_of(advice: Advice) -> Recommendation | NoAdvice:
 
 
 def with_timeout(ms: int) -> CheckpointConfig:
-    """Settings of an unaligned job whose barriers stay aligned for so long."""
+    """Settings of an unaligned job with this aligned timeout."""
     return replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=ms)
 
 
 def recommended(advice: Advice) -> Recommendation:
-    """The recommendation on the checkpoint mode; a silence fails the test."""
+    """The recommendation on the checkpoint mode; the test fails if there is none."""
     found = mode_of(advice)
     assert isinstance(found, Recommendation), found
     return found
 
 
 def silent(advice: Advice, rule: str) -> NoAdvice:
-    """The silence on the checkpoint mode, which must be by ``rule``."""
+    """The reason for no recommendation on the checkpoint mode; it must come from ``rule``."""
     found = mode_of(advice)
     assert isinstance(found, NoAdvice), found
     assert found.rule == rule, found
@@ -127,5 +127,5 @@ def silent(advice: Advice, rule: str) -> NoAdvice:
 
 
 def expected(advice: Recommendation, metric: Metric) -> Expected:
-    """What a recommendation predicts of a metric."""
+    """What a recommendation predicts for a metric."""
     return next(e for e in advice.expected if e.metric is metric)

@@ -1,4 +1,4 @@
-"""Signals for the alert rules: one small job and target, all well unless told otherwise."""
+"""Signals for the alert rules: one small job and target, healthy by default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = CheckpointConfig(interval_ms=10_000, timeout_ms=60_000, tolerable_faile
 
 
 def ended(number: int, outcome: str = "completed") -> EndedCheckpoint:
-    """A checkpoint triggered ten seconds after the one before; ``outcome`` is completed or a failure reason."""
+    """A checkpoint triggered ten seconds after its predecessor; ``outcome`` is "completed" or a failure reason."""
     is_failure = outcome != "completed"
     return EndedCheckpoint(
         run_id=RUN,
@@ -33,7 +33,7 @@ def ended(number: int, outcome: str = "completed") -> EndedCheckpoint:
 
 
 def job_signal(*outcomes: str, **changes: object) -> JobSignal:
-    """A watched, running job whose newest checkpoints ended so."""
+    """A watched, running job whose newest checkpoints had these outcomes."""
     rows = tuple(ended(i, o) for i, o in enumerate(outcomes, start=1))
     values: dict = {
         "job_id": JobId("j1"),
@@ -73,6 +73,6 @@ def target_signal(**changes: object) -> TargetSignal:
 
 
 def linear_past(duration_ms: int, subtasks: int = 10, *, acknowledged: int | None = None) -> Past:
-    """A past checkpoint whose acknowledgements came evenly; those beyond ``acknowledged`` never came."""
+    """A past checkpoint with evenly spaced acknowledgements; those after ``acknowledged`` never arrived."""
     count = subtasks if acknowledged is None else acknowledged
     return Past(tuple(duration_ms * (i + 1) // subtasks for i in range(count)), subtasks, duration_ms)

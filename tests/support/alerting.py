@@ -1,4 +1,4 @@
-"""The alert role in pieces, over a real store and with a clock that the test moves."""
+"""The parts of the alert role, over a real store and with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BASE_URL = "https://barrierscope.example"
 
 
 class Alerting:
-    """One life of the role: a new one of these over the same store is a restart."""
+    """One run of the role. Another instance over the same store is a restart."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Alerting:
         self.runner = AlertRunner(engine, clock, self.evaluator, self.delivery, holder=holder)
 
     async def round(self, *, seconds: float = 5.0) -> None:
-        """Time passes, then the rules are evaluated once and what is due is delivered."""
+        """Let time pass, evaluate the rules once, and deliver what is due."""
         self.clock.at += timedelta(seconds=seconds)
         await self.runner.evaluate_once()
         await self.runner.deliver_once()
@@ -57,7 +57,7 @@ class Alerting:
 async def receiver_at(
     engine: AsyncEngine, clock: SteppingClock, url: str, *, kind: ReceiverKind = "webhook", name: str = "on-call"
 ) -> Receiver:
-    """A receiver in the store."""
+    """Store a receiver."""
     receiver = new_receiver(name, kind, url, None, "api", clock.now())
     async with writing(engine) as connection:
         await add_receiver(connection, receiver)
@@ -65,13 +65,13 @@ async def receiver_at(
 
 
 async def rows(engine: AsyncEngine, query: str) -> list[tuple]:
-    """What a query finds."""
+    """The rows that a query returns."""
     async with engine.connect() as connection:
         return [tuple(row) for row in await connection.execute(text(query))]
 
 
 async def switch_off_rules_but(engine: AsyncEngine, *kept: str) -> None:
-    """Other rules would page beside these."""
+    """Disable all rules except ``kept``; the others would fire too."""
     async with writing(engine) as connection:
         for settings in await rules_in_force(connection):
             if settings.rule.name not in kept:

@@ -1,4 +1,4 @@
-"""Debian's Alertmanager on ports of its own, for as long as a block; ``missing`` says why there is none."""
+"""Run Debian's Alertmanager on free ports during a ``with`` block; ``missing`` says why it cannot run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ receivers: [{{name: pager, webhook_configs: [{{url: "{pager}", send_resolved: tr
 
 
 def missing() -> str | None:
-    """Why tests against it cannot run here; None where they can, or where they have to."""
+    """The reason to skip tests that need it; None if they can or must run."""
     if PROGRAM is not None or os.environ.get("BARRIERSCOPE_REQUIRE_ALERTMANAGER"):
         return None
-    return "there is no prometheus-alertmanager; apt-get install prometheus-alertmanager"
+    return "prometheus-alertmanager is missing; apt-get install prometheus-alertmanager"
 
 
 @contextmanager
 def alertmanager(folder: Path, *, pager: str) -> Iterator[str]:
-    """A running one that pages the webhook at ``pager`` and keeps its state in ``folder``; its root URL."""
-    assert PROGRAM is not None, "BARRIERSCOPE_REQUIRE_ALERTMANAGER is set, and there is no prometheus-alertmanager"
+    """Run Alertmanager and yield its root URL. It pages the webhook at ``pager`` and keeps its state in ``folder``."""
+    assert PROGRAM is not None, "BARRIERSCOPE_REQUIRE_ALERTMANAGER is set, but prometheus-alertmanager is missing"
     config, url = folder / "alertmanager.yml", f"http://127.0.0.1:{free_port()}"
     config.write_text(_CONFIG.format(pager=pager))
     options = [

@@ -1,4 +1,4 @@
-"""The examples of the OpenAPI document as values of the contract."""
+"""The examples of the OpenAPI document, parsed into the models of the API."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ MODELS: Final[dict[str, type[api.Model]]] = {
 
 
 def example(name: str) -> Any:
-    """A new value of the model that describes the example ``name``.
+    """Parse the example ``name`` into a new value of its model.
 
     Raises:
-        ValidationError: the example does not fit the model.
-
+        ValidationError: if the example does not fit the model.
     """
     return MODELS[name].model_validate(examples.read(name))

@@ -1,8 +1,8 @@
-"""Sequences of what happens at a task's inputs, and what our protocols do at each step, in the words of the harness.
+"""Sequences of events at a task's inputs, and what our protocols do at each event, in the harness's notation.
 
-The words are those of ``tests/conformance/flink_code/BarrierHandlerHarness.java``, so that what we do and what Flink's
-own handler does can be compared as text. Sequences are drawn so that they can happen: a channel sends its barriers in
-order and its announcements before them, a blocked one sends nothing, a converted barrier comes next.
+The notation is that of ``tests/conformance/flink_code/BarrierHandlerHarness.java``, so that our actions and those of
+Flink's own handler can be compared as text. Drawn sequences are possible ones: a channel sends its barriers in order
+and announces them first, a blocked channel sends nothing, and a converted barrier comes next.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _MS = 1000
 
 
 def barrier_of(checkpoint_id: int, at_ms: int, how: str) -> Barrier:
-    """A barrier in the harness's words: ``u`` unaligned, ``n`` aligned, a number: its timeout; ``v`` first: forced.
+    """A barrier from the harness's notation.
 
-    ``l`` is at least once.
+    ``u``: unaligned. ``n``: aligned. A number: aligned with this timeout. A leading ``v``: forced to be aligned.
+    ``l``: at-least-once.
     """
     if how == "l":
         return Barrier(checkpoint_id, at_ms * _MS, Alignment.AT_LEAST_ONCE)
@@ -52,7 +53,7 @@ def barrier_of(checkpoint_id: int, at_ms: int, how: str) -> Barrier:
 
 
 class Ours:
-    """Our gatekeeper with its protocols, told of events in the harness's words."""
+    """Our gatekeeper with its protocols, driven by events in the harness's notation."""
 
     def __init__(self, channels: int, kind: str) -> None:
         self.now_ms = 0
@@ -62,11 +63,11 @@ class Ours:
 
     @property
     def pending_id(self) -> int | None:
-        """The checkpoint in work."""
+        """The checkpoint in progress."""
         return self._keeper.pending_id
 
     def event(self, *words: str) -> list[str]:
-        """What is done at one event, an action a word."""
+        """The actions at one event, one string each."""
         kind, *rest = words
         now_us = self.now_ms * _MS
         match kind:
@@ -123,7 +124,7 @@ class Ours:
 
 
 def ordered(actions: list[str]) -> list[str]:
-    """Channels that are resumed or converted one after another, by number: in Flink they are a set."""
+    """Sort consecutive resumes and conversions by channel, because in Flink their channels are a set."""
     found: list[str] = []
     run: list[str] = []
     for action in actions:
@@ -136,11 +137,12 @@ def ordered(actions: list[str]) -> list[str]:
 
 
 def comparable(line: str) -> str:
-    """A line of the harness as ``ours_of`` says it: an end of copying is told where something was being copied.
+    """A line of the harness in the form of ``ours_of``: stops are listed only for checkpoints that were persisting.
 
-    Flink's tracker leaves a checkpoint in its table that the last open channel passed by. The end of that channel
-    completes it behind newer ones: it fails over its own clock ("failed"), or asks for a snapshot that its task refuses
-    as out of order. Ours forgets it in time; here both are left out.
+    Flink's tracker keeps a checkpoint in its table if the last open channel skipped its barrier. When that channel
+    ends, the checkpoint completes after newer ones: Flink fails over its own clock ("failed"), or asks for a
+    snapshot that the task refuses as out of order. Our tracker forgets the checkpoint in time. Both actions are left
+    out here.
     """
     persisting: set[int] = set()
     newest = 0
@@ -169,7 +171,7 @@ _WORDS = {"t": 2, "a": 5, "b": 5, "x": 3, "e": 2, "f": 1}
 
 
 def events_of(line: str) -> list[tuple[str, ...]]:
-    """The events of a sequence's line."""
+    """Parse the events of a line."""
     words = line.split()[2:]
     found = []
     while words:
@@ -180,7 +182,7 @@ def events_of(line: str) -> list[tuple[str, ...]]:
 
 
 def ours_of(line: str) -> str:
-    """What our protocols do at a sequence, as the harness prints what Flink does."""
+    """The actions of our protocols for a sequence, in the harness's output format."""
     kind, channels = line.split()[:2]
     ours = Ours(int(channels), kind)
     return ";".join(",".join(ours.event(*words)) for words in events_of(line))
@@ -188,7 +190,7 @@ def ours_of(line: str) -> str:
 
 @dataclass(slots=True)
 class _Channel:
-    """One input: what its sender still sends, and how far it is."""
+    """One input: what its sender has yet to send, and its state."""
 
     queue: deque[tuple[str, ...]] = field(default_factory=deque)
     is_announced: bool = False
@@ -199,7 +201,7 @@ class _Channel:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a drawn sequence is like: chances of a trigger, of an end, and of the first channel to be late."""
+    """Parameters of a drawn sequence: chances of a trigger, of an end, and of a late first channel."""
 
     steps_most: int = 80
     channels_most: int = 8
@@ -212,13 +214,13 @@ _FLOOD = _Shape(steps_most=600, channels_most=3, trigger=0.35, end=0.004, late=0
 
 
 def drawn(seed: int) -> str:
-    """One sequence for the handler of exactly-once, as a line for the harness."""
+    """One sequence for the exactly-once handler, as a line for the harness."""
     rng = random.Random(seed)
     return _drawn(rng, rng.choice(["aligned", "alternating", "alternating", "alternating"]), _Shape())
 
 
 def drawn_at_least_once(seed: int) -> str:
-    """One sequence for the tracker of at-least-once: several checkpoints at once, now and then more than it tracks."""
+    """One sequence for the at-least-once tracker: concurrent checkpoints, sometimes more than it tracks."""
     rng = random.Random(f"at least once {seed}")
     usual = _Shape(120, trigger=rng.choice([0.12, 0.3]), end=rng.choice([0.02, 0.1]), late=rng.choice([0, 0.9]))
     return _drawn(rng, "tracker", _FLOOD if rng.random() < 0.1 else usual)
@@ -254,14 +256,14 @@ def _drawn(rng: random.Random, kind: str, shape: _Shape) -> str:
             words = _next_of(rng, index, channels)
             if words is not None:
                 do(*words)
-    # At least one event, and every timer that is left.
+    # Fire every remaining timer.
     do("t", "200")
     do("f")
     return f"{kind} {len(channels)} " + " ".join(" ".join(words) for words in events)
 
 
 def _trigger(rng: random.Random, kind: str, which: tuple[str, str], channels: list[_Channel], *, end: float) -> None:
-    """Every sender is told of a checkpoint: most send its barrier, some the marker that it is cancelled."""
+    """Trigger a checkpoint at every sender: most send its barrier, some a cancel marker."""
     timeout = str(rng.choice([20, 50, 100]))
     modes = (
         [{"aligned": "n", "tracker": "l"}[kind]]
@@ -279,7 +281,7 @@ def _trigger(rng: random.Random, kind: str, which: tuple[str, str], channels: li
 
 
 def _next_of(rng: random.Random, index: int, channels: list[_Channel]) -> tuple[str, ...] | None:
-    """What comes of one channel next; None where nothing can."""
+    """The next event of one channel; None if it can send nothing."""
     channel = channels[index]
     if channel.is_ended or not channel.queue:
         return None

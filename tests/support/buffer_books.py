@@ -1,7 +1,7 @@
-"""The books of credits, buffers and segments of a job between two of its events (INV-8; CR-1, CR-5, BUF-3, BUF-4).
+"""The accounts of credits, buffers and segments of a job between two events (INV-8; CR-1, CR-5, BUF-3, BUF-4).
 
-Every credit announced stands for a free buffer of the receiver, every floating buffer is free or held by one channel,
-every segment of an output pool is in a queue, on the wire or at a reader.
+Every announced credit stands for a free buffer of the receiver. Every floating buffer is free or held by one
+channel. Every segment of an output pool is in a queue, on the wire or at a reader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from backend.runtime.task.task import Task
 
 
 def check_books(tasks: list[Task], where: str = "") -> None:
-    """Assert that every book of the attempts that run balances."""
+    """Assert that all accounts of the running attempts balance."""
     readers = {id(channel.subpartition): channel for task in tasks for channel in task.gate.channels}
     for task in tasks:
         _check_task(task, where)
@@ -34,12 +34,12 @@ def _check_channel(channel: RemoteChannel, where: str) -> None:
     free = channel._exclusive_free + channel._floating_free
     assert channel._credit >= 0, f"{where}: sent without credit"
     if channel._sender_round != channel._round:
-        # The buffers were let go and the credits for them are void: the sender must be blocked until it knows (CR-4).
+        # The buffers were released and their credits are void: the sender must stay blocked until it knows (CR-4).
         assert channel._initial_credit == 0, where
         assert channel.subpartition.is_blocked, f"{where}: may send on void credits"
         assert (free, on_wire) == (0, 0), where
         return
-    # What is missing between the two sides is a credit on its way to the sender.
+    # The difference between the two sides is credit on its way to the sender.
     assert channel._credit + on_wire <= free, f"{where}: more may arrive than there are buffers for"
     assert channel._exclusive_free + floating.count(False) == channel._initial_credit, f"{where}: exclusive buffers"
 

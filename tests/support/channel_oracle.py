@@ -1,10 +1,10 @@
-"""Every byte of every channel, as it was written and as it was read: INV-1, INV-2 and INV-3, byte by byte.
+"""Check every byte of every channel as it was written and as it was read: INV-1, INV-2 and INV-3.
 
-What was written to a subpartition is a stream; where its sender and its receiver take a snapshot are two places in it.
-A receiver reads what was persisted of its own side, then the stream from its beginning, which after a restart is what
-was persisted of the sender's side. At another parallelism that holds for each old channel that a new one carries:
-``restored_channels.py`` says which those are. At least once a receiver may be ahead of its sender, and what lies
-between comes again after a restore.
+The bytes written to a subpartition are a stream. The snapshots of the sender and of the receiver are two positions
+in it. After a restart, a receiver reads its own persisted bytes first, and then the stream, which begins with the
+persisted bytes of the sender. At another parallelism, this holds for each old channel that a new channel carries;
+``restored_channels.py`` lists these. Under at-least-once, a receiver may be ahead of its sender, and the records in
+between are repeated after a restore.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _append = Subpartition.append
 
 
 class _Recorded(Subpartition):
-    """A subpartition whose bytes are kept."""
+    """A subpartition that keeps its bytes."""
 
     __slots__ = ()
     readers: ClassVar[dict[int, _Reader]]
-    """By the id of a subpartition of the attempt that runs."""
+    """By the ``id()`` of a subpartition of the running attempt."""
 
     def append(self, data: bytes, at: int = 0) -> int:
         end = _append(self, data, at)
@@ -60,17 +60,17 @@ class _Reader:
         self.channel = channel
         self.stream = bytearray()
         self.trimmed = 0
-        """Bytes of the stream that are not kept any more."""
+        """Bytes of the stream that were discarded."""
         self.fed = 0
         self.is_recovering = True
-        """Nothing new was read here yet."""
+        """Whether no new input was read here yet."""
         self.restored = Restored()
-        """What is to be read first (RC-1), and what the sender is to send first (RC-2)."""
+        """What the receiver must read first (RC-1) and the sender must send first (RC-2)."""
         self.recovered_bytes = 0
-        """So much of the stream is what the sender recovered; nothing new is read before all of that (RC-2)."""
+        """Length of the stream's part that the sender recovered. New input is read only after all of it (RC-2)."""
         self._sent_recovered: defaultdict[Old, bytes] = defaultdict(bytes)
         self._sections: list[tuple[int, Old]] = [(0, None)]
-        """From which place of the stream on its bytes are of which old channel."""
+        """Positions in the stream at which the data of another old channel begins."""
         self._oracle = oracle
         self._of_task = of_task
         self._feed, self._feed_recovered = channel.feed, channel.feed_recovered
@@ -79,19 +79,19 @@ class _Reader:
 
     @property
     def written(self) -> int:
-        """Bytes of the stream so far."""
+        """Length of the stream so far, in bytes."""
         return len(self.stream) + self.trimmed
 
     # --- the sender -----------------------------------------------------------------------------------------------
 
     def on_section(self, old: Old) -> None:
-        """What follows is of an old channel; None: it is new."""
+        """The following data is of an old channel, or new if None."""
         self._sections.append((self.written, old))
         if old is None:
             self._demand_all_sent()
 
     def on_recovered_output(self, data: bytes) -> None:
-        """The sender restored these bytes."""
+        """Add bytes that the sender restored."""
         self.stream += data
         self._sent_recovered[self._sections[-1][1]] += data
 
@@ -100,7 +100,7 @@ class _Reader:
             {old: held for old, held in side.items() if held} for side in (self._sent_recovered, self.restored.outputs)
         )
         if found != wanted:
-            told = f"{_sizes(found)} bytes of its output were restored, by old channel, and {_sizes(wanted)} persisted"
+            told = f"restored output bytes by old channel: {_sizes(found)}, persisted: {_sizes(wanted)}"
             self._oracle.found("INV-1", f"{self.channel.key}: {told}")
 
     # --- the receiver ---------------------------------------------------------------------------------------------
@@ -110,21 +110,21 @@ class _Reader:
         if self.is_recovering:
             self._check_recovery()
         if not self.stream.startswith(data, self.fed - self.trimmed):
-            self._oracle.found("INV-1", f"{self.channel.key}: other bytes than were sent, {self.fed} bytes on")
+            self._oracle.found("INV-1", f"{self.channel.key}: the bytes at {self.fed} differ from those sent")
         self.fed += len(data)
         self._feed(buffer)
 
     def _check_recovery(self) -> None:
         if any(chunks for each in self._of_task for chunks in each.restored.inputs.values()):
-            self._oracle.found("INV-1", f"{self.channel.key}: new input before what was recovered")
+            self._oracle.found("INV-1", f"{self.channel.key}: new input before the recovered input")
         old = next(old for start, old in reversed(self._sections) if start <= self.fed)
         if self.channel.virtual != old:
-            self._oracle.found("INV-1", f"{self.channel.key}: bytes of {old} are read as of {self.channel.virtual}")
+            self._oracle.found("INV-1", f"{self.channel.key}: bytes of {old} are read as {self.channel.virtual}")
         if self.fed < self.recovered_bytes:
             return
         self._demand_all_sent()
         if any(each.fed < each.recovered_bytes for each in self._of_task):
-            self._oracle.found("INV-1", f"{self.channel.key}: new input before what the senders recovered")
+            self._oracle.found("INV-1", f"{self.channel.key}: new input before the senders' recovered output")
         self.is_recovering = False
 
     def _on_feed_recovered(self) -> bool:
@@ -132,7 +132,7 @@ class _Reader:
         if waiting and not isinstance(waiting[0], VirtualChannel):
             persisted = self.restored.inputs[self.channel.virtual]
             if not persisted or bytes(waiting[0]) != persisted[0]:
-                self._oracle.found("INV-1", f"{self.channel.key}: recovered bytes that were not persisted here next")
+                self._oracle.found("INV-1", f"{self.channel.key}: recovered bytes differ from the next persisted chunk")
             else:
                 del persisted[0]
         return self._feed_recovered()
@@ -151,16 +151,16 @@ def _sizes(held: Mapping[Old, bytes]) -> dict[str, int]:
 
 
 class ChannelOracle:
-    """The channels of the attempt that runs."""
+    """The channels of the running attempt."""
 
     def __init__(self, engine: JobEngine, report: Callable[[str, str], None]) -> None:
         self.ahead: dict[int, list[Record]] = {}
-        """At least once: the records that are in the state of a completed checkpoint, and come again behind it."""
+        """Under at-least-once: records in the state of a completed checkpoint that a restore from it repeats."""
         self._engine = engine
         self._report = report
         self._readers: dict[ChannelKey, _Reader] = {}
         self.tasks: dict[tuple[str, int], Task] = {}
-        """Of the attempt that runs, by vertex and index."""
+        """Tasks of the running attempt, by vertex and index."""
         self._sent: dict[int, dict[ChannelKey, int]] = {}
         self._done: dict[int, dict[ChannelKey, int]] = {}
 
@@ -171,11 +171,11 @@ class ChannelOracle:
         self._recorded = Recorded
 
     def found(self, rule: str, problem: str) -> None:
-        """A breach."""
+        """Report a broken invariant."""
         self._report(rule, problem)
 
     def begin(self, tasks: list[Task], restored: InFlight | None) -> None:
-        """New attempts are connected, and nothing has been restored yet; ``restored`` is what they have to take up."""
+        """Begin a new attempt, after its channels are connected and before it restores anything from ``restored``."""
         self._sent.clear()
         self._done.clear()
         self.tasks = {(task.spec.id, task.index): task for task in tasks}
@@ -194,7 +194,7 @@ class ChannelOracle:
                 reader.recovered_bytes = sum(map(len, channel.outputs.values()))
 
     def on_snapshot(self, checkpoint_id: int, name: tuple[str, int]) -> None:
-        """A subtask takes its state: so many bytes are sent, and so many are done."""
+        """A subtask takes its state: note the bytes sent and received on each of its channels."""
         task = self.tasks[name]
         sent = self._sent.setdefault(checkpoint_id, {})
         for output in task.outputs:
@@ -206,7 +206,7 @@ class ChannelOracle:
             done[channel.key] = channel.bytes_received - len(channel.unconsumed)
 
     def problems(self, completed: Completed, *, is_exact: bool) -> Iterator[tuple[str, str]]:
-        """What is wrong with a checkpoint: INV-3 and INV-2, channel by channel."""
+        """Check INV-3 and INV-2 for each channel of a completed checkpoint."""
         k = completed.record.id
         inputs, outputs = dict(_inputs(completed.snapshots)), dict(_outputs(completed.snapshots))
         sent_by, done_by = self._sent.pop(k), self._done.pop(k)
@@ -226,13 +226,13 @@ class ChannelOracle:
             self.ahead[k] = ahead
 
     def forget(self, checkpoint_id: int) -> None:
-        """A checkpoint is over."""
+        """Forget a checkpoint that ended."""
         self._sent.pop(checkpoint_id, None)
         self._done.pop(checkpoint_id, None)
 
 
 def records_in_flight(snapshots: Iterable[SubtaskSnapshot]) -> list[Record]:
-    """Records among the persisted bytes; the receiver's side of a channel begins what the sender's ends."""
+    """Records in the persisted bytes of both sides. The receiver's part of a channel comes before the sender's."""
     by_channel: defaultdict[ChannelKey, bytes] = defaultdict(bytes)
     snapshots = tuple(snapshots)
     for side in ("inputs", "outputs"):

@@ -1,4 +1,4 @@
-"""Folders of the embedded PostgreSQL: copies of a cluster that was made once, and servers in processes of their own."""
+"""Data folders of the embedded PostgreSQL: copies of an existing cluster, and servers in processes of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _START = (
 
 
 def copy_cluster(made: Path, to: Path) -> Path:
-    """A copy of a stopped server's folder, owners and modes included."""
+    """Copy a stopped server's folder, including owners and modes."""
     subprocess.run(["cp", "-a", str(made), str(to)], check=True, timeout=PATIENCE_S)
     return to
 
@@ -32,7 +32,7 @@ def python_with_server(
     environment: Mapping[str, str] | None = None,
     user: int | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Another Python that has ``server`` over ``folder``, not started, and runs the statements ``then``."""
+    """Run the statements ``then`` in another Python, in which ``server`` is a server over ``folder``, not started."""
     process = subprocess.Popen(
         [*interpreter, "-c", _START + then, str(folder)],
         cwd="/",

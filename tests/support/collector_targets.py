@@ -1,4 +1,4 @@
-"""Targets that collectors read over HTTP in tests: each can go on, break in several ways and be mended."""
+"""Targets that collectors read over HTTP in tests: each can advance, fail in several ways and recover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fault(StrEnum):
 
 
 class Source(Protocol):
-    """What answers at a target. ``prefix`` is the path of its root."""
+    """What a target answers. ``prefix`` is the path of its root."""
 
     prefix: str
 
@@ -94,7 +94,7 @@ class RuntimeSource:
 
 @dataclass
 class ToySource:
-    """The page of a toy with one job."""
+    """The page of a toy engine with one job."""
 
     prefix: str = ""
     began_at: datetime = NOW
@@ -130,14 +130,14 @@ class Row:
 
 @dataclass
 class Served:
-    """A source on a free port; ``fault`` is how it breaks now."""
+    """A source on a free port; ``fault`` is its current fault."""
 
     source: Source
     url: str = ""
     fault: Fault | None = None
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer one request, or do not."""
+        """Answer one request, or fail as ``fault`` says."""
         match self.fault:
             case Fault.AWAY:
                 assert request.transport is not None

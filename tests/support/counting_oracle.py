@@ -1,8 +1,8 @@
-"""What the state of a counting job must be at a checkpoint, computed from its sources alone (INV-4, INV-6).
+"""The state that a counting job must have at a checkpoint, computed from its sources alone (INV-4, INV-6).
 
-A job counts each key's records. At any consistent cut, what the sources have emitted of a key is what its state has
-counted, what timers hold of it, and what is in flight of it; less what was lost on purpose, and more by what was
-doubled on purpose. The records of a split are those of a split that nobody reads but the oracle.
+A job counts the records of each key. At any consistent cut, the records that the sources emitted of a key are those
+that the state counted, those that timers hold and those in flight, plus intended losses and minus intended
+duplicates. The oracle reads the records from splits of its own.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KEYED = (VertexKind.KEYED, VertexKind.KEYED_SINK)
 _TIMERS = (VertexKind.TIMER, VertexKind.TIMER_SINK)
 _FIELDS = 4
 _SPLIT = struct.Struct("<qq")
-"""How a source's state names a split and its next record."""
+"""How a source's state encodes a split and its next record."""
 
 
 class SourceRecords:
-    """The records of every split of a job's sources, as they are in every run."""
+    """The records of every split of a job's sources, which are the same in every run."""
 
     def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
@@ -55,7 +55,7 @@ class SourceRecords:
         return known[:count]
 
     def of_bounded(self) -> Iterable[tuple[str, Record]]:
-        """(source, record) for every record that a bounded job has."""
+        """(source, record) for every record of a bounded job."""
         for v, spec in enumerate(self._engine.env.graph.vertices):
             if spec.kind.is_source:
                 for split in range(spec.split_count):
@@ -65,13 +65,13 @@ class SourceRecords:
 
 
 class CountingOracle:
-    """Of a job with one path from its sources to one counting stage, behind which nothing is queued."""
+    """For a job with one path from its sources to one counting stage, without queues after that stage."""
 
     def __init__(self, records: SourceRecords) -> None:
         self._records = records
 
     def problem(self, completed: Completed, *, doubled: Counter[int], lost: Counter[int]) -> str | None:
-        """What the state of a checkpoint counts wrongly; None where it is right. Both counters are by key."""
+        """Describe the wrong counts in a checkpoint's state; None if there are none. Both counters are by key."""
         expected = doubled.copy()
         found = by_key(records_in_flight(completed.snapshots.values())) + lost
         vertices = completed.record.graph.vertices

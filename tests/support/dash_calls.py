@@ -38,7 +38,7 @@ class DashCalls:
         await self.http.aclose()
 
     async def call(self, output: str, values: Mapping[str, object], *, by: str) -> dict[str, dict[str, Any]] | None:
-        """The answer of the callback with the output ``output`` and the input ``by`` (both as ``id.property``).
+        """Return the answer of the callback with the output ``output`` and the input ``by`` (both ``id.property``).
 
         ``values`` are the values of inputs and states; all others are null. None if the callback changes nothing.
         """
@@ -92,12 +92,12 @@ def _pattern(one: dict[str, Any], by: str) -> bool:
 
 
 def job_values(job: str) -> dict[str, object]:
-    """The inputs of the page of a job."""
+    """The inputs of a job's page."""
     return LOOK | {"job-route.data": {"job": job}, "job-log.aria-pressed": "false"}
 
 
 def checkpoint_values(job: str, number: int, **more: object) -> dict[str, object]:
-    """The inputs of the page of a checkpoint."""
+    """The inputs of a checkpoint's page."""
     route = {"job": job, "run": f"r{job[1:]}", "checkpoint": number}
     return LOOK | {"cp-route.data": route, "gantt-sort.value": "topology", "gantt-path.aria-pressed": "true"} | more
 

@@ -1,4 +1,4 @@
-"""Serves the pages over a fake API on a free port."""
+"""Serve the pages over a fake API on a free port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases on one PostgreSQL server: empty ones, and copies of one that was migrated once."""
+"""Databases on one PostgreSQL server: empty ones, and copies of a migrated one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEMPLATE = "migrated_template"
 
 
 class Databases:
-    """Makes databases on the server at ``url`` and drops them again."""
+    """Create databases on the server at ``url`` and drop them again."""
 
     def __init__(self, url: str) -> None:
         self._root = url.rpartition("/")[0]
@@ -43,7 +43,7 @@ class Databases:
 
     @contextmanager
     def copy_of(self, url: str) -> Iterator[str]:
-        """A copy of one of these databases, to which nobody may be connected meanwhile."""
+        """A copy of one of these databases, which must have no connections during the copy."""
         with self._made(f"CREATE DATABASE {{name}} TEMPLATE {url.rpartition('/')[2]}") as copied:
             yield copied
 

@@ -1,4 +1,4 @@
-"""Jobs of the reference runtime with a known culprit, drawn from a seed: shape, parallelism, settings and who it is."""
+"""Jobs of the reference runtime with a known culprit. A seed determines shape, parallelism, settings and culprit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RECORD_BYTES = 4_000
 
 @dataclass(frozen=True, slots=True)
 class DrawnJob:
-    """A job and what must be said of it; ``subtasks`` None is: the one that gets the most records."""
+    """A job and its expected diagnosis. If ``subtasks`` is None, the subtask with the most records is expected."""
 
     spec: JobSpec
     mode: str
@@ -34,7 +34,7 @@ class DrawnJob:
 
 
 def capacity(rnd: random.Random) -> DrawnJob:
-    """One vertex is slow as a whole, and the source as fast as it can."""
+    """All subtasks of one vertex are slow, and the source has no rate limit."""
     job = _Draft(rnd, stages=rnd.choice([2, 3]), mode=rnd.choice(sorted(_MODES)), timeout=rnd.choice(["1 min", "3 s"]))
     slow = rnd.choice(job.vertices[1:])
     slow["cost_us"] = rnd.choice([10_000, 20_000])
@@ -47,18 +47,18 @@ def capacity(rnd: random.Random) -> DrawnJob:
 
 
 def straggler(rnd: random.Random) -> DrawnJob:
-    """One subtask of a vertex with capacity takes several times as long for each record."""
+    """One subtask of a vertex takes several times as long per record; the others have capacity to spare."""
     job = _Draft(rnd, stages=rnd.choice([2, 3]), mode=rnd.choice(sorted(_MODES)))
     vertex = rnd.choice(job.vertices[1:])
     who, factor = rnd.randrange(vertex["parallelism"]), rnd.choice([4.0, 6.0, 10.0])
     vertex |= {"cost_us": 5_000, "slow_subtasks": {str(who): factor}}
-    # So far above what it can do that its channels are full well before the run is over.
+    # The rate exceeds the subtask's capacity by enough to fill its channels well before the run ends.
     job.source["rate"] = vertex["parallelism"] * 200 / factor * rnd.choice([1.7, 2.0])
     return job.done(VerdictKind.STRAGGLER, vertex, [who], healths=_MAY_SUFFER[job.mode])
 
 
 def skew(rnd: random.Random) -> DrawnJob:
-    """Every subtask could carry its share, but one key has half of the records."""
+    """Every subtask could process an even share, but one key has at least half of the records."""
     job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)), parallelism=rnd.randint(3, 6))
     last, hot = job.vertices[-1], rnd.choice([0.5, 0.6])
     last["cost_us"] = 8_000
@@ -68,7 +68,7 @@ def skew(rnd: random.Random) -> DrawnJob:
 
 
 def store(rnd: random.Random) -> DrawnJob:
-    """The store takes most of the interval for the state of one vertex, the last or one in the middle."""
+    """Storing the state of one vertex, the last or one in the middle, takes most of the interval."""
     job = _Draft(
         rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)), timeout=rnd.choice(["1 min", "3 s"])
     )
@@ -83,7 +83,7 @@ def store(rnd: random.Random) -> DrawnJob:
 
 
 def slow_upload(rnd: random.Random) -> DrawnJob:
-    """One subtask has a slow way to the store."""
+    """One subtask uploads slowly to the store."""
     job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)))
     last = job.vertices[-1]
     who = rnd.randrange(last["parallelism"])
@@ -93,7 +93,7 @@ def slow_upload(rnd: random.Random) -> DrawnJob:
 
 
 def sync(rnd: random.Random) -> DrawnJob:
-    """The sync part of one vertex takes seconds."""
+    """The sync phase of one vertex takes seconds."""
     job = _Draft(rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)))
     vertex = rnd.choice(job.vertices[1:])
     vertex["sync"] = "3 s"
@@ -102,7 +102,7 @@ def sync(rnd: random.Random) -> DrawnJob:
 
 
 def late_input(rnd: random.Random) -> DrawnJob:
-    """One subtask of the source gets to know of each checkpoint seconds late."""
+    """One subtask of the source is triggered seconds late for each checkpoint."""
     job = _Draft(rnd, stages=rnd.choice([1, 2]), mode=rnd.choice(sorted(_MODES)))
     count = job.source["parallelism"]
     who = rnd.randrange(count)
@@ -115,7 +115,7 @@ def late_input(rnd: random.Random) -> DrawnJob:
 
 
 def healthy(rnd: random.Random) -> DrawnJob:
-    """Some vertex works, none is near its limit."""
+    """One vertex does work, and none is near its limit."""
     job = _Draft(rnd, stages=rnd.choice([1, 2, 3]), mode=rnd.choice(sorted(_MODES)))
     vertex = rnd.choice(job.vertices[1:])
     vertex["cost_us"] = 20_000
@@ -127,8 +127,8 @@ CAUSES: dict[str, Callable[[random.Random], DrawnJob]] = {
     f.__name__: f for f in (capacity, straggler, skew, store, slow_upload, sync, late_input, healthy)
 }
 
-# Unaligned barriers pass by the queues: the culprit is named all the same, the checkpoints are well. Else it depends on
-# how long the queue is, which is not what is drawn.
+# Unaligned barriers overtake the queues: checkpoints are healthy, but the culprit must still be named. For the other
+# modes, the health depends on the queue length, which is not drawn.
 _MAY_SUFFER = {
     "aligned": (Health.SLOW, Health.FAILING, Health.HEALTHY),
     "aligned-timeout": (Health.SLOW, Health.HEALTHY),
@@ -137,7 +137,7 @@ _MAY_SUFFER = {
 
 
 class _Draft:
-    """Source -> stage-1 -> ... -> last, each with capacity to spare, all-to-all between them."""
+    """Source -> stage-1 -> ... -> last, each with spare capacity, with all-to-all exchanges."""
 
     def __init__(
         self, rnd: random.Random, *, stages: int, mode: str, timeout: str = "1 min", parallelism: int | None = None
@@ -163,7 +163,7 @@ class _Draft:
         }
 
     def hash_by_key(self) -> None:
-        """Every exchange by key, as a keyed vertex in the middle needs it."""
+        """Hash every exchange by key, as a keyed vertex in the middle requires."""
         self.edges = [{"from": e["from"], "to": e["to"], "partitioner": "hash"} for e in self.edges]
 
     def done(

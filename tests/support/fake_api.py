@@ -1,8 +1,8 @@
-"""Answers of ``/api/v1`` in the shapes of ``backend.contracts.api``, for tests of the dashboard without a service.
+"""Answers of ``/api/v1`` in the models of ``backend.contracts.api``, for tests of the dashboard without a service.
 
-Two jobs carry the recorded values of runs B2 (slow) and E (expiring); the others are made up for what those lack:
-channels of the reference runtime, an unaligned job, missing values, a hostile name, a dead target, 500 subtasks.
-One checkpoint of the runtime job is in progress for ever: it advances with the clock that is passed in.
+Two jobs carry the recorded values of runs B2 (slow) and E (expiring). The others are made up for cases that the
+recordings lack: channels of the reference runtime, an unaligned job, missing values, a hostile name, a dead target
+and 500 subtasks. One checkpoint of the runtime job stays in progress: it advances with the clock ``now``.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class FakeApi(MadeUpJobs):
 
 
 def invalid(error: InvalidInputError) -> httpx.Response:
-    """A refusal that names its fields, as the API gives it."""
+    """The API's answer to invalid input, which names the fields."""
     fields = [api.ProblemField(pointer=f.field, detail=f.problem, allowed=f.allowed) for f in error.problems]
     return problem(422, f"the {error.what} is invalid", fields)
 

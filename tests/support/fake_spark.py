@@ -1,6 +1,6 @@
-"""Spark's jobs for the made-up API: one behind with state, one without state, and one whose driver has gone silent.
+"""Spark jobs for the made-up API: one that is behind, with state; one without state; one with a silent driver.
 
-Numbers are like those of the recordings. What Spark lacks is null, as the real API answers it.
+Numbers resemble those of the recordings. Values that Spark lacks are null, as in the real API.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PHASES_MS = {
 
 
 def add_spark(fake: FakeApi) -> FakeApi:
-    """The same API with the target of a Spark application and its three jobs."""
+    """Add the target of a Spark application with its three jobs to the API."""
     now = fake._now()
     fake.targets[TARGET] = _target(now)
     for id_, name in ((BEHIND, "clicks-by-page"), (STATELESS, "orders-copied"), (SILENT, "orders-by-value")):

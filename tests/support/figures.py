@@ -1,4 +1,4 @@
-"""The inputs of figures, from a fake API."""
+"""Inputs of figures, from a fake API."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The job of the recordings B2 and C2, modelled on the runtime, and what was recorded of it, aligned and unaligned.
+"""The job of the recordings B2 (aligned) and C2 (unaligned), modelled on the runtime, and the recorded figures.
 
-Three vertices, two shuffles, four subtasks each, records of 1 kB, 4 ms of work for each at the last one; ``run.json``
-has the arguments. Shared by the tests of Flink's shape and by the fidelity bench.
+It has three vertices, two shuffles and four subtasks per vertex. Records have 1 kB; the last vertex takes 4 ms per
+record. ``run.json`` has the arguments. The tests of Flink's shape and the fidelity benchmark share this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUN_US = 90_000_000
 
 
 def lab_job(arguments: dict[str, Any], *, shuffles: int | None = None) -> JobSpec:
-    """The lab's job from its arguments: source -> (shuffle -> map) x (stages - 1) -> shuffle -> slow keyed stage."""
+    """Build the job from its arguments: source -> (shuffle -> map) x (stages - 1) -> shuffle -> slow keyed stage."""
     stages = arguments["stages"] if shuffles is None else shuffles
     common = {"parallelism": arguments["parallelism"], "record_bytes": arguments["record-bytes"]}
     vertices: list[dict[str, Any]] = [
@@ -60,7 +60,7 @@ def completed_checkpoints(spec: JobSpec) -> tuple[list[CheckpointRecord], JobEng
     records: list[CheckpointRecord] = []
     engine.coordinator.on_terminal = records.append
     engine.run_until(RUN_US)
-    # The first ones ran while buffers were still filling.
+    # Leave out the first two, which ran while buffers were filling.
     return [r for r in records if r.failed_at_us is None][2:], engine
 
 
@@ -69,7 +69,7 @@ def median_ms(records: list[CheckpointRecord]) -> float:
 
 
 def recorded_figures(recording: str) -> tuple[float, float]:
-    """(median end-to-end ms, largest sum of outputQueueSize seen) of a recording."""
+    """(median end-to-end duration in ms, largest sum of outputQueueSize) of a recording."""
     durations: dict[int, int] = {}
     queued: dict[str, float] = {}
     total = 0.0
@@ -90,7 +90,7 @@ def recorded_figures(recording: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One kind of checkpoint: medians in milliseconds; ``formula_ms`` is queued bytes / drain rate."""
+    """One kind of checkpoint: medians in milliseconds. ``formula_ms`` is queued bytes / drain rate."""
 
     recording: str
     kind: str
@@ -100,18 +100,18 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Of the runtime, as a share of what was recorded."""
+        """Error of the runtime, as a share of the recorded duration."""
         return self.runtime_ms / self.recorded_ms - 1
 
     @property
     def formula_error(self) -> float | None:
-        """Of the plain formula."""
+        """Error of the plain formula, as a share of the recorded duration."""
         return None if self.formula_ms is None else self.formula_ms / self.recorded_ms - 1
 
     def line(self) -> str:
-        """Both errors, to be read."""
+        """Both errors as text."""
         if self.formula_ms is None or self.formula_error is None:
-            formula = "the formula says nothing of unaligned checkpoints"
+            formula = "the formula does not cover unaligned checkpoints"
         else:
             formula = f"queued bytes / drain rate {self.formula_ms:7.0f} ms ({self.formula_error:+.0%})"
         return (
@@ -121,7 +121,7 @@ class Comparison:
 
 
 def compare(aligned: list[CheckpointRecord], unaligned: list[CheckpointRecord]) -> tuple[Comparison, Comparison]:
-    """The runtime's checkpoints of the model beside the recorded ones and the formula."""
+    """Compare the runtime's checkpoints of the model with the recorded ones and the formula."""
     recorded_aligned_ms, queued_bytes = recorded_figures("B2")
     recorded_unaligned_ms, _ = recorded_figures("C2")
     arguments = recorded_arguments("B2")

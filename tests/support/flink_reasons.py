@@ -1,4 +1,4 @@
-"""Flink's reasons for a failed checkpoint, as the runtime names them."""
+"""The runtime's name for each of Flink's reasons of a failed checkpoint."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ FLINK_REASONS: Mapping[str, FailureReason] = {
     "FINALIZE_CHECKPOINT_FAILURE": FailureReason.FINALIZE_FAILURE,
     "TRIGGER_CHECKPOINT_FAILURE": FailureReason.TRIGGER_FAILURE,
 }
-"""Every reason in Flink's ``CheckpointFailureReason``, by its name."""
+"""Every reason in Flink's ``CheckpointFailureReason``, by name."""

@@ -1,4 +1,4 @@
-"""Jobs written down by hand: a chain of vertices, checkpoints and readings as a test needs them."""
+"""Handwritten jobs: a chain of vertices, with the checkpoints and readings that a test needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def aligned_timeout(timeout_ms: int) -> CheckpointConfig:
 
 
 def chain(*names: VertexId, parallelism: int = 4, ship: str = "HASH") -> Topology:
-    """Vertices one after the other; their names are their ids."""
+    """A chain of vertices; their names are their ids."""
     vertices = tuple(Vertex(n, str(n), parallelism) for n in names or CHAIN)
     edges = tuple(Edge(a.id, b.id, ship) for a, b in pairwise(vertices))
     return Topology(vertices, edges)
@@ -54,7 +54,7 @@ def detail(
     size_bytes: int = 1_000,
     unaligned: int = 0,
 ) -> VertexDetail:
-    """One vertex; ``first`` None is a subtask that did not acknowledge. ``ack`` defaults to the sum of the phases."""
+    """One vertex. None in ``first``: the subtask did not acknowledge. ``ack`` defaults to the sum of the phases."""
     n = len(first)
 
     def row(values: Sequence[int] | int) -> tuple[int | None, ...]:
@@ -101,7 +101,7 @@ def failed(
 
 
 def in_progress(number: int, *details: VertexDetail, every_s: float = 5) -> Checkpoint:
-    """An open checkpoint."""
+    """A checkpoint in progress."""
     return Checkpoint(_header(number, CheckpointStatus.IN_PROGRESS, details, None, every_s), details)
 
 
@@ -112,7 +112,7 @@ def reading(
     records: Sequence[int | None] = (),
     at_s: float = 60,
 ) -> VertexPressure:
-    """One reading; what is neither busy nor held back is idle."""
+    """One reading; time that is neither busy nor backpressured is idle."""
     back = [0.0] * len(busy) if held is None else list(held)
     idle = tuple(None if b is None or h is None else max(0.0, 1 - b - h) for b, h in zip(busy, back, strict=True))
     return VertexPressure(
@@ -145,7 +145,7 @@ def job(
 
 
 def quick(number: int, duration_ms: int = 40, topology: Topology | None = None, **more: float) -> Checkpoint:
-    """A completed checkpoint in which every barrier passes at once."""
+    """A completed checkpoint whose barriers do not wait."""
     where = topology or chain()
     return completed(
         number,

@@ -1,4 +1,4 @@
-"""Runs written down by hand that several tests judge: eight checkpoints of a kind, and readings to go with them."""
+"""Handwritten runs that several tests judge: eight checkpoints of one kind, and matching readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only tests read or do inside a job's ledger and subtasks."""
+"""Functions that read or change the inside of a job's ledger and subtasks, for tests only."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def take_over(ledger: TransactionLedger, other: TransactionLedger) -> None:
 
 
 def oldest_open_us(ledger: TransactionLedger) -> int | None:
-    """When the oldest open transaction was begun, in virtual microseconds; None if none is open."""
+    """Begin of the oldest open transaction, in virtual microseconds; None if none is open."""
     return min((transaction.began_us for transaction in ledger._open.values()), default=None)
 
 
 def pending_ids(task: Task) -> tuple[int, ...]:
-    """The checkpoints in work at a subtask."""
+    """The checkpoints in progress at a subtask."""
     return tuple(task.checkpointing._snapshots.runs)
 
 
 def is_at_end_of_data(task: Task) -> bool:
-    """Whether no record comes out of a subtask any more (Q-2)."""
+    """Whether a subtask emits no further records (Q-2)."""
     if task.sourcing is not None:
         return task.sourcing._time._is_over
     return all(channel.is_at_end_of_data or channel.is_ended for channel in task.gate.channels)

@@ -1,8 +1,8 @@
-"""What a run loses and doubles on purpose, reckoned apart from the runtime's own counts (INV-6, INV-15).
+"""Records that a run intentionally loses or repeats, computed apart from the runtime's own counts (INV-6, INV-15).
 
-Three things do: at least once a restore repeats what was taken in behind a barrier (ALO-5), a restore without channel
-state loses what was in flight (RC-8), and a transaction that grew too old is lost (SNK-4). Of each the runtime must
-have counted exactly what this did, and given it a name.
+There are three causes. Under at-least-once, a restore repeats records that were processed after a barrier (ALO-5). A
+restore without channel state loses in-flight data (RC-8). A transaction that times out is lost (SNK-4). The runtime
+must count and report exactly the same for each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.restored_channels import InFlight
 
 
 class IntendedLosses:
-    """Of one run; ``ahead`` are the records by checkpoint that a restore from it repeats."""
+    """The losses of one run. ``ahead`` are, by checkpoint, the records that a restore from it repeats."""
 
     def __init__(self, engine: JobEngine, ahead: dict[int, list[Record]]) -> None:
         self.doubled: list[Record] = []
@@ -28,16 +28,19 @@ class IntendedLosses:
         self._ahead = ahead
         self._restored: set[int] = set()
         self._last: tuple[int, int] = (0, 0)
-        """(repeated records, lost bytes) of the restart in work."""
+        """(repeated records, lost bytes) of the restart in progress."""
         self._began_us: dict[str, int] = {}
         self._late: dict[str, tuple[int, list[Row]]] = {}
-        """Of lost transactions: how much had been committed before, and their rows."""
+        """For each lost transaction: the number of rows committed before it, and its own rows."""
 
     # --- restarts -------------------------------------------------------------------------------------------------
 
     def restored(self, found: InFlight | None) -> InFlight | None:
-        """A job is started from a checkpoint; what of it is restored. The same records come again once, however often
-        it is restored: what they did meanwhile is lost with it."""
+        """Note a start from a checkpoint, and return the channel state that is restored.
+
+        Records are repeated only once, however often the checkpoint is restored: each further restore discards their
+        results.
+        """
         self._last = (0, 0)
         if found is None:
             return None
@@ -53,13 +56,13 @@ class IntendedLosses:
         return None
 
     def problems_of_the_restart(self) -> Iterator[str]:
-        """What the last restart does not tell of what it loses and repeats."""
+        """Differences between the last restart's report of repeated and lost data and our own count."""
         if not self._engine.restarts:
             return
         restart = self._engine.restarts[-1]
         told = restart.repeated_records, restart.lost_channel_bytes
         if restart.deployed_at_us is not None and told != self._last:
-            yield f"the restart tells of {told} repeated records and lost bytes, and {self._last} are"
+            yield f"the restart reports {told} repeated records and lost bytes, not {self._last}"
 
     def by_key(self, checkpoint_id: int) -> tuple[Counter[int], Counter[int]]:
         """(doubled, lost) so far in the state of a checkpoint that is complete now, by key."""
@@ -72,27 +75,27 @@ class IntendedLosses:
         self._began_us[transaction] = self._engine.now_us
 
     def committing(self, transaction: str) -> None:
-        """It is committed for the first time, now."""
+        """A transaction is committed for the first time, now."""
         ledger, now = self._engine.ledger, self._engine.now_us
         began_us = self._began_us.get(transaction, now)
         if now - began_us > self._engine.config.transaction_timeout_us:
             self._late[transaction] = (len(ledger.rows), list(ledger._open[transaction].rows))
 
     def problems_of_transactions(self) -> Iterator[str]:
-        """Of transactions that were lost and not named, or named and not lost."""
+        """Transactions that were lost and not reported, or reported and not lost."""
         ledger = self._engine.ledger
         if [*self._late] != ledger.lost:
-            yield f"{ledger.lost} are named as timed out, and {[*self._late]} are"
+            yield f"{ledger.lost} are reported as timed out, not {[*self._late]}"
         if self.late_count != ledger.lost_count:
-            yield f"{ledger.lost_count} rows are counted as timed out, and {self.late_count} are"
+            yield f"{ledger.lost_count} rows are counted as timed out, not {self.late_count}"
 
     @property
     def late_count(self) -> int:
-        """Rows of transactions that were lost."""
+        """The number of rows in lost transactions."""
         return sum(len(rows) for _, rows in self._late.values())
 
     def rows(self) -> list[Row]:
-        """What was committed, and in its place what was lost with a transaction that is named."""
+        """The committed rows, with the rows of each lost transaction inserted at its place."""
         rows: list[Row] = []
         done = 0
         committed = self._engine.ledger.rows

@@ -1,9 +1,9 @@
-"""The invariants of runtime.md 7.1 in one place: a watched run breaks none of them, or says which (INV-1 to INV-15).
+"""The invariants of runtime.md 7.1 in one place (INV-1 to INV-15): a run that breaks one is reported with its rule.
 
-``Watch(engine)`` hangs itself on an engine that has not run yet, ``run_until`` runs it and looks between the events,
-``end`` stops the checkpoints and looks at what is left. Every breach is an ``InvariantError`` with its rule. The
-oracles see bytes and provenance, which operators do not, and compute for themselves whatever they compare with. The job
-may be restarted at another parallelism while it is watched.
+``Watch(engine)`` attaches itself to an engine that has not run yet. ``run_until`` runs the engine and checks between
+events. ``end`` stops the checkpoints and checks what remains. Each violation raises an ``InvariantError`` with its
+rule. The oracles see bytes and provenance, which operators do not see, and compute their own expected values. The
+job may be rescaled during the run.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class InvariantError(AssertionError):
 class Watch:
     """One run under all invariants.
 
-    ``records``: how many a bounded job has to commit; ``copies``: how often each record of a source is to be committed,
-    where that is not once. ``is_exact`` False: at least once (INV-6). Where a job is more than a path to one counting
-    stage, its state is not reckoned (INV-4); its output is.
+    ``records`` is the number of records that a bounded job must commit. ``copies`` says how often each record of a
+    source must be committed, if not once. ``is_exact`` is False for at-least-once (INV-6). The state is checked
+    (INV-4) only if the job is one path to one counting stage; the output is always checked.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Watch:
             begin(tasks)
             self._watermarks.clear()
             self._restored = self.engine.restored_id or 0
-            went_back = f"{self._restored} is restored, and {self._newest_completed} was complete"
+            went_back = f"{self._restored} is restored, but {self._newest_completed} was complete"
             self._demand("INV-10", self._restored >= self._newest_completed, went_back)
             self._channels.begin(tasks, self._losses.restored(in_flight_of(self.engine)))
 
@@ -126,10 +126,10 @@ class Watch:
         ledger.prepare = prepared
         ledger.begin = opened
 
-    # --- while it runs --------------------------------------------------------------------------------------------
+    # --- during the run -------------------------------------------------------------------------------------------
 
     def run_until(self, at_us: int, *, slice_us: int = _SLICE_US) -> None:
-        """Run on, and look now and then."""
+        """Run, and check from time to time."""
         engine = self.engine
         while engine.now_us < at_us:
             try:
@@ -139,7 +139,7 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """What must hold between any two events."""
+        """Check the invariants that hold between any two events."""
         engine = self.engine
         if engine.status != "RUNNING":
             return
@@ -158,7 +158,7 @@ class Watch:
     def _look_at_the_books_of_checkpoints(self) -> None:
         coordinator = self.engine.coordinator
         counted = coordinator.completed_count + coordinator.failed_count + coordinator.in_progress_count
-        self._demand("INV-9", coordinator.total_count == counted, "checkpoints that neither run nor ended")
+        self._demand("INV-9", coordinator.total_count == counted, "some checkpoints are neither pending nor ended")
         self._timeout_most_us = max(self._timeout_most_us, self.engine.config.timeout_us)
         for pending in coordinator._pending.values():
             age_us = self.engine.now_us - pending.record.triggered_at_us
@@ -190,7 +190,7 @@ class Watch:
             self._channels.on_snapshot(checkpoint_id, (event.vertex_id, event.subtask))
 
     def _on_commit(self, transaction: str) -> None:
-        """INV-14; a savepoint commits nothing (CO-8)."""
+        """Check INV-14. A savepoint commits nothing (CO-8)."""
         coordinator = self.engine.coordinator
         if transaction in self.engine.ledger._committed:
             return
@@ -198,7 +198,9 @@ class Watch:
         under = self._prepared.get(transaction)
         completed = coordinator.newest.record.id if coordinator.newest is not None else 0
         is_durable = under is None or under <= max(completed, self._restored)
-        self._demand("INV-14", is_durable, f"{transaction} of checkpoint {under} committed, {completed} is complete")
+        self._demand(
+            "INV-14", is_durable, f"{transaction} of checkpoint {under} is committed, but only {completed} is complete"
+        )
 
     def _on_terminal(self, record: CheckpointRecord) -> None:
         if record.state is not CheckpointState.COMPLETED:
@@ -211,7 +213,7 @@ class Watch:
         self._check(completed)
 
     def _check_the_untold(self) -> None:
-        """A crash between storing a checkpoint and telling of it: it counts all the same, and is restored."""
+        """After a crash between storing a checkpoint and reporting it: the checkpoint is complete and is restored."""
         coordinator = self.engine.coordinator
         for completed in sorted([*coordinator.completed, *coordinator.savepoints.values()], key=lambda c: c.record.id):
             if completed.record.id not in self._checked:
@@ -228,7 +230,7 @@ class Watch:
             self._broken(rule, problem)
         ahead = len(self._channels.ahead.get(record.id, []))
         told = record.repeatable_records
-        self._demand("INV-15", told == ahead, f"checkpoint {record.id} tells of {told} records to repeat, not {ahead}")
+        self._demand("INV-15", told == ahead, f"checkpoint {record.id} reports {told} records to repeat, not {ahead}")
         if self._counts is not None:
             doubled, lost = self._losses.by_key(record.id)
             problem = self._counts.problem(completed, doubled=doubled, lost=lost)
@@ -243,7 +245,7 @@ class Watch:
     # --- at the end -----------------------------------------------------------------------------------------------
 
     def run_to_the_end(self, *, most_us: int = 60_000_000) -> None:
-        """Until every record is committed, some checkpoints on; then ``end``."""
+        """Run until every record is committed and some more checkpoints completed; then ``end``."""
         engine = self.engine
         while not self._is_all_committed and engine.now_us < most_us and engine.ended_at_us is None:
             self.run_until(engine.now_us + 100_000)
@@ -258,11 +260,11 @@ class Watch:
         return self.engine.ledger.committed_count >= expected
 
     def mark_end(self) -> None:
-        """Keep the trace so far, to be compared with that of another run."""
+        """Keep the trace hash so far, to compare it with another run."""
         self.ended_at_us, self.hash_at_end = self.engine.now_us, self.engine.trace_hash
 
     def end(self) -> None:
-        """No checkpoint is asked for any more, and what is under way ends: nothing may be left of any of them."""
+        """Stop triggering checkpoints, let pending ones end, and check that nothing of them remains."""
         engine = self.engine
         self.mark_end()
         if engine.ended_at_us is not None:
@@ -271,7 +273,7 @@ class Watch:
         engine.set_config(_QUIET)
         self.run_until(engine.now_us + 4_000_000, slice_us=500_000)
         quiet_us = engine.now_us
-        # What was asked for while others were under way starts behind them (CO-3), and messages of it may be lost too.
+        # Requests that were queued start after the pending checkpoints (CO-3), and may lose messages too.
         while engine.coordinator.in_progress_count and engine.now_us < quiet_us + _LAST_ONES_US:
             self.run_until(engine.now_us + 500_000, slice_us=500_000)
         self._demand("INV-9", engine.coordinator.in_progress_count == 0, "a checkpoint neither completes nor fails")
@@ -292,7 +294,7 @@ class Watch:
             self._demand("INV-7", named == set(stored.files), f"files {named ^ set(stored.files)} belong to nothing")
 
     def _check_output(self, *, is_whole: bool) -> None:
-        """Of a job that ended before its records did it is not the whole output."""
+        """Check the output. It is incomplete if the job ended before its records did."""
         for problem in self._losses.problems_of_transactions():
             self._broken("INV-15", problem)
         if self._records is None:
@@ -311,16 +313,16 @@ class Watch:
         self._demand(rule, not missing and not surplus, f"{problem}: {[*missing][:3]} and {[*surplus][:3]}")
         if self._is_exact and not self._losses.lost:
             self._demand(rule, all(keys[row.origin] == row.key for row in rows), "records of another key")
-            # Where the counting stage is the sink's own, a key's counts are committed in order.
+            # If the sink itself counts, the counts of a key are committed in order.
             wrong = _out_of_order(rows if self._counts else sorted(rows, key=lambda row: row.value))
             self._demand(rule, not wrong, f"out of order: keys {wrong}")
 
 
 def run_to_the_end(spec: JobSpec, *, records: int, copies: Mapping[str, int] | None = None) -> JobEngine:
-    """Run a bounded job until every record is committed, and checkpoints on until none is left, under all invariants.
+    """Run a bounded job under all invariants until every record is committed and no checkpoint is pending.
 
     Raises:
-        InvariantError: one was broken.
+        InvariantError: if one was broken.
 
     """
     engine = JobEngine(spec, keeps_rows=True)
@@ -330,14 +332,14 @@ def run_to_the_end(spec: JobSpec, *, records: int, copies: Mapping[str, int] | N
 
 
 def _is_counting(graph: Graph) -> bool:
-    """Whether a job is a path from its sources to one counting stage, behind which nothing is queued (INV-4)."""
+    """Whether a job is one path from its sources to one counting stage without queues after it (INV-4)."""
     *before, last = graph.vertices
     is_path = all(v.kind in (VertexKind.SOURCE, VertexKind.MAP) and v.fan_out == 1 for v in before)
     return is_path and last.kind in (VertexKind.KEYED_SINK, VertexKind.TIMER_SINK)
 
 
 def _left(task: Task) -> list[str]:
-    """What of checkpoints that are over is still there (CC-5)."""
+    """What remains of checkpoints that ended (CC-5)."""
     if task.status is not TaskStatus.RUNNING:
         return [f"is {task.status.value}"]
     left = []

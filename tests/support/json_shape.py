@@ -1,8 +1,8 @@
-"""The shape of JSON answers: which keys stand where, with which types, and which are always there.
+"""The shape of JSON answers: which keys occur where, with which types, and which of them always occur.
 
-A shape is learned from recorded answers and held against others. Integers and floats differ, and so does the string
-``"NaN"`` from any other: Flink uses it as a sentinel. Ids used as keys count as one key; objects with a ``className``
-are told apart by it.
+A shape is learned from recorded answers and compared with others. Integers differ from floats, and the string
+``"NaN"`` from other strings, because Flink uses it as a sentinel. All ids used as keys count as one key. Objects
+with different values of ``className`` have different shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Json = object
 
 
 class Shape:
-    """What recorded answers of one path look like."""
+    """The shape of the recorded answers of one path."""
 
     def __init__(self) -> None:
         self.types: dict[str, set[str]] = defaultdict(set)
@@ -25,7 +25,7 @@ class Shape:
         self._keys: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def learn(self, answer: Json) -> Shape:
-        """Take one recorded answer into account."""
+        """Learn from one recorded answer."""
         for path, value in walk(answer):
             self.types[path].add(type_of(value))
             if isinstance(value, dict):
@@ -35,7 +35,7 @@ class Shape:
         return self
 
     def learn_all(self, answers: Iterable[Json]) -> Shape:
-        """Take many recorded answers into account."""
+        """Learn from many recorded answers."""
         for answer in answers:
             self.learn(answer)
         return self
@@ -45,7 +45,7 @@ class Shape:
         return {key for key, count in self._keys[path].items() if count == self._objects[path]}
 
     def differences(self, answer: Json, *, surplus: frozenset[str] = frozenset()) -> list[str]:
-        """Where ``answer`` departs from what was recorded; keys in ``surplus`` (``path.key``) may be there as well."""
+        """Differences between ``answer`` and the recordings; keys in ``surplus`` (``path.key``) are optional."""
         found = []
         for path, value in walk(answer):
             if any(path == s or path.startswith((s + ".", s + "[")) for s in surplus):
@@ -61,7 +61,7 @@ class Shape:
 
 
 def walk(value: Json, path: str = "$") -> Iterator[tuple[str, Json]]:
-    """Every value of a document with its path."""
+    """Yield every value of a document with its path."""
     if isinstance(value, dict):
         if "className" in value:
             path += f"<{value['className']}>"
@@ -77,7 +77,7 @@ def walk(value: Json, path: str = "$") -> Iterator[tuple[str, Json]]:
 
 
 def type_of(value: Json) -> str:
-    """The JSON type, with integers, floats and the sentinel ``"NaN"`` told apart."""
+    """The JSON type. Integers, floats and the sentinel ``"NaN"`` are types of their own."""
     if value is None:
         return "null"
     if value == "NaN":

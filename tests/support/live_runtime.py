@@ -1,4 +1,4 @@
-"""One job of the live runtime on a clock of the test's, and its REST."""
+"""One job of the live runtime and its REST API, on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORIGIN_MS = 1_760_000_000_000
 
 
 class LiveRuntime:
-    """``get`` and ``client`` ask; time passes with ``advance_to`` alone."""
+    """``get`` and ``client`` send requests; only ``advance_to`` lets time pass."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.now_s = 0.0
@@ -36,13 +36,13 @@ class LiveRuntime:
         self.job.view = None
 
     async def get(self, path: str) -> Any:
-        """What the job answers at ``path``."""
+        """The JSON answer at ``path``."""
         answer = await self.client.get(self.root + path)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def trigger(self, path: str, **body: object) -> str:
-        """Ask for something that takes its time; the id to ask after it with."""
+        """Start an asynchronous operation and return the id with which to query it."""
         answer = await self.client.post(self.root + path, json=body)
         assert answer.status_code == 202, answer.text
         assert list(answer.json()) == ["request-id"]

@@ -1,6 +1,7 @@
-"""Alerting and advice of the made-up service: rules that are really checked, silences that hide, receivers that answer.
+"""Alerting and advice of the made-up service: rules are validated, silences hide alerts, and receivers answer.
 
-One alert fires on the job of run E; the runtime job has one recommendation, which changes as a person decides.
+One alert fires for the job of run E. The runtime job has one recommendation, whose state changes with a person's
+decisions.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class MadeUpAlerts:
         )
 
     def answer(self, method: str, parts: list[str], body: bytes, states: Sequence[str]) -> Any:
-        """The answer of one of its paths; None where it is none of them."""
+        """The answer at one of these paths; None for other paths."""
         match method, parts:
             case "GET", ["alerts"]:
                 return self._page([self._alert()] if not states or "firing" in states else [])
@@ -148,7 +149,7 @@ class MadeUpAlerts:
         self.card = self.card.model_copy(update=update)
 
     def verify(self) -> None:
-        """Five checkpoints have completed under the new settings."""
+        """Pretend that five checkpoints completed under the new settings."""
         rows = tuple(
             MeasuredOut(
                 metric=e.metric, unit=e.unit, predicted=e.predicted, measured=e.predicted.value + 3,

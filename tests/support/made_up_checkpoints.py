@@ -1,4 +1,4 @@
-"""Checkpoints, barriers, verdicts and hours in the shapes of ``backend.contracts.api``: recorded ones and made-up ones.
+"""Recorded and made-up checkpoints, barriers, verdicts and hours, in the models of ``backend.contracts.api``.
 
 The recorded values are those of runs B2 (slow) and E (expiring).
 """
@@ -88,7 +88,7 @@ def _recorded_vertex(body: dict[str, Any], vertex: str, trigger: int) -> api.Ver
 
 def _recorded_subtask(s: dict[str, Any], trigger: int, vertex: str) -> api.SubtaskPhasesOut:
     if s["status"] != "completed":
-        # The gauge told of the sink's late barriers, as in run E.
+        # A gauge showed the sink's late barriers, as in run E.
         late_ms = 3_200 + 180 * s["index"] if vertex == SINK else None
         return unacknowledged(phases(s["index"], late_ms or 0, 4, 2), late_ms, resolution_ms=500)
     first, aligned = s["start_delay"], s["alignment"]["duration"]
@@ -156,7 +156,7 @@ def phases(index: int, base_ms: int, parallelism: int, layer: int) -> api.Subtas
 def unacknowledged(
     s: api.SubtaskPhasesOut, seen_ms: int | None, resolution_ms: int | None = None
 ) -> api.SubtaskPhasesOut:
-    """The same subtask before it acknowledged: only its first barrier may be known, from a gauge."""
+    """The same subtask before it acknowledged: at most its first barrier is known, from a gauge."""
     first = s.first_barrier_ms if resolution_ms is None else seen_ms
     if first is not None and seen_ms is not None and resolution_ms is None and first > seen_ms:
         first = None
@@ -415,7 +415,7 @@ def late(vertex: str, vertex_id: str) -> api.VerdictOut:
 
 
 def hours_of(checkpoints: list[api.CheckpointDetailOut]) -> list[RollupHourOut]:
-    """Hours of a job; percentiles are made up, counts are those of its checkpoints."""
+    """Hours of a job. Percentiles are made up; counts are those of its checkpoints."""
     by_hour: dict[datetime, list[api.CheckpointDetailOut]] = {}
     for checkpoint in checkpoints:
         by_hour.setdefault(hour_of(checkpoint.triggered_at), []).append(checkpoint)

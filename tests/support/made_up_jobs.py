@@ -1,7 +1,7 @@
-"""A handful of jobs for the made-up service: two recorded ones, and what those lack.
+"""Jobs of the made-up service: two recorded ones, and others for cases that the recordings lack.
 
-Channels of the reference runtime, an unaligned job, missing values, a hostile name, a dead target, 500 subtasks. One
-checkpoint of the runtime job is in progress for ever: it advances with the clock that is passed in.
+These are: channels of the reference runtime, an unaligned job, missing values, a hostile name, a dead target and 500
+subtasks. One checkpoint of the runtime job stays in progress: it advances with the clock ``now``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.support.made_up_checkpoints import (
 
 
 class MadeUpJob:
-    """A job with what hangs on it; checkpoints oldest first."""
+    """A job with its checkpoints (oldest first), pressure and events."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class MadeUpJob:
 
 
 class MadeUpJobs:
-    """The jobs of a service that was started at ``began``."""
+    """The jobs of a service."""
 
     def __init__(self, *, now: Callable[[], datetime], job_count: int = 0) -> None:
         self._now = now
@@ -147,7 +147,7 @@ class MadeUpJobs:
         return MadeUpJob(job.model_copy(update=update), details, pressure, [])
 
     def _live(self, job: MadeUpJob) -> api.CheckpointDetailOut:
-        """The checkpoint that is for ever in progress: its fourth vertex has not acknowledged."""
+        """The checkpoint that stays in progress: its fourth vertex has not acknowledged."""
         full = self._made(24, job.detail.id, job.detail.name, job.detail.vertices, 7_600)
         elapsed = (self._now() - self._began) % timedelta(seconds=8)
         elapsed_ms = int(elapsed.total_seconds() * 1000)

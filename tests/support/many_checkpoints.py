@@ -1,4 +1,4 @@
-"""Checkpoints by the hundred, drawn from a seed, straight into the tables: hours with gaps, and every odd value."""
+"""Write hundreds of checkpoints, drawn from a seed, directly into the tables: hours with gaps, and odd values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fill(url: str, seed: int, first: datetime, last: datetime, *, count: int, jo
 
 
 def insert(url: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write header rows, and make their partitions."""
+    """Write header rows, and create their partitions."""
     asyncio.run(_make_partitions(url, [row["triggered_at"] for row in rows]))
     statement = f"COPY checkpoints ({', '.join(_COLUMNS)}) FROM STDIN"
     with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -40,7 +40,7 @@ def insert(url: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def row(job_id: str, number: int, at: datetime, status: str = "completed", **values: Any) -> dict[str, Any]:
-    """One header row; measures not named are missing."""
+    """One header row; measures that are not given are null."""
     return {
         "run_id": f"r-{job_id}",
         "checkpoint_id": number,
@@ -61,7 +61,7 @@ def _row(rng: random.Random, job_id: str, number: int, at: datetime) -> dict[str
     if status == "failed" and rng.random() < 0.9:
         made["failure_reason"] = rng.choice(list(FailureReason)).value
     for measure in Measure:
-        # Sizes of nothing, of a few bytes and beyond what a double holds; the last measure is rarely reported.
+        # Sizes of zero, of a few bytes and beyond a double's precision; the last measure is rarely reported.
         if rng.random() < (0.05 if measure is Measure.PROCESSED else 0.9):
             made[measure.value] = rng.choice([0, 1, rng.randrange(5_000), rng.randrange(2 ** rng.randrange(1, 63))])
     return made

@@ -1,6 +1,6 @@
-"""Every measurement of a checkpoint as the trace tells it (T-13; ME-1 to ME-9, ME-11).
+"""Every measurement of a checkpoint, computed from the trace (T-13; ME-1 to ME-9, ME-11).
 
-The oracle listens to the barrier events and to the polls of each gate, and knows nothing of how the runtime measures.
+The oracle uses only the barrier events and the polls of each gate, not the runtime's measuring code.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _Row = tuple[int, int, BarrierEvent]
 
 
 class MeasurementOracle:
-    """Events by (checkpoint, vertex, subtask) at absolute virtual times, and bytes polled by then."""
+    """Events by (checkpoint, vertex, subtask) at absolute virtual times, with the bytes polled up to each."""
 
     def __init__(self, engine: JobEngine) -> None:
         self._engine = engine
         self._events: defaultdict[int, defaultdict[tuple[str, int], list[_Row]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        # An acknowledgement that a fault holds up is longer on its way than any message.
+        # An acknowledgement that a fault delays takes longer than any other message.
         self._are_acks_late = any(fault.point == "rpc.ack" for fault in engine.spec.faults)
 
     def on_event(self, checkpoint_id: int, event: BarrierEvent, task: Task) -> None:
-        """Something happened to a checkpoint at a task."""
+        """Note an event of a checkpoint at a task."""
         is_received = event.kind is BarrierEventKind.BARRIER_RECEIVED
         polled = sum(c.bytes_received for c in task.gate.channels) if is_received else 0
         self._events[checkpoint_id][event.vertex_id, event.subtask].append((self._engine.now_us, polled, event))
 
     def forget(self, checkpoint_id: int) -> None:
-        """A checkpoint is over."""
+        """Forget a checkpoint that ended."""
         self._events.pop(checkpoint_id, None)
 
     def check(self, record: CheckpointRecord) -> int:
-        """Assert that a completed checkpoint was measured as the trace says; how many subtasks were looked at."""
+        """Assert that a completed checkpoint's measurements match the trace; return the number of subtasks checked."""
         has_bundles = any(vertex.bundle for vertex in record.graph.vertices)
         residual_us = None if self._are_acks_late else self._message_us()
         _check_critical_path(record, residual_us=residual_us, has_bundles=has_bundles)
@@ -50,7 +50,7 @@ class MeasurementOracle:
         return len(record.acks)
 
     def _message_us(self) -> int:
-        # Twice its latency where schedules are drawn, and the cost of the barrier.
+        # Drawn schedules may double the latency; add the cost of the barrier.
         config = self._engine.config
         return 2 * config.rpc_latency_us + 2 * config.barrier_cost_us
 
@@ -81,7 +81,7 @@ def _check_subtask(record: CheckpointRecord, ack: Ack, trace: list[_Row], where:
         assert measured.processed_bytes == polled[-1] - polled[0], where
     assert measured.persisted_bytes == _bytes_of(trace, Kind.CHANNEL_STATE_PERSISTED), where
     assert _bytes_of(trace, Kind.OVERTOOK) <= measured.persisted_bytes, where
-    # ME-11: nothing is between the phases but the barrier's own cost and the way of the acknowledgement.
+    # ME-11: the time outside the phases is only the barrier's own cost and the latency of the acknowledgement.
     parts = measured.start_delay_us + (measured.sync_us or 0) + (measured.async_us or 0)
     if not measured.persisted_bytes and sync_start == last:
         parts += measured.alignment_us or 0
@@ -99,7 +99,7 @@ def _check_critical_path(record: CheckpointRecord, *, residual_us: int | None, h
     assert (path.start_delay_us, path.sync_us) == (ack.measured.start_delay_us, ack.measured.sync_us), where
     assert path.async_us == ack.measured.async_us, where
     if ack.measured.order is PhaseOrder.ALIGN_FORWARD_SNAPSHOT and ack.measured.cap is None:
-        # What was held back may wait for buffers before the barrier leaves (TE-2).
+        # Bundled records may wait for buffers before the barrier leaves (TE-2).
         waited_us = path.before_snapshot_us - (ack.measured.alignment_us or 0)
         assert waited_us == 0 or (has_bundles and waited_us > 0), where
     assert path.residual_us >= 0, where

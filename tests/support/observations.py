@@ -1,4 +1,4 @@
-"""Values to write into a store: one small job, whose every number is told by the caller or follows from its id."""
+"""Values to write into a store: one small job. The caller gives each number, or it follows from the id."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ CONFIG = CheckpointConfig(
 
 
 class SteppingClock:
-    """A clock that stands still until it is moved."""
+    """A clock that only the test moves."""
 
     def __init__(self, at: datetime = NOW) -> None:
         self.at = at
 
     def now(self) -> datetime:
-        """The instant it was set to."""
+        """The instant to which the clock was set."""
         return self.at
 
     def monotonic_s(self) -> float:
-        """Seconds since the epoch: it never goes back as long as nobody sets it back."""
+        """Seconds since the epoch. It goes back only if the test sets the clock back."""
         return self.at.timestamp()
 
 
@@ -88,7 +88,7 @@ def header(
     triggered_at: datetime | None = None,
     acknowledged_count: int | None = None,
 ) -> CheckpointHeader:
-    """A header; checkpoints are 10 s apart and take 300 ms and their id."""
+    """A header. Checkpoints are 10 s apart, and checkpoint n takes 300 ms + n ms."""
     at = triggered_at or NOW - timedelta(hours=1) + timedelta(seconds=10 * checkpoint_id)
     total = 2 * PARALLELISM
     duration_ms = 300 + checkpoint_id
@@ -127,7 +127,7 @@ def failed(checkpoint_id: int) -> Checkpoint:
 
 
 def in_progress(checkpoint_id: int, *, acknowledged_count: int = 0, with_details: bool = False) -> Checkpoint:
-    """An open checkpoint."""
+    """A checkpoint in progress."""
     details = (detail(SOURCE, checkpoint_id), detail(SINK, checkpoint_id, missing=(1, 2))) if with_details else ()
     return Checkpoint(
         header(checkpoint_id, CheckpointStatus.IN_PROGRESS, acknowledged_count=acknowledged_count), details
@@ -135,7 +135,7 @@ def in_progress(checkpoint_id: int, *, acknowledged_count: int = 0, with_details
 
 
 def progress(checkpoint_id: int, acknowledged_count: int, observed_at: datetime) -> Progress:
-    """How far an open checkpoint had come, with a first barrier told by the gauge of sink subtask 1."""
+    """The progress of an open checkpoint; a gauge of sink subtask 1 shows its first barrier."""
     return Progress(
         checkpoint_id=checkpoint_id,
         observed_at=observed_at,
@@ -149,7 +149,7 @@ def progress(checkpoint_id: int, acknowledged_count: int, observed_at: datetime)
 
 
 def pressure(vertex_id: VertexId, observed_at: datetime, *, busy: float = 0.5) -> VertexPressure:
-    """A reading of one vertex; pool usages and the in-queue were not asked for."""
+    """A reading of one vertex without pool usages and in-queue."""
     return VertexPressure(
         vertex_id=vertex_id,
         observed_at=observed_at,
@@ -219,5 +219,5 @@ def observation(target_id: TargetId, *jobs: JobObservation, at: datetime = NOW, 
 
 
 def restarted(before: JobObservation, *, started_at: datetime) -> JobObservation:
-    """The same job as another run: same engine id, as some HA setups repeat it, another start."""
+    """The same job as a new run: another start, but the same engine id, as in some high-availability setups."""
     return replace(before, started_at=started_at, checkpoints=(), counts=None)

@@ -1,4 +1,4 @@
-"""A receiver of alerts on a port of its own: real HTTP, answers as it is told, and remembers what it took."""
+"""A receiver of alerts over real HTTP on a free port. It answers as the test sets it up, and keeps what it received."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Post:
 
 @dataclass
 class Receiving:
-    """``status`` is answered to each request; ``hold`` set: no answer until it is released."""
+    """Each request is answered with ``status``. While ``hold`` is set, there is no answer."""
 
     url: str = ""
     status: int = 200
@@ -39,17 +39,17 @@ class Receiving:
 
     @property
     def taken(self) -> list[Post]:
-        """What was answered with success."""
+        """The requests that were answered with success."""
         return [p for p in self.posts if 200 <= p.status < 300]
 
     def pages(self) -> list[tuple[str, str]]:
-        """(key of the message, its status) of what was taken, in the order of arrival."""
+        """(message key, status) of these requests, in the order of arrival."""
         return [(p.headers["Idempotency-Key"], p.body["status"]) for p in self.taken]
 
 
 @contextmanager
 def receiving(port: int = 0) -> Iterator[Receiving]:
-    """A receiver that runs as long as the block."""
+    """Run a receiver during the ``with`` block."""
     box = Receiving()
 
     class Handler(BaseHTTPRequestHandler):
@@ -65,11 +65,11 @@ def receiving(port: int = 0) -> Iterator[Receiving]:
                 self.end_headers()
                 self.wfile.write(box.answer)
             except OSError:
-                # Whoever asked has gone.
+                # The client has disconnected.
                 return
 
         def log_message(self, *_: object) -> None:
-            """Nothing on standard error."""
+            """Log nothing to standard error."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

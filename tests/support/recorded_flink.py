@@ -1,9 +1,9 @@
-"""A Flink played back from a recording: as a ``FlinkTransport`` in virtual time, and as a real HTTP server.
+"""Play back a recording of Flink as a ``FlinkTransport`` in virtual time, and as a real HTTP server.
 
-The answer to a path is the last one recorded at or before the virtual time; a path never recorded is a 404. Metrics
-are answered by name out of what was recorded under any query, and ``maxExceptions`` is ignored: the recorder asked for
-other sets of names than a collector does. A store that only takes what is recent gets it as of now: every recorded
-instant moved by the same amount.
+The answer to a path is the last one recorded at or before the virtual time; a path that was never recorded is a 404.
+Metrics are answered by name from all recorded queries, and ``maxExceptions`` is ignored, because the recorder asked
+for other sets of names than a collector. For a store that accepts only recent data, all recorded instants can be
+moved by the same amount.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEAR_MS = 30 * 86_400_000
 
 
 class Recording:
-    """Every answer of one recording by path, in time."""
+    """All answers of one recording, by path and in the order of time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Recording:
             self.began_at = datetime.fromtimestamp(row["t"] - row["dt"], UTC)
             self._poll = row["poll"]
         if row["poll"] != self._poll:
-            # The end of a round: what was asked in it was answered before.
+            # This marks the end of a round: its requests were answered before.
             self.rounds.append(row["dt"] - 0.001)
             self._poll = row["poll"]
         if row["phase"] == "run":
@@ -66,7 +66,7 @@ class Recording:
 
     @property
     def begins_s(self) -> float:
-        """When the first round was over, so that everything has an answer."""
+        """The end of the first round, when every path has an answer, in seconds."""
         return self.rounds[0]
 
     @property
@@ -74,7 +74,7 @@ class Recording:
         return self.run["job_id"]
 
     def last(self, path: str, at_s: float) -> Answer | None:
-        """The last answer to exactly this path."""
+        """The last answer to exactly this path, at or before ``at_s``."""
         n = bisect.bisect_right(self.times.get(path, []), at_s)
         return self.answers[path][n - 1] if n else None
 
@@ -85,10 +85,10 @@ def recording(folder: Path) -> Recording:
 
 
 class RecordedFlink:
-    """``FlinkTransport`` over a recording; move ``at_s`` (seconds since its beginning) to let time pass."""
+    """A ``FlinkTransport`` over a recording; move ``at_s`` (seconds from its beginning) to let time pass."""
 
     def __init__(self, folder: Path, at_s: float = 0.0, *, now: datetime | None = None) -> None:
-        """``now``: the instant that ``at_s`` is to be; without it all is as it was recorded."""
+        """``now``: the instant to which ``at_s`` is mapped. Without it, the recorded instants are kept."""
         self.recording = recording(folder)
         self.at_s = at_s
         self._moved_ms = 0
@@ -138,7 +138,7 @@ class RecordedFlink:
         return found or (404, {"errors": [f"Not found: {bare}"]})
 
     def _cluster_settings(self) -> list[dict[str, str]]:
-        """As ``run.json`` has them; metrics are as old as the fetch *and* the recorder's round made them."""
+        """The settings in ``run.json``. The fetch interval includes the recorder's round: metrics may be that old."""
         settings = dict(self.recording.run["cluster_settings"])
         fetch_ms = int(settings["metrics.fetcher.update-interval"]) + 1000 * self.recording.run["poll_seconds"]
         settings["metrics.fetcher.update-interval"] = str(round(fetch_ms))
@@ -173,7 +173,7 @@ def web_app(flink: RecordedFlink) -> web.Application:
 
 @asynccontextmanager
 async def serve_app(app: web.Application) -> AsyncIterator[str]:
-    """Serve any application on a free port of 127.0.0.1; gives its root."""
+    """Serve any application on a free port of 127.0.0.1 and yield its root URL."""
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -187,14 +187,14 @@ async def serve_app(app: web.Application) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def serve(flink: RecordedFlink) -> AsyncIterator[str]:
-    """Serve a recording over HTTP; gives its root."""
+    """Serve a recording over HTTP and yield its root URL."""
     async with serve_app(web_app(flink)) as url:
         yield url
 
 
 @contextmanager
 def served(flink: RecordedFlink) -> Iterator[str]:
-    """As ``serve``, from a thread of its own, for callers that are not asynchronous (the command line)."""
+    """Like ``serve``, but in a thread, for synchronous callers (the command line)."""
     ready, box = threading.Event(), {}
 
     async def main() -> None:

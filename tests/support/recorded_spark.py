@@ -1,7 +1,7 @@
-"""Recordings of real Spark queries, as their listeners saw them, made into what our listener posts.
+"""Recordings of real Spark queries, as a listener saw them, converted to what our listener posts.
 
-Spark 4.3.0 on a two-core host; each file is one query, one event a line: ``{t, event, ...}`` with ``t`` in
-Unix seconds.
+They were made with Spark 4.3.0 on a two-core host. Each file is one query and has one event per line: ``{t, event,
+...}``, with ``t`` in Unix seconds.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parents[1] / "contract" / "recordings_spark"
 NAMES = sorted(path.stem for path in FOLDER.glob("[abd]*.jsonl"))
 FAILING = "f_failing_udf"
-"""Two runs of one query: each ends with an error in the same batch."""
-# After the last of them, and all are kept.
+"""Two runs of one query; each ends with an error in the same batch."""
+# After the last event of all recordings, and before any of them is too old to be kept.
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 
 Event = dict[str, Any]
 
 
 def recorded(name: str) -> list[Event]:
-    """The events of one recording as they are."""
+    """The recorded events of one recording, unchanged."""
     return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
 
 
@@ -43,6 +43,6 @@ def event(line: Event) -> Event:
 
 
 def push(events: Sequence[Event], **more: object) -> dict[str, object]:
-    """What is posted for ``events`` (recorded lines)."""
+    """The body that is posted for ``events`` (recorded lines)."""
     body = {"deployment": "lab", "sent_at": NOW.isoformat(), "spark_version": "4.3.0"}
     return body | {"events": [event(line) for line in events]} | more

@@ -1,6 +1,7 @@
-"""What a recording says, walked without any code of the collectors: the other side of a comparison.
+"""The values in a recording, read without code of the collectors, to compare them with what collectors read.
 
-Values are as Flink printed them, a negative timestamp or a pending subtask being None; nothing is computed.
+Values are as Flink printed them, except that a negative timestamp and a pending subtask are None. Nothing is
+computed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def recorded_subtasks(recording: Recording) -> dict[tuple[int, str], Document]:
 
 
 def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
-    """One answer of ``/details/:cid/subtasks/:vid`` by the names of ``VertexDetail``."""
+    """One answer of ``/details/:cid/subtasks/:vid``, by the names of ``VertexDetail``."""
     rows: list[Document | None] = [None] * body["num_subtasks"]
     for row in body["subtasks"]:
         rows[row["index"]] = row if row["className"] == "completed" else None
@@ -67,7 +68,7 @@ def expected_columns(body: Document) -> dict[str, tuple[Any, ...]]:
 
 
 def expected_header(entry: Document) -> dict[str, object]:
-    """One entry of a history by the names of ``CheckpointHeader``."""
+    """One entry of a history, by the names of ``CheckpointHeader``."""
     return {
         "checkpoint_id": entry["id"],
         "status": entry["status"].lower().replace("_", "-"),
@@ -90,5 +91,5 @@ def expected_header(entry: Document) -> dict[str, object]:
 
 
 def instant(epoch_ms: int) -> datetime | None:
-    """To the millisecond; None for the sentinel."""
+    """The instant, to the millisecond; None for the sentinel."""
     return None if epoch_ms < 0 else _EPOCH + timedelta(milliseconds=epoch_ms)

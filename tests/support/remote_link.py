@@ -57,7 +57,7 @@ class Link:
         self.priority_mails += 1
 
     def send(self, segments: int, *, channel: int = 0, fill: int = 0) -> None:
-        """Write that many whole segments, as far as there are any."""
+        """Write up to ``segments`` whole segments, as long as the pool has any."""
         for number in range(segments):
             data = bytes([fill + number]) * SEGMENT_BYTES
             assert self.pool.subpartitions[channel].append(data) == SEGMENT_BYTES
@@ -66,7 +66,7 @@ class Link:
         self.scheduler.run_until(self.scheduler.now + us)
 
     def take(self, channel: int = 0) -> DataBuffer | Event | None:
-        """Poll one thing, and give its buffer back at once."""
+        """Poll one item and return its buffer at once."""
         item = self.channels[channel].poll()
         if isinstance(item, DataBuffer):
             item.owner.recycle()

@@ -1,4 +1,4 @@
-"""Jobs that are restarted at another parallelism while data is in flight, and what must hold of their output."""
+"""Jobs that restart at another parallelism with in-flight data, and the checks of their output."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.runtime_jobs import PROTOCOLS, exactly_once_violations
 
 RECORDS = 260
 TARGETS = ((1, 2), (2, 1), (2, 3), (3, 2), (4, 10), (10, 4), (3, 3))
-"""RS-13; the last one changes what is around it only."""
+"""Changes (before, after) of the map's parallelism (RS-13). The last keeps it and changes only its neighbours'."""
 MODES = (*PROTOCOLS, "savepoint")
-"""What a job is restarted from: a checkpoint of a protocol, or a savepoint beside unaligned checkpoints."""
+"""What a job restarts from: a checkpoint of a protocol, or a savepoint of a job with unaligned checkpoints."""
 PARTITIONERS: Mapping[str, dict[str, str]] = {
     "hash": {"partitioner": "hash", "hash_by": "origin"},
     "rebalance": {"partitioner": "rebalance"},
@@ -40,7 +40,7 @@ def rescaled_job(
     record_bytes: int | None = None,
     records: int = RECORDS,
 ) -> JobSpec:
-    """Sources, a map behind the partitioner, and a slow keyed stage with the sink: both edges fill up."""
+    """Sources, a map after the partitioner, and a slow keyed stage with the sink: both edges fill up."""
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "60 ms",
         "execution.checkpointing.timeout": "3 s",
@@ -57,7 +57,7 @@ def rescaled_job(
     if mode == "aligned-timeout":
         settings["execution.checkpointing.aligned-checkpoint-timeout"] = "10 ms"
     source, mapped, last = parallelism
-    # All together as fast, whoever of them gets the records.
+    # The map's total speed is the same, whichever subtasks get the records.
     map_us = 900 if partitioner == "global" else 900 * mapped
     document: dict[str, Any] = {
         "name": f"rescaled-{mode}",
@@ -80,7 +80,7 @@ def rescaled_job(
 
 
 def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bool, at_us: int = 200_000) -> JobEngine:
-    """Run, restart it at the wanted parallelism, and run to the end, under all invariants."""
+    """Run the job, restart it at the wanted parallelism, and run it to the end under all invariants."""
     engine = JobEngine(spec, keeps_rows=True)
     watch = Watch(engine, records=RECORDS)
     watch.run_until(at_us)
@@ -92,19 +92,19 @@ def run_rescaled(spec: JobSpec, wanted: Mapping[str, int], *, from_savepoint: bo
 
 
 def finish(engine: JobEngine, most_us: int = 30_000_000) -> None:
-    """Run until every record is committed, and some checkpoints on."""
+    """Run until every record is committed and some more checkpoints completed."""
     while engine.ledger.committed_count < RECORDS and engine.now_us < most_us:
         engine.run_until(engine.now_us + 50_000)
     engine.run_until(engine.now_us + 150_000)
 
 
 def filtered(engine: JobEngine) -> int:
-    """Records that the last restart kept from being processed twice."""
+    """The number of duplicate records that the last restart filtered out."""
     return sum(one.records_filtered for one in engine.restarts[-1].subtasks.values())
 
 
 def violations(engine: JobEngine) -> list[str]:
-    """What is wrong with the ledger of a rescaled job (INV-4, INV-5), its credits and buffers (INV-8), its ids."""
+    """Violations in a rescaled job: its ledger (INV-4, INV-5), its credits and buffers (INV-8), its ids."""
     found = exactly_once_violations(engine.ledger.rows, RECORDS)
     if engine.ledger.lost:
         found.append(f"transactions lost: {engine.ledger.lost}")

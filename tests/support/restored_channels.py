@@ -1,8 +1,8 @@
-"""What every channel of a restarted job has to be given first, reckoned from the checkpoint alone (RS-4 to RS-8).
+"""The data that every channel of a restarted job must get first, computed from the checkpoint alone (RS-4 to RS-8).
 
-The runtime's own mappings are not used: who owns a key group follows from PT-2, the rest is counting in turn. At an
-unchanged parallelism a channel is given back what was its own; at another one, what was in flight of each old channel
-that it carries now, under the old channel's name.
+The runtime's own mappings are not used: the owner of a key group follows from PT-2, and the rest is dealt out in
+turn. At an unchanged parallelism, a channel gets back its own data. At another parallelism, it gets the in-flight
+data of each old channel that it now carries, under the old channel's name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from backend.runtime.measure.measures import SubtaskSnapshot
 from backend.runtime.network.channel import ChannelKey
 
 Old = VirtualChannel | None
-"""The old channel that bytes are of; None: the channel's own, for as many subtasks as before."""
+"""The old channel to which bytes belong; None for the channel itself, if the parallelism is unchanged."""
 
 
 @dataclass(slots=True)
 class Restored:
-    """Of one channel: what its receiver takes up, chunk by chunk, and what its sender sends first."""
+    """For one channel: the chunks that its receiver restores, and the bytes that its sender sends first."""
 
     inputs: defaultdict[Old, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     outputs: defaultdict[Old, bytes] = field(default_factory=lambda: defaultdict(bytes))
@@ -39,7 +39,7 @@ class InFlight:
 
 
 def in_flight_of(engine: JobEngine) -> InFlight | None:
-    """What the engine restores now; None where it begins anew."""
+    """What the engine restores now; None if it starts without a checkpoint."""
     newest, begun = engine.coordinator.newest, engine.restore_point.begun_from
     if newest is not None and (begun is None or newest.record.id >= begun.id):
         before = {vertex.id: vertex.parallelism for vertex in newest.record.graph.vertices}
@@ -51,7 +51,7 @@ def in_flight_of(engine: JobEngine) -> InFlight | None:
 
 
 def restored_channels(found: InFlight, graph: Graph) -> dict[ChannelKey, Restored]:
-    """By channel of the graph that is started; its edges are those of the checkpoint."""
+    """The restored data by channel of the started graph, whose edges are those of the checkpoint."""
     channels: defaultdict[ChannelKey, Restored] = defaultdict(Restored)
     for snapshot in found.snapshots:
         for key, chunks in snapshot.channels.inputs.items():
@@ -64,7 +64,7 @@ def restored_channels(found: InFlight, graph: Graph) -> dict[ChannelKey, Restore
 
 
 def _places(key: ChannelKey, found: InFlight, graph: Graph) -> Iterable[tuple[ChannelKey, Old]]:
-    """Which channels carry an old one now, and under which name."""
+    """The channels that now carry an old channel, and its name in each."""
     edge = graph.edges[key.edge]
     source, target = graph.vertex(edge.source), graph.vertex(edge.target)
     before = found.parallelism[edge.source], found.parallelism[edge.target]

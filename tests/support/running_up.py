@@ -1,4 +1,4 @@
-"""``barrierscope up`` as a process of its own: started on free ports, asked over HTTP, counted, killed."""
+"""Run ``barrierscope up`` as a process on free ports; send it requests, measure it and kill it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _STOP_MAX_S = 20.0
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """A port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class Up:
-    """One run of ``up``; its output is collected line by line while it runs."""
+    """One run of ``up``. Its output is collected line by line."""
 
     def __init__(self, folder: Path, *arguments: str, port: int | None = None, **environment: str) -> None:
         self.folder = folder
@@ -37,10 +37,10 @@ class Up:
         self.runtime_port = free_port()
         self.lines: list[str] = []
         self.refusals: list[str] = []
-        """Why the latest answers were none, for the message of a failure."""
+        """The latest failed requests, for failure messages."""
         self.started_s = time.monotonic()
         shell = {k: v for k, v in os.environ.items() if not k.startswith("BARRIERSCOPE_")} | environment
-        # Every role inherits it: how ``processes_of`` knows them.
+        # Every role inherits this variable, by which ``processes_of`` finds them.
         shell["TEST_DATA_FOLDER"] = str(folder)
         options = (
             "--port",
@@ -58,7 +58,7 @@ class Up:
             stdin=subprocess.DEVNULL,
             text=True,
             env=shell,
-            # As in a shell of its own: Ctrl-C goes to the group.
+            # A session of its own, so that Ctrl-C goes to its process group.
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name="up-output")
@@ -72,7 +72,7 @@ class Up:
 
     @property
     def output(self) -> str:
-        """All that it said, for the message of a failure; with the ends of the logs."""
+        """All output and the ends of the logs, for failure messages."""
         logs = [f"--- {p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in self.folder.glob("logs/*.log")]
         return "\n".join([*self.lines, *logs])
 
@@ -82,17 +82,17 @@ class Up:
         return time.monotonic() - self.started_s
 
     def says(self, words: str) -> bool:
-        """Whether a line holds ``words``."""
+        """Whether a line of the output contains ``words``."""
         return any(words in line for line in list(self.lines))
 
     def wait_until_says(self, words: str) -> float:
-        """Seconds from the start until it said ``words``; fails where it ends first."""
+        """Wait for ``words`` and return the seconds since the start; fail if the process ends first."""
         until(lambda: self.says(words) or self.process.poll() is not None, words)
         assert self.says(words), self.output
         return self.age_s
 
     def get(self, path: str) -> Any:
-        """The JSON of a path of the API, None where it does not answer well."""
+        """The JSON at a path of the API; None if the request fails."""
         try:
             answer = self._http.get(path)
         except httpx.HTTPError as error:
@@ -103,16 +103,16 @@ class Up:
         self.refusals[:] = [*self.refusals[-4:], f"{self.age_s:.1f} s  {why[:500]}"]
 
     def page(self, path: str) -> httpx.Response:
-        """A page, redirects followed."""
+        """A page, after redirects."""
         return self._http.get(path, follow_redirects=True)
 
     def tree(self) -> list[psutil.Process]:
-        """The process and all below it."""
+        """The process and all its descendants."""
         own = psutil.Process(self.process.pid)
         return [own, *own.children(recursive=True)]
 
     def memory_mib(self) -> dict[str, float]:
-        """Proportional memory of the tree by role: what is shared is counted once."""
+        """Proportional memory of the tree by role: shared memory is counted once."""
         found: dict[str, float] = {}
         for process in self.tree():
             try:
@@ -126,7 +126,7 @@ class Up:
         return found
 
     def interrupt(self) -> float:
-        """Ctrl-C; returns the seconds until it had ended."""
+        """Send Ctrl-C and return the seconds until the process ended."""
         began_s = time.monotonic()
         self.process.send_signal(signal.SIGINT)
         self.process.wait(PATIENCE_S)
@@ -147,7 +147,7 @@ class Up:
         self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
-        """Whatever the test left: ended."""
+        """End everything that the test left running."""
         if self.process.poll() is None:
             self.interrupt()
         self._reader.join(PATIENCE_S)
@@ -157,7 +157,7 @@ class Up:
 
 
 def refused(*arguments: str, **environment: str) -> str:
-    """The one line that ``up`` with ``arguments`` ends with where it cannot start."""
+    """Run ``up`` with ``arguments``, which must fail at the start, and return its one line of error."""
     done = subprocess.run(
         [*COMMAND, "up", *arguments],
         capture_output=True,
@@ -167,7 +167,7 @@ def refused(*arguments: str, **environment: str) -> str:
     )
     assert done.returncode == 1, done
     (line,) = done.stderr.splitlines()
-    # What is seen before anything is started is all that is said.
+    # An error that is found before the start is the only output.
     assert done.stdout == "" or "starting" in done.stdout
     assert line.startswith("barrierscope: ")
     return line
@@ -192,13 +192,13 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def jobs_of(up: Up) -> dict[str, str]:
-    """Every job's id by its name; none where the API does not answer well."""
+    """Every job's id by its name; empty if the request fails."""
     page = up.get("/api/v1/jobs?limit=100")
     return {job["name"]: job["id"] for job in page["items"]} if page else {}
 
 
 def checkpoints_of(up: Up, job: str) -> dict[tuple[str, int], dict]:
-    """Every terminal checkpoint of a job that the API tells of."""
+    """Every terminal checkpoint of a job that the API lists."""
     found, path = {}, f"/api/v1/jobs/{job}/checkpoints?limit=100"
     while path:
         page = up.get(path)

@@ -1,4 +1,4 @@
-"""Small jobs for the runtime's tests: few records, small segments, short intervals: much happens in little time."""
+"""Small jobs for the runtime's tests. Records are few, segments small and intervals short, so that tests are quick."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def small_job(
     keyed: dict[str, object] | None = None,
     mapped: dict[str, object] | None = None,
 ) -> JobSpec:
-    """Sources, a map and a keyed stage with the sink, the slow one; ``keyed`` and ``mapped`` add to their vertices."""
+    """Sources, a map and a slow keyed stage with the sink; ``keyed`` and ``mapped`` add settings to the vertices."""
     settings: dict[str, object] = {
         "execution.checkpointing.interval": "100 ms",
         "execution.checkpointing.timeout": "2 s",
@@ -75,9 +75,9 @@ def small_job(
 def two_subtasks_job(
     *, store_ms: int = 10, plan: tuple[FaultSpec, ...] = (), seed: int = 1, **settings: str | int | bool
 ) -> JobSpec:
-    """One source and one sink, and costs of nothing: a checkpoint takes as long as the store does.
+    """One source and one sink without costs: a checkpoint takes as long as the store.
 
-    ``settings`` are those of ``execution.checkpointing``, by their last word.
+    ``settings`` are settings of ``execution.checkpointing``, by their last word.
     """
     config: dict[str, object] = {
         "execution.checkpointing.interval": "100 ms",
@@ -104,11 +104,11 @@ def two_subtasks_job(
 
 
 def exactly_once_violations(rows: list[Row], records: int = RECORDS) -> list[str]:
-    """What is wrong with a committed ledger: lost or doubled records, and keys whose counts are not 1..n."""
+    """Violations in a committed ledger: lost or repeated records, and keys whose counts are not 1..n."""
     problems: list[str] = []
     origins = [row.origin for row in rows]
     if len(set(origins)) != len(origins):
-        problems.append(f"{len(origins) - len(set(origins))} records twice")
+        problems.append(f"{len(origins) - len(set(origins))} repeated records")
     if len(set(origins)) < records:
         problems.append(f"{records - len(set(origins))} records missing")
     by_key: dict[int, list[int]] = {}
@@ -139,29 +139,29 @@ def points_of(protocol: str) -> tuple[str, ...]:
 
 
 def late_triggers() -> list[FaultSpec]:
-    """Every second trigger reaches its source late: the barriers of a task arrive far apart."""
+    """Delay every second trigger, so that the barriers of a task arrive far apart."""
     return [FaultSpec("rpc.trigger", hit=2, action=FaultAction.DELAY, delay_us=45_000) for _ in range(200)]
 
 
-# Passed a few times a run; the others dozens of times.
+# A run passes these points a few times, and the others dozens of times.
 _OF_A_SWITCH = ("task.output-switch", "task.input-switch", "task.mid-channel-state", "recovery.mid")
 _RARE = ("coordinator.", "recovery.", "task.output-switch", "task.input-switch", "task.mid-channel-state", "sink.")
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a run must be like to pass a failpoint."""
+    """What a run requires to reach a failpoint."""
 
     plan: tuple[FaultSpec, ...] = ()
     config: Mapping[str, object] = field(default_factory=dict)
     task_managers: int | None = None
     has_timers: bool = False
     hit_most: int = 12
-    """It is passed as often as this, or not much less."""
+    """A run passes the failpoint about this often."""
 
 
 def needs_of(point: str, protocol: str) -> Needs:
-    """What must be arranged for a crash at ``point``."""
+    """The requirements of a crash at ``point``."""
     if point.startswith("recovery."):
         # Something must be restored first, and from a checkpoint.
         return Needs((FaultSpec("coordinator.between-notifies", hit=3),), hit_most=3)
@@ -181,7 +181,7 @@ def needs_of(point: str, protocol: str) -> Needs:
 
 
 def drawn_run(protocol: str, seed: int) -> JobSpec:
-    """The run of one seed: each point of the protocol in its turn, with drawn passes, and more crashes beside it."""
+    """The run of one seed: the failpoints of the protocol take turns, with drawn hits and further crashes."""
     draws = Stream(seed, "test faults")
     points = points_of(protocol)
     point = points[seed % len(points)]
@@ -202,7 +202,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
     plan += [FaultSpec(points[draws.below(len(points))], hit=1 + draws.below(20)) for _ in range(1 + draws.below(2))]
     if draws.below(2):
         plan += late_triggers()
-    # Timers hold every record back and number it as it leaves: the same oracle, with state that comes and goes.
+    # Timers hold back every record and number it when it leaves. The same oracle applies, with changing state.
     has_timers = point in faults.TIMER_POINTS or draws.below(4) == 0
     config["execution.checkpointing.unaligned.interruptible-timers.enabled"] = draws.below(2) == 1
     # Two task managers have links, announcements and input queues; one has none of them (UC-10).
@@ -214,7 +214,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
         fuzz=draws.below(3) and 1 + seed,
         plan=tuple(plan),
         record_bytes=(60, 120, 700, 1500)[draws.below(4)],
-        # With two channels a task, the second barrier is the last one; with three there is one between.
+        # With two channels per task, the second barrier is the last; with three, there is one in between.
         parallelism=2 + draws.below(2),
         config=config,
         keyed={"kind": "timer+sink", "hold": "15 ms", "cost_us": 1800, "timer_cost_us": 200} if has_timers else None,

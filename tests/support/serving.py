@@ -1,4 +1,4 @@
-"""The API over a store, in this process: the whole of it but the socket, with a clock that the test moves."""
+"""The API over a store in this process, complete except for the socket, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backend.services.targets.targets import Probe, ProbeAnswer, TargetRules
 
 @dataclass(frozen=True)
 class Probed:
-    """What the probe of these tests answers."""
+    """The answer of these tests' probe."""
 
     engine: EngineCapabilities = FLINK
     version: str | None = "1.20.1"
@@ -29,7 +29,7 @@ class Probed:
 
 
 async def probe(url: str, timeout_s: float, *, kind: str) -> ProbeAnswer:
-    """Every target answers but those called ``dead``."""
+    """Every target answers, except those named ``dead``."""
     if "dead" in url:
         raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
     return Probed()
@@ -38,7 +38,7 @@ async def probe(url: str, timeout_s: float, *, kind: str) -> ProbeAnswer:
 async def change_nothing(
     url: str, run: str, settings: Mapping[str, str], timeout_s: float, token: str | None, *, kind: str
 ) -> None:
-    """No target takes settings."""
+    """Reject a change of settings: no target answers."""
     raise TargetUnavailableError(url=url, reason="cannot connect: Connection refused")
 
 

@@ -1,4 +1,4 @@
-"""The live runtime as a target without sockets or waiting: its REST over ASGI, its jobs on virtual time."""
+"""The live runtime as a target without sockets or waiting: its REST API over ASGI, its jobs in virtual time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ORIGIN_EPOCH_MS = 1_795_600_000_000
 
 
 class SimulatedTarget:
-    """``FlinkTransport``, ``Clock`` and ``Sleep`` of the runtime: every wait moves all its jobs by as much.
+    """``FlinkTransport``, ``Clock`` and ``Sleep`` of the runtime: every wait advances all its jobs.
 
-    ``ahead_s`` is by how much our clock is ahead of the target's.
+    ``ahead_s`` is how far our clock is ahead of the target's.
     """
 
     def __init__(self, specs: Sequence[JobSpec], *, ahead_s: float = 0.0) -> None:
@@ -50,20 +50,20 @@ class SimulatedTarget:
 
     @property
     def url(self) -> str:
-        """As a transport shows it."""
+        """The URL as a transport shows it."""
         return "http://127.0.0.1/runtime/v1"
 
     async def get(self, path: str) -> bytes:
         """The body of a 200 answer."""
         self.asked.append(path)
-        # Concatenated by hand: a client would merge the query.
+        # Concatenate the URL, because a client would merge the query.
         answer = await self._client.get(f"{self.url}{path}")
         if answer.status_code != 200:
             raise TargetProtocolError(url=self.url, reason=answer.text[:200], status=answer.status_code)
         return answer.content
 
     def now(self) -> datetime:
-        """The instant that the virtual time is mapped to, by our clock."""
+        """The instant of the virtual time, by our clock."""
         return from_epoch_ms(ORIGIN_EPOCH_MS) + timedelta(microseconds=self._now_us) + self._ahead
 
     def monotonic_s(self) -> float:
@@ -71,23 +71,23 @@ class SimulatedTarget:
         return self._now_us / 1e6
 
     async def sleep(self, seconds: float) -> None:
-        """Let every job run that long."""
+        """Let every job run for this time."""
         self._now_us += round(seconds * 1e6)
         for job in self._jobs:
             job.engine.run_until(self._now_us)
 
     async def diagnosed(self) -> Answer:
-        """What ``barrierscope diagnose`` would say of it now."""
+        """The answer of ``barrierscope diagnose`` now."""
         return await answer_of(self, job=None, tell=lambda _: None, clock=self, sleep=self.sleep)
 
     async def evidence(self) -> list[JobEvidence]:
-        """What it would say that from, job by job."""
+        """The evidence for that answer, job by job."""
         readings = Readings(self, clock=self, sleep=self.sleep, tell=lambda _: None)
         await readings.take(has_running=True)
         return [gathered.evidence() for gathered in readings.jobs.values()]
 
     async def watched(self, *, polls: int, every_s: float) -> Gathered:
-        """What a collector gathers of the only job, poll by poll."""
+        """What a collector gathers from the only job in several polls."""
         collector = FlinkCollector(self, target_id=target_id(url=self.url), monotonic_s=self.monotonic_s)
         gathered: Gathered | None = None
         for _ in range(polls):
@@ -100,6 +100,6 @@ class SimulatedTarget:
         return gathered
 
     def records_in(self, job: int, vertex: str) -> list[int]:
-        """How many records each subtask of a vertex got, by the engine's own books."""
+        """The number of records that each subtask of a vertex received, as the engine counts them."""
         view = self._jobs[job].engine.view(job_id="", origin_epoch_ms=0, lag_ms=0)
         return [s.records_in for v in view.vertices if v.name == vertex for s in v.subtasks]

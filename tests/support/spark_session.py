@@ -1,7 +1,7 @@
-"""One real Spark session for every test that needs one: it takes ten seconds to start, so it is started once.
+"""One real Spark session for all tests that need one, because it takes ten seconds to start.
 
-A test must leave it as it found it: stop its queries, drop its views, remove its listeners. A ``conftest.py`` takes it
-by ``from tests.support.spark_session import spark_session``.
+A test must leave the session as it found it: stop its queries, drop its views and remove its listeners. A
+``conftest.py`` imports it with ``from tests.support.spark_session import spark_session``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backend.pipeline.java import SparkRuntime, find_spark
 
 @pytest.fixture(scope="session")
 def spark_runtime(tmp_path_factory: pytest.TempPathFactory) -> SparkRuntime:
-    """The Java and the environment that Spark starts with on this machine."""
+    """The Java and the environment with which Spark starts on this machine."""
     found = find_spark(os.environ, _folder(tmp_path_factory))
     assert isinstance(found, SparkRuntime), found.reason
     return found
@@ -27,10 +27,10 @@ def spark_runtime(tmp_path_factory: pytest.TempPathFactory) -> SparkRuntime:
 
 @pytest.fixture(scope="session")
 def spark_session(spark_runtime: SparkRuntime) -> Iterator[SparkSession]:
-    """A session with two threads and the store's data sources, in UTC, with neither web page nor network."""
+    """A session in UTC with two threads and the store's data sources, without web page and network."""
     before = dict(os.environ)
     with session.spark_session(spark_runtime, app_name="tests") as spark:
-        # The JVM has its environment; the tests keep theirs.
+        # The JVM keeps this environment; restore that of the tests.
         os.environ.clear()
         os.environ.update(before)
         yield spark

@@ -1,4 +1,4 @@
-"""Recordings of a real Flink read poll by poll into a real PostgreSQL, for tests that ask what is there then."""
+"""Recordings of a real Flink, read poll by poll into a real PostgreSQL, for tests of what is stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Stored:
             return [tuple(row) for row in await connection.execute(text(query))]
 
     async def contents(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Everything that readings left, in a fixed order; ``observed_at`` aside, which says when it was last read."""
+        """Everything that the polls stored, in a fixed order, without ``observed_at``, the time of the last reading."""
         queries = {
             "checkpoints": "SELECT to_jsonb(c) - 'observed_at' FROM checkpoints c ORDER BY run_id, checkpoint_id",
             "details": "SELECT to_jsonb(d) FROM checkpoint_details d ORDER BY run_id, checkpoint_id, vertex_id",
@@ -81,7 +81,7 @@ async def opened(database: str, name: str) -> AsyncIterator[Stored]:
 async def read(
     stored: Stored, *, step_s: float = STEP_S, from_s: float | None = None, until_s: float | None = None
 ) -> None:
-    """Poll the recording, to its end or to ``until_s``, and write each observation as it comes."""
+    """Poll the recording to its end, or to ``until_s``, and write each observation."""
     flink = RecordedFlink(stored.recording.folder)
     collector = FlinkCollector(flink, target_id=stored.target_id, monotonic_s=flink.monotonic_s)
     flink.at_s = flink.recording.begins_s if from_s is None else from_s
@@ -94,7 +94,7 @@ async def read(
 
 
 class Readings:
-    """Each recording read to its end once; who asks gets a database of its own with what was stored."""
+    """Each recording is read to its end once; each caller gets a copy of the resulting database."""
 
     def __init__(self, databases: Databases, kept: ExitStack) -> None:
         self._databases = databases

@@ -1,4 +1,4 @@
-"""A collector for an engine that no product file knows: it reads one JSON page and touches nothing else.
+"""A collector for an engine that no product file knows. It reads one JSON page and changes nothing.
 
 The page is ``{"version", "jobs": [{"id", "name", "started_ms", "checkpoints": [{"id", "at_ms", "took_ms"}]}]}``.
 """
@@ -25,7 +25,7 @@ ENGINE = EngineCapabilities(kind="toy", name="Toy", source="the page of a toy")
 
 
 class ToyCollector:
-    """``Collector`` of one toy."""
+    """A ``Collector`` for one toy."""
 
     poll_within_s: float | None = None
 
@@ -107,13 +107,13 @@ def _client(url: str, timeout_s: float) -> httpx.AsyncClient:
 
 @asynccontextmanager
 async def open_target(target: TargetRow, known: KnownRuns) -> AsyncIterator[Collector]:
-    """A collector with a connection of its own."""
+    """A collector with its own connection."""
     async with _client(target.url, TIMEOUT_S) as client:
         yield ToyCollector(client, target.id, known)
 
 
 async def probe(url: str, timeout_s: float) -> Probed:
-    """Ask the toy once."""
+    """Query the toy once."""
     async with _client(url, timeout_s) as client:
         body = await _page(client)
     return Probed(ENGINE, str(body.get("version")), tuple(sorted(str(j["name"]) for j in body.get("jobs", []))))

@@ -1,4 +1,4 @@
-"""Prints everything that a few runs did, line by line: equal bytes, equal runs (DET-4). Run as a program."""
+"""Print every event of a few runs, one per line, to compare runs byte by byte (DET-4). Run it as a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNTIL_US = 700_000
 
 
 def trace(protocol: str, seed: int) -> list[str]:
-    """Every barrier event, every commit, every checkpoint and the hash of all events of one run."""
+    """Every barrier event, commit and checkpoint of one run, and the hash of all its events."""
     engine = JobEngine(drawn_run(protocol, seed), keeps_rows=True)
     lines: list[str] = []
 
@@ -35,7 +35,7 @@ def trace(protocol: str, seed: int) -> list[str]:
 
 
 def main() -> None:
-    """All protocols, two seeds each."""
+    """Print the runs of all protocols, two seeds each."""
     for protocol in PROTOCOLS:
         for seed in _SEEDS:
             sys.stdout.write("\n".join([f"# {protocol} {seed}", *trace(protocol, seed), ""]))

@@ -1,4 +1,4 @@
-"""Time that passes only when everyone waits for it: a clock and a pause for seeded runs of loops, without sleeping."""
+"""Virtual time, which passes only while all tasks wait: a clock and a pause for seeded runs of loops."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 BEGINNING = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-# Enough turns of the event loop for a poll that touches no socket to come to its next pause.
+# A poll without sockets reaches its next pause within this number of turns of the event loop.
 _TURNS = 30
 
 
 class VirtualTime:
-    """``Clock`` and ``Pause`` in one; ``run_for`` moves it."""
+    """``Clock`` and ``Pause`` in one; ``run_for`` advances it."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -21,7 +21,7 @@ class VirtualTime:
         self._waiting: list[tuple[float, int, asyncio.Event, asyncio.Event]] = []
 
     def now(self) -> datetime:
-        """The instant."""
+        """The current virtual instant."""
         return BEGINNING + timedelta(seconds=self._now_s)
 
     def monotonic_s(self) -> float:
@@ -29,17 +29,17 @@ class VirtualTime:
         return self._now_s
 
     def pass_s(self, seconds: float) -> None:
-        """Let work take that long."""
+        """Let work take this time."""
         self._now_s += seconds
 
     async def pause(self, seconds: float, stop: asyncio.Event) -> None:
-        """Wait until the time has come, or ``stop`` is set."""
+        """Wait for this time, or until ``stop`` is set."""
         woken = asyncio.Event()
         heapq.heappush(self._waiting, (self._now_s + max(0.0, seconds), next(self._order), woken, stop))
         await woken.wait()
 
     async def run_for(self, seconds: float) -> None:
-        """Wake whoever's time comes within the next ``seconds``, in order."""
+        """Wake all waiters that are due within the next ``seconds``, in order."""
         end_s = self._now_s + seconds
         while True:
             await self._settle()

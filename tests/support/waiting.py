@@ -1,4 +1,4 @@
-"""Waits for other processes and threads: they poll a condition and end as soon as it holds."""
+"""Wait for other processes and threads: poll a condition, and end as soon as it holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 PATIENCE_S = 300.0
-"""The limit of a wait for an event. It bounds only a failure, so that the machine's load decides nothing."""
+"""Limit of a wait for an event. It is only reached in a failure, so that the machine's load has no influence."""
 
 _NEVER = threading.Event()
 

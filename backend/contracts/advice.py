@@ -1,6 +1,6 @@
-"""The JSON of advice under ``/api/v1``, and of ``diagnose``: what is advised, predicted, and measured afterwards.
+"""The JSON of advice under ``/api/v1`` and in ``diagnose``: recommendations, their predictions and later measurements.
 
-Paths are listed in ``backend.contracts.api``.
+``backend.contracts.api`` lists the paths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backend.domain.verdict import Basis, Confidence
 
 
 class IntervalOut(Model):
-    """A predicted value, between the least and the most that the model allows."""
+    """A predicted value, with the smallest and largest value that the model allows."""
 
     value: float
     low: float
@@ -24,21 +24,21 @@ class IntervalOut(Model):
 
 
 class ExpectedOut(Model):
-    """One predicted change: the median over the next checkpoints; of ``expired_ratio`` their share."""
+    """One predicted change: the median over the next checkpoints; for ``expired_ratio``, the share that expires."""
 
     metric: Metric
     unit: str
     before: float | None
-    """Measured over the last checkpoints; null where that is not known."""
+    """Measured over the last checkpoints; null if not known."""
     is_before_at_least: bool
-    """Whether those were cut off by their timeout, so that it would have been more."""
+    """Whether ``before`` is a lower bound, because checkpoints expired."""
     predicted: IntervalOut
     method: str
     basis: Basis
 
 
 class AdviceEvidenceOut(Model):
-    """A statement a person can check: of which checkpoints, vertex and subtasks, read in which window."""
+    """A statement that a person can check, with its checkpoints, vertex, subtasks and time window."""
 
     statement: str
     metric: str
@@ -53,7 +53,7 @@ class AdviceEvidenceOut(Model):
 
 
 class SettingOut(Model):
-    """The settings that advice is about; null is not part of it."""
+    """The settings that a recommendation covers; null if it does not cover a setting."""
 
     mode: Mode | None = None
     aligned_timeout_ms: int | None = None
@@ -62,7 +62,7 @@ class SettingOut(Model):
 
 
 class CandidateOut(Model):
-    """One way to take checkpoints, replayed on the recorded ones."""
+    """One way to take checkpoints, evaluated on the recorded checkpoints."""
 
     mode: Mode
     aligned_timeout_ms: int | None
@@ -82,7 +82,7 @@ class ChangeOut(Model):
 
 
 class HowToOut(Model):
-    """How the change is made, and undone. ``patch`` is the body for an engine whose settings change while it runs."""
+    """How to make and undo the change. ``patch`` is the request body for an engine that can change settings live."""
 
     file: str
     lines: list[str]
@@ -93,14 +93,14 @@ class HowToOut(Model):
 
 
 class PreconditionOut(Model):
-    """Something that must hold first; null where it cannot be read."""
+    """A condition that must hold before the change; ``is_met`` is null if it cannot be read."""
 
     text: str
     is_met: bool | None
 
 
 class RecommendationOut(Model):
-    """One change that is worth making, and everything needed to judge it."""
+    """One recommended change, with the facts needed to judge it."""
 
     topic: Topic
     kind: str
@@ -124,7 +124,7 @@ class RecommendationOut(Model):
 
 
 class SilenceOut(Model):
-    """Why nothing is advised on a topic."""
+    """Why there is no recommendation on a topic."""
 
     topic: Topic
     rule: str
@@ -135,7 +135,7 @@ class SilenceOut(Model):
 
 
 class AdviceOut(Model):
-    """What ``diagnose`` prints of a job: what is advised, and why not where nothing is."""
+    """The advice that ``diagnose`` prints for a job: recommendations, and the reasons for topics without one."""
 
     recommendations: list[RecommendationOut]
     silences: list[SilenceOut]
@@ -143,7 +143,7 @@ class AdviceOut(Model):
 
 
 class MeasuredOut(Model):
-    """One prediction beside what the checkpoints after the change measured."""
+    """One prediction and the value that the checkpoints after the change measured."""
 
     metric: Metric
     unit: str
@@ -155,7 +155,7 @@ class MeasuredOut(Model):
 
 
 class LifeEventOut(Model):
-    """Something that happened to a card."""
+    """A change of a card's state."""
 
     at: datetime
     state: AdviceState
@@ -163,7 +163,7 @@ class LifeEventOut(Model):
 
 
 class CardOut(Model):
-    """A recommendation and what became of it."""
+    """A recommendation with its state and history."""
 
     id: str
     job_id: str
@@ -174,16 +174,16 @@ class CardOut(Model):
     updated_at: datetime
     applied_at: datetime | None = None
     can_apply: bool
-    """Whether ``apply`` can do it: only where settings change while the job runs."""
+    """Whether ``apply`` can make the change: only if the engine can change settings of a running job."""
     recommendation: RecommendationOut
     measured: tuple[MeasuredOut, ...] = ()
-    """Beside the predictions, once it was applied and enough checkpoints have ended since."""
+    """Predictions compared with measurements, after the change was applied and enough checkpoints have ended."""
     measured_ids: tuple[int, ...] = ()
     history: tuple[LifeEventOut, ...] = ()
 
 
 class JobAdviceOut(Model):
-    """What is advised on a job now. ``cards``: open, or applied and not yet verified; the newest verified one too."""
+    """The advice for a job now. ``cards``: open and applied ones, and the newest verified or rolled-back ones."""
 
     job: str
     job_id: str

@@ -1,6 +1,6 @@
-"""Advice in lines of text and of markdown: what ``diagnose`` and ``barrierscope advise`` print. Decides nothing.
+"""Formats advice as lines of text or markdown, which ``diagnose`` and ``barrierscope advise`` print.
 
-Names come from a foreign engine: in markdown every character of theirs that could make markup, a link or a mention is
+Names come from a foreign engine: in markdown, every character in them that could make markup, a link or a mention is
 escaped. Settings are never wrapped, so that they can be copied.
 """
 
@@ -26,7 +26,7 @@ _LIST_START = re.compile(r"^(\d*)([-+=.)])(?=\s|$)")
 
 
 def escaped(text: str) -> str:
-    """``text`` on one line, showing as itself in CommonMark and in GitHub's dialect: no markup, link or mention."""
+    """Escape ``text`` to one line that shows literally in CommonMark and on GitHub: no markup, link or mention."""
     flat = " ".join(text.split()).replace("&", "&amp;")
     flat = _MARKUP.sub(r"\\\1", flat)
     flat = _LIST_START.sub(r"\1\\\2", flat)
@@ -34,12 +34,12 @@ def escaped(text: str) -> str:
 
 
 def metric_words(metric: Metric) -> str:
-    """What is predicted, in words."""
+    """Return the name of a predicted metric for people."""
     return _METRIC[metric]
 
 
 def quantity(value: float, unit: str | None) -> str:
-    """A number with its unit, for a person."""
+    """Format a number with its unit for people."""
     match unit:
         case "ms":
             return say.duration(value)
@@ -55,7 +55,7 @@ def quantity(value: float, unit: str | None) -> str:
 
 
 def expected_words(e: ExpectedOut) -> str:
-    """``4.8 s -> 228 ms (202 ms to 441 ms), predicted``."""
+    """Format a prediction, such as ``4.8 s -> 228 ms (202 ms to 441 ms), predicted``."""
     span = f"{quantity(e.predicted.low, e.unit)} to {quantity(e.predicted.high, e.unit)}"
     before = ""
     if e.before is not None:
@@ -65,14 +65,14 @@ def expected_words(e: ExpectedOut) -> str:
 
 
 def measured_words(m: MeasuredOut) -> str:
-    """``predicted 202 ms to 441 ms, measured 231 ms over 5 checkpoints: inside``."""
+    """Format as ``predicted 202 ms to 441 ms, measured 231 ms over 5 checkpoints: inside``."""
     span = f"{quantity(m.predicted.low, m.unit)} to {quantity(m.predicted.high, m.unit)}"
     inside = "inside" if m.is_inside else "outside"
     return f"predicted {span}, measured {quantity(m.measured, m.unit)} over {m.checkpoint_count} checkpoints: {inside}"
 
 
 def evidence_words(row: AdviceEvidenceOut) -> str:
-    """The statement with its value, and where and when it was read."""
+    """Format a statement with its value, place and time."""
     value = "" if row.value is None else f": {quantity(row.value, row.unit)}"
     notes = []
     if row.vertex is not None and row.metric != "verdict":
@@ -87,7 +87,7 @@ def evidence_words(row: AdviceEvidenceOut) -> str:
 
 
 def ids_words(ids: Sequence[int]) -> str:
-    """``checkpoints 3-7, 9``."""
+    """Format ids as ranges, such as ``checkpoints 3-7, 9``."""
     runs: list[list[int]] = []
     for i in sorted(ids):
         if runs and i == runs[-1][-1] + 1:
@@ -99,12 +99,12 @@ def ids_words(ids: Sequence[int]) -> str:
 
 
 def silence_words(silence: SilenceOut) -> str:
-    """Why nothing is advised on a topic."""
+    """Say why there is no recommendation on a topic."""
     return f"nothing on {silence.topic.value.replace('-', ' ')}: {silence.reason} ({silence.rule})"
 
 
 def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
-    """Labels and texts of everything but the settings, in reading order."""
+    """Return (label, text) of everything except the settings, in reading order."""
     found = [("why", advice.reason)]
     found += [(metric_words(e.metric), expected_words(e)) for e in advice.expected]
     found += [("restart", "needed" if advice.how_to.needs_restart else "not needed, it changes while it runs")]
@@ -119,7 +119,7 @@ def facts(advice: RecommendationOut) -> list[tuple[str, str]]:
 
 
 def as_text(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut], *, width: int) -> list[str]:
-    """Advice on one job, at most ``width`` wide but for settings."""
+    """Return the advice on one job in lines of at most ``width`` characters; settings may be longer."""
     lines: list[str] = []
     for advice in recommendations:
         lines += _wrapped(f"advice: {advice.headline} ({', '.join(advice.rules)})", "", width)
@@ -136,7 +136,7 @@ def as_text(recommendations: Sequence[RecommendationOut], silences: Sequence[Sil
 
 
 def as_markdown(recommendations: Sequence[RecommendationOut], silences: Sequence[SilenceOut]) -> list[str]:
-    """Advice on one job for a change ticket; headings of the fourth level."""
+    """Return the advice on one job in markdown, for a change ticket; headings are of level four."""
     lines: list[str] = []
     for advice in recommendations:
         lines += [f"#### Advice: {escaped(advice.headline)}", "", escaped(advice.reason), ""]

@@ -1,6 +1,6 @@
-"""The JSON of alerting under ``/api/v1``: alerts, rules, silences, receivers. Manners as in ``backend.contracts.api``.
+"""The JSON of alerting under ``/api/v1``: alerts, rules, silences, receivers. Conventions: ``backend.contracts.api``.
 
-Paths (GET unless said):
+Paths (GET unless another method is named):
 
 * ``/api/v1/alerts``                                          -> Page[AlertOut], newest begin first
 * ``/api/v1/alerts/{alert}``                                  -> AlertDetailOut
@@ -40,7 +40,7 @@ class LinkedCheckpointOut(Model):
 
 
 class AlertOut(Model):
-    """One episode of an alert: from pending to resolved (or inactive, where it never fired)."""
+    """One episode of an alert: from pending to resolved, or to inactive if it never fired."""
 
     id: str
     rule: str
@@ -48,13 +48,13 @@ class AlertOut(Model):
     state: State
     fingerprint: str
     labels: dict[str, str]
-    """What identifies it; silences match these."""
+    """The labels that identify the alert; silences match them."""
     summary: str
     description: str
     reason: str
-    """What the newest reading said, also where that is that nothing could be read."""
+    """The newest reading in words; if nothing could be read, the reason for that."""
     is_unknown: bool
-    """The newest reading could not tell; the state is as it was before."""
+    """Whether the newest reading was inconclusive; the state then stays as it was."""
     vertex: str | None = None
     subtasks: str | None = None
     hosts: str | None = None
@@ -68,7 +68,7 @@ class AlertOut(Model):
     evaluated_at: datetime
     value: float | None
     silenced_by: list[str]
-    """Ids of the silences that hide it now."""
+    """Ids of the silences that hide the alert now."""
     checkpoints: list[LinkedCheckpointOut]
     permalink: str
     """The page to look at first."""
@@ -94,7 +94,7 @@ class AttemptOut(Model):
 
 
 class DeliveryOut(Model):
-    """One line of the delivery log: what a receiver was, or is still to be, told."""
+    """One line of the delivery log: a message that a receiver got or is due to get."""
 
     receiver_id: str
     receiver: str
@@ -103,10 +103,10 @@ class DeliveryOut(Model):
     added_at: datetime
     attempt_count: int
     next_attempt_at: datetime | None
-    """Null where nothing is due any more."""
+    """Null if no delivery is due."""
     delivered_at: datetime | None
     sent_count: int
-    """How often it was taken: Alertmanager is told again and again while an alert fires."""
+    """How often the receiver took the message. Alertmanager gets it repeatedly while the alert fires."""
     last_sent_at: datetime | None
     result: str | None
     attempts: list[AttemptOut]
@@ -114,7 +114,7 @@ class DeliveryOut(Model):
 
 
 class EpisodeOut(Model):
-    """An episode of the same alert, for the strip over time."""
+    """An episode of the same alert, for the timeline."""
 
     id: str
     began_at: datetime
@@ -124,7 +124,7 @@ class EpisodeOut(Model):
 
 
 class AlertDetailOut(AlertOut):
-    """One alert with its history, what was sent to whom, and its runbook."""
+    """One alert with its history, deliveries and runbook."""
 
     events: list[AlertEventOut]
     deliveries: list[DeliveryOut]
@@ -137,7 +137,7 @@ class AlertDetailOut(AlertOut):
 
 
 class ThresholdOut(Model):
-    """A number of a rule that may be changed; the unit is at the end of its name."""
+    """A threshold of a rule, which can be changed; its name ends with the unit."""
 
     name: str
     value: float
@@ -157,19 +157,19 @@ class AlertRuleOut(Model):
     subject: Literal["job", "target", "service"]
     is_enabled: bool
     for_s: float
-    """How long the condition must hold before it fires."""
+    """How long the condition must hold before the alert fires."""
     keep_firing_for_s: float
-    """How long it must be clear before it resolves."""
+    """How long the condition must be clear before the alert resolves."""
     thresholds: list[ThresholdOut]
     version: int
-    """Counts its changes; send it back as ``If-Match``."""
+    """The number of changes to the rule; send it as ``If-Match``."""
     runbook_link: str
     open_count: int
-    """Pending and firing alerts of it now."""
+    """Number of its pending and firing alerts now."""
 
 
 class AlertRulePatch(Model):
-    """What to change on a rule; absent fields and thresholds stay."""
+    """Changes to a rule; absent fields and thresholds keep their values."""
 
     is_enabled: bool | None = None
     for_s: float | None = None
@@ -185,7 +185,7 @@ class RunbookOut(Model):
 
 
 class MatcherOut(Model):
-    """``name = value``; with ``is_equal`` false ``!=``. A label that is absent is an empty one."""
+    """``name = value``, or ``name != value`` if ``is_equal`` is false. An absent label counts as empty."""
 
     name: str
     value: str
@@ -193,19 +193,19 @@ class MatcherOut(Model):
 
 
 class SilenceIn(Model):
-    """Alerts to deliver nothing of; they go on being evaluated and shown. Every matcher must fit."""
+    """A silence to add. Alerts that fit every matcher are not delivered, but are still evaluated and shown."""
 
     matchers: Annotated[list[MatcherOut], Field(max_length=50)]
     starts_at: AwareDatetime | None = None
-    """Absent: from now on."""
+    """If absent, the silence starts now."""
     ends_at: AwareDatetime
     reason: Text
     author: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
-    """As typed: everybody has the same token, so nobody's name is checked."""
+    """As typed: all users share one token, so the name is not verified."""
 
 
 class SilenceOut(Model):
-    """A silence; ``hidden_count`` firing or pending alerts are not delivered for it now."""
+    """A silence; ``hidden_count`` is the number of pending or firing alerts that it hides now."""
 
     id: str
     matchers: list[MatcherOut]
@@ -219,9 +219,9 @@ class SilenceOut(Model):
 
 
 class ReceiverIn(Model):
-    """Where to send alerts. ``credential`` says where it is found, ``env:NAME`` or ``file:NAME``, and is never it.
+    """A receiver to add. ``credential`` is a reference, ``env:NAME`` or ``file:NAME``, never the credential itself.
 
-    The ``url`` of a webhook whose path or query is secret is such a reference too: the whole address lies there.
+    If the path or query of a webhook is secret, ``url`` is such a reference too, to the whole address.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
@@ -231,15 +231,15 @@ class ReceiverIn(Model):
 
 
 class ReceiverOut(Model):
-    """A receiver, and how much is due to it."""
+    """A receiver, and the number of its due deliveries."""
 
     id: str
     name: str
     kind: ReceiverKind
     url: str
-    """Its address, with a path shown as ``/…`` since it may be secret; or where the address is found."""
+    """The address, with its path shown as ``/…`` since it may be secret; or the reference to the address."""
     credential: str | None
-    """Where it is found."""
+    """The reference to the credential."""
     origin: Literal["api", "configuration"]
     added_at: datetime
     due_count: int

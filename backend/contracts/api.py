@@ -1,10 +1,10 @@
-"""The JSON of our own API under ``/api/v1``: what the API writes and the dashboard and scripts read.
+"""The JSON of our own API under ``/api/v1``, which the dashboard and scripts read.
 
-Instants are RFC 3339 in UTC; durations are milliseconds unless the name says otherwise; ``null`` is *not reported*.
-``basis`` says of a number whether it was measured, reconstructed or predicted. Per-subtask arrays are by subtask index.
-Errors are RFC 9457 problem documents (``Problem``), whatever the path under ``/api``.
+Instants are RFC 3339 in UTC. Durations are in milliseconds unless the name says otherwise. ``null`` means *not
+reported*. ``basis`` states whether a number was measured, reconstructed or predicted. Per-subtask arrays are indexed
+by subtask. Errors under ``/api`` are RFC 9457 problem documents (``Problem``).
 
-Paths (GET unless said):
+Paths (GET unless another method is named):
 
 * ``/api/v1/status``                                          -> StatusOut
 * ``/api/v1/targets`` (GET, POST TargetIn -> 201)              -> Page[TargetOut] / TargetOut
@@ -56,15 +56,15 @@ Labels = Annotated[dict[str, str], Field(max_length=32)]
 
 
 class Model(BaseModel):
-    """Base: unknown fields in a request body are an error, not ignored."""
+    """Base of all models: an unknown field in a request body is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, from_attributes=True)
 
     @classmethod
     def of(cls, *values: object, **changed: object) -> Self:
-        """A model whose fields are the attributes of the same name, each of the first value that has it.
+        """Make a model: each field is the attribute of the same name from the first of ``values`` that has it.
 
-        ``changed`` replaces fields, or adds those that no value has. Use it where a field's meaning changes.
+        ``changed`` replaces fields, or adds those that no value has. Use it if a field's meaning differs.
         """
         sources = _sources(cls, tuple(map(type, values)))
         fields = {name: getattr(values[i], name) for name, i in sources if name not in changed}
@@ -89,11 +89,11 @@ class Page(Model, Generic[T]):
     items: list[T]
     next: str | None = None
     as_of: datetime
-    """The instant of this answer; data age of an item is ``as_of`` minus its own instant."""
+    """The instant of this answer; the age of an item is ``as_of`` minus the item's own instant."""
 
 
 class ProblemField(Model):
-    """One field that was wrong."""
+    """One invalid field."""
 
     pointer: str
     detail: str
@@ -115,49 +115,49 @@ class Problem(Model):
 
 
 class PipelineOut(Model):
-    """The pipeline that rolls history up. Without it every page works; long ranges are read more slowly."""
+    """The pipeline that computes rollups. Without it every page still works, but long ranges are read more slowly."""
 
     state: Literal["running", "idle", "unavailable", "never"]
-    """``unavailable``: Spark cannot be started, ``reason`` says why. ``never``: nothing is known of a run yet."""
+    """``unavailable``: Spark cannot be started; ``reason`` says why. ``never``: no run is recorded yet."""
     reason: str | None = None
     last_run: Literal["done", "failed", "interrupted"] | None = None
     last_run_at: datetime | None = None
     last_run_reason: str | None = None
-    """Why it did not end well."""
+    """Why the last run failed or was interrupted."""
     hours_done: int | None = None
-    """Of the run at work, or else of the last one."""
+    """Of the current run, or of the last one if none runs."""
     hours_total: int | None = None
     next_run_at: datetime | None = None
     rolled_up_until: datetime | None = None
-    """Every closed hour before this instant is rolled up, as far as it had not changed since."""
+    """Every closed hour before this instant was rolled up; hours that changed later are read from their checkpoints."""
 
 
 class SparkDemoOut(Model):
     """The demo query that ``up`` runs on Spark."""
 
     state: Literal["running", "unavailable"]
-    """``unavailable``: Spark cannot be started, or it stopped again; ``reason`` says why."""
+    """``unavailable``: Spark cannot be started, or it stopped; ``reason`` says why."""
     reason: str | None = None
 
 
 class StatusOut(Model):
-    """Is the service itself well, and how old is what it shows?"""
+    """The service's own health and the age of its data."""
 
     version: str
     as_of: datetime
     store: Literal["ok", "unreachable"]
     targets_total: int | None
-    """Null while the store does not answer."""
+    """Null if the store is unreachable."""
     targets_unhealthy: int | None
     newest_observation_at: datetime | None
     alerts_firing_count: int | None = None
-    """Alerts that fire now, the watchdog aside; null while the store does not answer."""
+    """Alerts that fire now, without the watchdog; null if the store is unreachable."""
     alerts_severity: Literal["critical", "warning"] | None = None
     roles: dict[str, str] = {}
     pipeline: PipelineOut | None = None
-    """Null while the store does not answer."""
+    """Null if the store is unreachable."""
     spark_demo: SparkDemoOut | None = None
-    """Null where there is none, and while it starts."""
+    """Null if there is no demo query, or while it starts."""
 
 
 class TargetIn(Model):
@@ -167,11 +167,11 @@ class TargetIn(Model):
     name: Annotated[str | None, Field(max_length=200)] = None
     labels: Labels = {}
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] = "flink"
-    """Which collector reads it: the name of an entry point of the group ``barrierscope.collectors``."""
+    """The collector that reads the target: the name of an entry point of the group ``barrierscope.collectors``."""
 
 
 class TargetPatch(Model):
-    """What can be changed on a target; absent fields stay."""
+    """Changes to a target; absent fields keep their values."""
 
     name: Annotated[str | None, Field(max_length=200)] = None
     labels: Labels | None = None
@@ -179,10 +179,10 @@ class TargetPatch(Model):
 
 
 class TargetHealthOut(Model):
-    """How the last polls of a target went."""
+    """The outcome of the last polls of a target."""
 
     state: Literal["ok", "pending", "unreachable", "malformed", "silent", "paused"]
-    """``silent``: a job that pushes and has not ended has told nothing for a minute and a half."""
+    """``silent``: a job that pushes and has not ended has sent nothing for 90 seconds."""
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None
@@ -190,7 +190,7 @@ class TargetHealthOut(Model):
 
 
 class PollCostOut(Model):
-    """What watching costs the target: of the last poll, and the mean over the last polls."""
+    """The cost of polling to the target: means over about the last 20 polls."""
 
     requests_per_poll: float
     bytes_per_poll: float
@@ -199,18 +199,18 @@ class PollCostOut(Model):
 
 
 class TargetOut(Model):
-    """A target and how it fares."""
+    """A target with the health and cost of its polls."""
 
     id: str
     name: str
     url: str
     kind: str = "flink"
-    """Which collector reads it."""
+    """The collector that reads the target."""
     engine: Engine | str | None
     engine_version: str | None = None
     labels: dict[str, str]
     origin: Literal["api", "configuration", "built-in", "push"]
-    """``push``: nobody reads it, its jobs send what they have to tell."""
+    """``push``: the target is not polled; its jobs send their own events."""
     is_enabled: bool
     health: TargetHealthOut
     cost: PollCostOut | None = None
@@ -218,7 +218,7 @@ class TargetOut(Model):
 
 
 class TargetTestOut(Model):
-    """The answer of a test connection: nothing is stored."""
+    """The result of a connection test; nothing is stored."""
 
     is_ok: bool
     engine: Engine | str | None = None
@@ -242,7 +242,7 @@ class EvidenceOut(Model):
 
 
 class VerdictOut(Model):
-    """Who holds the barrier, in which phase and why."""
+    """What delays the checkpoint: the vertex, the phase and the cause."""
 
     kind: VerdictKind
     vertex: str | None
@@ -257,7 +257,7 @@ class VerdictOut(Model):
 
 
 class DiagnosisOut(Model):
-    """The same answer that ``barrierscope diagnose`` prints for a job."""
+    """The diagnosis that ``barrierscope diagnose`` prints for a job."""
 
     job: str
     job_id: str | None = None
@@ -286,7 +286,7 @@ class JobOut(Model):
     target_id: str
     target_name: str
     target_state: str
-    """State of the target's health: data of an unreachable target is old and says so."""
+    """State of the target's health; the data of an unreachable target is old."""
     engine: Engine | str
     capabilities: CapabilitiesOut
     state: JobState
@@ -310,15 +310,15 @@ class JobOut(Model):
     sparkline: list[SparkPointOut]
     observed_at: datetime | None
     alerts_firing_count: int = 0
-    """Alerts of the job that fire now, silenced ones too."""
+    """Alerts of the job that fire now, including silenced ones."""
     alerts_severity: Literal["critical", "warning"] | None = None
-    """The gravest of them."""
+    """The highest severity among them."""
     open_advice_count: int = 0
-    """Recommendations that somebody may act on."""
+    """Recommendations that can still be accepted, dismissed or applied."""
 
 
 class VertexOut(Model):
-    """A vertex with its place in the layered drawing (layer 0 is a source; ``row`` orders within the layer)."""
+    """A vertex with its place in the layered drawing; layer 0 holds the sources, ``row`` is the place in the layer."""
 
     id: str
     name: str
@@ -357,7 +357,7 @@ class CheckpointConfigOut(Model):
 
 
 class CountsOut(Model):
-    """The coordinator's counters. ``failed_unlisted``: failures counted that never had an id, a time or a cause."""
+    """The coordinator's counters. ``failed_unlisted``: counted failures that were never listed as checkpoints."""
 
     restored: int
     total: int
@@ -368,7 +368,7 @@ class CountsOut(Model):
 
 
 class PressureSignOut(Model):
-    """One sign of back-pressure on Spark, which reports none itself. ``value`` is null where it cannot be told."""
+    """One sign of backpressure on Spark, which does not report backpressure. ``value`` is null if it is not known."""
 
     sign: PressureSign
     is_raised: bool
@@ -379,7 +379,7 @@ class PressureSignOut(Model):
 
 
 class RunOut(Model):
-    """One life of a job at its engine."""
+    """One run of a job: from its start on the engine until it ends."""
 
     id: str
     engine_run_id: str
@@ -402,15 +402,15 @@ class JobDetailOut(JobOut):
     counts: CountsOut | None
     exceptions: list[str] = []
     problems: list[str] = []
-    """What could not be read of the current run, or was lost on the way."""
+    """Data of the current run that could not be read or was lost."""
     batches: list[MicroBatchOut] = []
     """Spark: the newest micro-batches of the current run, oldest first."""
     signs: list[PressureSignOut] = []
-    """Spark: the signs of back-pressure, which it has no measure of."""
+    """Spark: signs of backpressure, which Spark does not measure."""
 
 
 class JobEventOut(Model):
-    """Something that happened to a job: a vertical rule on its timeline."""
+    """An event of a job, shown as a vertical line on its timeline."""
 
     at: datetime
     kind: Literal["run-started", "run-ended", "restarted", "configuration-changed", "rescaled", "exception"]
@@ -435,13 +435,13 @@ class CheckpointOut(Model):
     end_to_end_duration_ms: int | None
     """Trigger to latest acknowledgement (completed) or to the failure (failed); null in progress."""
     is_lost: bool = False
-    """In progress for ever: its run ended, or reports it no more, and how it ended was not seen."""
+    """The checkpoint stays in progress: its run ended or no longer reports it, and its end was not observed."""
     checkpointed_size_bytes: int | None
     full_state_size_bytes: int | None
     processed_bytes: int | None
     persisted_bytes: int | None
     subtask_count: int | None
-    """Null where there are no subtasks to acknowledge: on Spark."""
+    """Null on Spark, which has no subtasks that acknowledge."""
     acknowledged_count: int | None
     failure_reason: FailureReason | None
     failure_message: str | None
@@ -462,7 +462,7 @@ class BatchPhaseOut(Model):
 
 
 class BatchStateOut(Model):
-    """The state stores of a micro-batch, summed over its stateful operators; null is *not reported*."""
+    """The state stores of a micro-batch, summed over its stateful operators; null means *not reported*."""
 
     row_count: int | None
     updated_row_count: int | None
@@ -473,7 +473,7 @@ class BatchStateOut(Model):
     upload_total_ms: int | None
     store_count: int | None
     snapshot_lag: int | None
-    """Batches that a recovery would replay, at the worst store that was reported."""
+    """Batches that a recovery would replay, for the reported store that is furthest behind."""
 
 
 class BatchSourceOut(Model):
@@ -485,22 +485,22 @@ class BatchSourceOut(Model):
     latest_offset: str | None
     input_row_count: int | None
     backlog: int | None
-    """What waits beyond the end of the batch, in the source's units; null where it does not report that."""
+    """Data that waits after the end of the batch, in the source's units; null if the source does not report it."""
 
 
 class MicroBatchOut(Model):
-    """What a checkpoint of Spark has instead of vertices, subtasks and barriers: it is a micro-batch."""
+    """A checkpoint on Spark, which is a micro-batch: it has no vertices, subtasks or barriers."""
 
     checkpoint_id: int
     run_id: str
     triggered_at: datetime
     duration_ms: int | None
     number_basis: Basis
-    """Reconstructed for a batch that failed: Spark tells neither its number nor its trigger."""
+    """Reconstructed for a failed batch: Spark reports neither its number nor its trigger."""
     phases: list[BatchPhaseOut]
-    """In the order in which Spark does them, those that were reported."""
+    """The reported phases, in the order in which Spark runs them."""
     other_ms: int | None
-    """The rest of the duration, in no phase."""
+    """The part of the duration that is in no phase."""
     input_row_count: int | None
     processed_rows_per_s: float | None
     watermark_at: datetime | None
@@ -512,9 +512,9 @@ class MicroBatchOut(Model):
 class SubtaskPhasesOut(Model):
     """One subtask's bar in the Gantt; all times are milliseconds since the trigger.
 
-    ``snapshot_at_ms`` and what follows from it are reconstructed (views.md V3); ``start_delay``, ``alignment``,
-    ``sync``, ``async`` and ``ack`` are measured. A subtask that has not acknowledged has ``ack_ms`` null; its
-    first barrier may still be known from its gauge, with ``first_barrier_resolution_ms``.
+    ``snapshot_at_ms`` and the values derived from it are reconstructed (views.md V3); ``start_delay``, ``alignment``,
+    ``sync``, ``async`` and ``ack`` are measured. If a subtask has not acknowledged, its ``ack_ms`` is null; its
+    first barrier may still be known from its gauge, to within ``first_barrier_resolution_ms``.
     """
 
     subtask: int
@@ -534,7 +534,7 @@ class SubtaskPhasesOut(Model):
     async_duration_ms: int | None
     ack_wait_ms: int | None
     is_alignment_overlaid: bool = False
-    """The snapshot starts before the last barrier, so alignment runs inside async: a thin overlay, not a segment."""
+    """Whether alignment runs during the async phase, because the snapshot starts before the last barrier arrives."""
     has_clock_skew: bool = False
     is_unaligned: bool | None = None
     checkpointed_size_bytes: int | None = None
@@ -558,7 +558,7 @@ class VertexPhasesOut(Model):
     delay_passed_on_ms: int | None = None
     """The latest start delay of the subtasks of its direct downstream vertices; null for a sink."""
     delay_basis: Basis | None = None
-    """Of the delays added and passed on; null if both are missing."""
+    """The basis of ``delay_added_ms`` and ``delay_passed_on_ms``; null if both are missing."""
     subtasks: list[SubtaskPhasesOut]
 
 
@@ -575,7 +575,7 @@ class CriticalStepOut(Model):
 
 
 class CriticalPathOut(Model):
-    """What the end-to-end duration consists of."""
+    """The steps that make up the end-to-end duration."""
 
     steps: list[CriticalStepOut]
     last_vertex: str | None
@@ -583,7 +583,7 @@ class CriticalPathOut(Model):
     without_last_ms: int | None
     """What the duration would have been without the last subtask."""
     last_in: str | None = None
-    """How persistent: ``last in 11 of 11``."""
+    """How often the same subtask was last, such as ``last in 11 of 11``."""
 
 
 class CheckpointDetailOut(CheckpointOut):
@@ -599,10 +599,10 @@ class CheckpointDetailOut(CheckpointOut):
     """Whether per-channel barrier events exist (reference runtime only)."""
     engine: Engine | str
     capabilities: CapabilitiesOut
-    """On Spark a checkpoint is a micro-batch: ``batch`` is there, and there are no vertices, barriers or alignment."""
+    """On Spark a checkpoint is a micro-batch: ``batch`` is set, and there are no vertices, barriers or alignment."""
     batch: MicroBatchOut | None = None
     restoring: RestoringOut | None = None
-    """What it may be restored into; null on Spark, whose batches are not restored one by one."""
+    """How the checkpoint can be restored; null on Spark, which cannot restore a chosen batch."""
     last_healthy_link: str | None = None
     previous_id: int | None = None
     next_id: int | None = None

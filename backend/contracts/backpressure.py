@@ -1,4 +1,4 @@
-"""Backpressure of a job: the latest reading of each vertex, and a series where a range was asked for."""
+"""Backpressure of a job: the latest reading of each vertex, and a series if a range was requested."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PressurePointOut(Model):
 
 
 class BackpressureOut(Model):
-    """Latest reading of each vertex in topological order, and a series where a range was asked for."""
+    """The latest reading of each vertex in topological order, and a series if a range was requested."""
 
     vertices: list[VertexPressureOut]
     series: list[PressurePointOut] = Field(default_factory=list)

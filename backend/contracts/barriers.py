@@ -1,4 +1,4 @@
-"""What each barrier did on its way: the events of one checkpoint, per channel where the engine tells them."""
+"""The barrier events of one checkpoint, per channel if the engine reports channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BarrierChannelOut(Model):
 
 
 class BarrierEventOut(Model):
-    """One barrier event; ``at_ms`` since the trigger, fractional."""
+    """One barrier event; ``at_ms`` is the time since the trigger, with fractions."""
 
     kind: BarrierEventKind
     vertex_id: str
@@ -31,8 +31,8 @@ class BarrierEventOut(Model):
 
 
 class BarriersOut(Model):
-    """Barrier events of one checkpoint. ``basis`` is measured for the runtime; for Flink the events are what REST
-    allows to reconstruct (first barrier, snapshot, acknowledgement of each subtask), without channels."""
+    """Barrier events of one checkpoint. For the runtime they are measured. For Flink they are reconstructed from its
+    REST (first barrier, snapshot and acknowledgement of each subtask), without channels."""
 
     basis: Basis
     events: list[BarrierEventOut]

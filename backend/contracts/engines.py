@@ -1,4 +1,4 @@
-"""Engines on the wire: the words for the known ones, and what a job's engine can do."""
+"""Engines in the API: the names of the known ones, and the capabilities of a job's engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Engine(StrEnum):
-    """The engines that Barrierscope's own collectors report. Fields that name an engine may hold any other word too."""
+    """The engines that Barrierscope's own collectors report. Fields that name an engine may hold other names too."""
 
     FLINK = "flink"
     RUNTIME = "runtime"
@@ -23,7 +23,7 @@ class CapabilitiesOut(BaseModel):
     name: str
     """The engine's name for people."""
     source: str
-    """Where readings come from, as a phrase for people."""
+    """The source of readings, as a phrase for people."""
     is_pushed: bool
     """Jobs send their readings; nothing polls them."""
     is_micro_batched: bool
@@ -36,7 +36,7 @@ class CapabilitiesOut(BaseModel):
     """The barrier events of each channel are reported."""
     has_unaligned_checkpoints: bool
     has_aligned_timeout: bool
-    """An aligned checkpoint can become unaligned at an age, counted from its trigger."""
+    """An aligned checkpoint can become unaligned at a configured age since its trigger."""
     has_in_flight_cap: bool
     """In-flight data of an unaligned checkpoint can be limited in bytes."""
     has_buffer_debloating: bool

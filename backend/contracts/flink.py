@@ -1,8 +1,8 @@
-"""Flink's monitoring REST as it is on the wire: paths, field names that mislead, sentinels, metric names.
+"""Names of Flink's monitoring REST: paths, sentinels, words, limits and metric names.
 
-The live runtime writes these, the collector reads them; nothing else knows them. It decides nothing and parses
-nothing. Invariant: every sentinel named here was seen on a real Flink 1.20 or 2.3 (``tests/contract``), or is a
-constant of its source where the comment says so.
+Only the live runtime, which writes them, and the collector, which reads them, use these names. Invariant: every
+sentinel here was seen on a real Flink 1.20 or 2.3 (``tests/contract``), or is a constant in Flink's source if the
+comment says so.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Final
 # --- sentinels ----------------------------------------------------------------------------------------------------
 
 NOT_YET: Final = -1
-"""``end-time``, ``latest_ack_timestamp``, ``end_to_end_duration`` before there is one; ``maxParallelism`` unset."""
+"""``end-time``, ``latest_ack_timestamp`` and ``end_to_end_duration`` without a value yet; ``maxParallelism`` unset."""
 
 NAN_TEXT: Final = "NaN"
-"""A ratio or percentile of nothing: this string, where a number is expected."""
+"""A ratio or percentile without data: this string instead of a number."""
 
 NO_ESTIMATE: Final = -(2**63)
 """``estimatedTimeToConsumeBuffersMs`` of a vertex without inputs."""
 
 UNSET_ALIGNED_TIMEOUT_MS: Final = 0
-"""``aligned_checkpoint_timeout`` where unaligned checkpoints are off: not applicable, never 'always unaligned'."""
+"""``aligned_checkpoint_timeout`` if unaligned checkpoints are off: not applicable, not 'always unaligned'."""
 
 BACKPRESSURE_NOT_MEASURED: Final = "deprecated"
-"""``status`` of a backpressure answer before the vertex's metrics were fetched; there is no other field then."""
+"""``status`` of a backpressure answer before the vertex's metrics were fetched; the answer has no other field then."""
 
 # --- words --------------------------------------------------------------------------------------------------------
 
@@ -45,59 +45,59 @@ JOB_STATES_RESTARTING: Final = frozenset({"RESTARTING", "FAILING"})
 JOB_STATE_RUNNING: Final = "RUNNING"
 
 CHECKPOINTING_DISABLED: Final = "enabled"
-"""In the 404 of ``/checkpoints*`` of a job that takes none ('... has not been enabled', '... is not enabled')."""
+"""In the 404 of ``/checkpoints*`` if the job takes none ('... has not been enabled', '... is not enabled')."""
 
 RUNTIME_FIELD: Final = "barrierscope-runtime"
-"""In ``/config`` of our live runtime, and of nothing else: its version."""
+"""The live runtime's version in its ``/config``; no other engine has this field."""
 
 RUNTIME_INFLIGHT_CAP: Final = "inflight-cap-bytes"
-"""In ``/checkpoints/config`` of our live runtime where a cap is set."""
+"""In ``/checkpoints/config`` of the live runtime, if a cap is set."""
 
 # --- limits -------------------------------------------------------------------------------------------------------
 
 REQUEST_LINE_MAX_BYTES: Final = 4096
-"""A longer request line is answered by 404 'Unable to load requested file /bad-request.'"""
+"""Flink answers a longer request line with 404 'Unable to load requested file /bad-request.'"""
 
 PARALLELISM_MAX: Final = 32_768
-"""The most subtasks a vertex can have (Flink's upper bound of max parallelism)."""
+"""The largest number of subtasks of a vertex (Flink's upper bound of max parallelism)."""
 
 HISTORY_DEFAULT: Final = 10
-"""``web.checkpoints.history``: entries kept; details of older ones are answered by 404."""
+"""``web.checkpoints.history``: entries kept. Flink answers a request for older details with 404."""
 
 # --- paths --------------------------------------------------------------------------------------------------------
 
 CONFIG: Final = "/config"
 JOBS_OVERVIEW: Final = "/jobs/overview"
 CLUSTER_CONFIG: Final = "/jobmanager/config"
-"""Keys and values of the cluster's configuration file, as ``[{"key", "value"}]``."""
+"""The cluster's configuration file, as ``[{"key", "value"}]``."""
 
 METRICS_FETCH_INTERVAL: Final = "metrics.fetcher.update-interval"
 METRICS_FETCH_INTERVAL_DEFAULT_MS: Final = 10_000
-"""How often a JobManager fetches its tasks' metrics: between two fetches they stand still, however often one asks."""
+"""How often a JobManager fetches its tasks' metrics. Between two fetches every request returns the same values."""
 
 
 def job(job_id: str) -> str:
-    """One job: state, vertices with their plain names, and the plan with its edges."""
+    """One job: its state, its vertices with their names, and the plan with its edges."""
     return f"/jobs/{job_id}"
 
 
 def job_metrics(job_id: str, names: tuple[str, ...]) -> str:
-    """Metrics of the job; unknown names are left out of the answer."""
+    """Metrics of the job; the answer omits unknown names."""
     return f"/jobs/{job_id}/metrics?get={','.join(names)}"
 
 
 def exceptions(job_id: str, *, count_max: int) -> str:
-    """The newest ``count_max`` failures."""
+    """The newest ``count_max`` exceptions."""
     return f"/jobs/{job_id}/exceptions?maxExceptions={count_max}"
 
 
 def checkpoints(job_id: str) -> str:
-    """Counters and the history."""
+    """Checkpoint counters and history."""
     return f"/jobs/{job_id}/checkpoints"
 
 
 def checkpoint_config(job_id: str) -> str:
-    """The settings in force."""
+    """The checkpoint settings in force."""
     return f"/jobs/{job_id}/checkpoints/config"
 
 
@@ -112,12 +112,12 @@ def checkpoint_subtasks(job_id: str, checkpoint_id: int, vertex_id: str) -> str:
 
 
 def barriers(job_id: str, checkpoint_id: int) -> str:
-    """Barrier events by channel: the live runtime only."""
+    """Barrier events by channel; only on the live runtime."""
     return f"/jobs/{job_id}/checkpoints/{checkpoint_id}/barriers"
 
 
 def vertex(job_id: str, vertex_id: str) -> str:
-    """One vertex: where its subtasks run, in which attempt."""
+    """One vertex: the hosts and attempts of its subtasks."""
     return f"/jobs/{job_id}/vertices/{vertex_id}"
 
 
@@ -127,12 +127,12 @@ def backpressure(job_id: str, vertex_id: str) -> str:
 
 
 def metric_names(job_id: str, vertex_id: str) -> str:
-    """The names on offer at a vertex; ``[]`` for some seconds after its start."""
+    """The names of a vertex's metrics; ``[]`` for some seconds after its start."""
     return f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
 
 
 def vertex_metrics(job_id: str, vertex_id: str, ids: tuple[str, ...] = ()) -> str:
-    """Metrics of single subtasks, each ``<subtask>.<name>``."""
+    """Metrics of single subtasks; each id is ``<subtask>.<name>``."""
     return f"/jobs/{job_id}/vertices/{vertex_id}/metrics?get={','.join(ids)}"
 
 
@@ -149,7 +149,7 @@ RECORDS_OUT: Final = "numRecordsOut"
 BYTES_IN: Final = "numBytesIn"
 
 OUT_POOL_USAGE: Final = ("buffers.outPoolUsage", "Shuffle.Netty.Output.Buffers.outPoolUsage")
-"""Two names for one gauge, the shorter first; 2.x has the second only. So have the three below."""
+"""Two names for one gauge, the shorter first; 2.x has only the second. The same holds for the three below."""
 IN_POOL_USAGE: Final = ("buffers.inPoolUsage", "Shuffle.Netty.Input.Buffers.inPoolUsage")
 INPUT_QUEUE_BYTES: Final = ("buffers.inputQueueSize", "Shuffle.Netty.Input.Buffers.inputQueueSize")
 OUTPUT_QUEUE_BYTES: Final = ("buffers.outputQueueSize", "Shuffle.Netty.Output.Buffers.outputQueueSize")
@@ -157,4 +157,4 @@ OUTPUT_QUEUE_BYTES: Final = ("buffers.outputQueueSize", "Shuffle.Netty.Output.Bu
 # --- metrics of a job ---------------------------------------------------------------------------------------------
 
 RESTARTS: Final = ("numRestarts", "fullRestarts")
-"""2.x has the first only."""
+"""2.x has only the first."""

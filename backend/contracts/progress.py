@@ -1,4 +1,4 @@
-"""The checkpoint in progress: whom it waits for, who acknowledged when, progressing, slow or stuck."""
+"""The checkpoint in progress: pending subtasks, acknowledgements over time, and whether it is slow or stuck."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.domain.checkpoint import CheckpointStatus
 
 
 class PendingOut(Model):
-    """Whom an open checkpoint waits for, at one vertex."""
+    """The subtasks of one vertex that an open checkpoint waits for."""
 
     vertex_id: str
     vertex: str
@@ -20,23 +20,26 @@ class PendingOut(Model):
     total: int
     pending: list[int]
     first_barrier_ms: list[int | None]
-    """For each pending subtask: its first barrier, if its gauge told."""
+    """For each pending subtask: milliseconds from the trigger to its first barrier; null if not known."""
     aligning_ms: list[int | None]
-    """For each pending subtask: how long it has been aligning."""
+    """For each pending subtask: how long it has been aligning; null if not known."""
     hosts: list[str | None] = Field(default_factory=list)
     queued_bytes: int | None = None
-    """Queued before the vertex now: in its in-queues, and in the out-queues of those that feed it alone."""
+    """Queued before the vertex now: in its in-queues and in its upstream vertices' out-queues.
+
+    Null if a reading is missing, or if an upstream vertex also feeds other vertices.
+    """
 
 
 class AckPointOut(Model):
-    """Acknowledgements at an instant."""
+    """The number of acknowledgements at one time since the trigger."""
 
     elapsed_ms: int
     acknowledged: int
 
 
 class ProgressOut(Model):
-    """The room of one checkpoint in progress (or its last state once terminal)."""
+    """One checkpoint in progress, or its last state if it is terminal."""
 
     job_id: str
     run_id: str
@@ -52,11 +55,11 @@ class ProgressOut(Model):
     judgement_rule: str
     """The rule that decided the judgement, with its numbers."""
     waiting_on: list[PendingOut]
-    """Most guilty first."""
+    """The verdict's vertex first, then from the sources down."""
     acks: list[AckPointOut]
     past_acks: list[list[AckPointOut]] = Field(default_factory=list)
-    """The same curve of the last completed checkpoints, for comparison."""
+    """The same curves of the last completed checkpoints, for comparison."""
     typical_duration_ms: float | None = None
     queued_bytes: int | None = None
-    """Queued now: what an unaligned checkpoint would persist, about."""
+    """Bytes queued now in the whole job: about what an unaligned checkpoint would persist."""
     as_of: datetime

@@ -1,4 +1,4 @@
-"""What a checkpoint may be restored into: the wire shape of the answer to "what can I do with this one?"."""
+"""How a checkpoint can be restored: which changes of the job its restore supports."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ SnapshotKindName = Literal["canonical savepoint", "native savepoint", "aligned c
 
 
 class _Said(BaseModel):
-    """Base. Not of ``backend.contracts.api``, which names this."""
+    """Base. Not the ``Model`` of ``backend.contracts.api``, since that module imports this one."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class RestoreUseOut(_Said):
-    """One thing that one may want of a checkpoint, and whether this one will do."""
+    """One use of a checkpoint, and whether this checkpoint supports it."""
 
     use: str
-    """rescaling, arbitrary job upgrade, state backend change, ..."""
+    """Such as rescaling, arbitrary job upgrade or state backend change."""
     support: Literal["yes", "no", "at own risk"] | None
-    """At own risk: nothing refuses it, nothing checks that it works. Null: it depends on what is not known."""
+    """``at own risk``: the engine neither refuses it nor checks that it works. Null: it depends on unreported facts."""
     note: str | None = None
 
 
 class InFlightOut(_Said):
-    """A vertex with data in flight in the checkpoint: its edges must stay as they are."""
+    """A vertex with in-flight data in the checkpoint: its edges must stay unchanged."""
 
     vertex_id: str
     vertex: str
@@ -34,16 +34,16 @@ class InFlightOut(_Said):
 
 
 class RestoringOut(_Said):
-    """What one checkpoint may be restored into."""
+    """How one checkpoint can be restored."""
 
     is_restorable: bool
-    """Whether it is complete, and not known to be discarded."""
+    """Whether it is completed and not known to be discarded."""
     sentence: str
     kinds: list[SnapshotKindName]
-    """What it is; several where what is reported does not tell them apart; none where it cannot be restored."""
+    """The possible kinds: several if the report leaves it open, none if it cannot be restored."""
     location: str | None = None
-    """Where the engine keeps it."""
+    """The path under which the engine stores it."""
     uses: list[RestoreUseOut] = []
     in_flight: list[InFlightOut] = []
     source: str
-    """Whose rules these are."""
+    """The source of the rules."""

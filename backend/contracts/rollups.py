@@ -1,4 +1,4 @@
-"""The JSON of rollups under ``/api/v1/jobs/{job}/rollups``: one item an hour; definitions in ``domain.rollup``."""
+"""The JSON of rollups under ``/api/v1/jobs/{job}/rollups``: one item per hour. Definitions: ``domain.rollup``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from backend.domain.failure import FailureReason
 
 
 class MeasureRollupOut(Model):
-    """One measure over the hour's completed checkpoints that reported it; unit as in its name; exact."""
+    """Exact statistics of one measure over the hour's completed checkpoints; the unit is part of the measure's name."""
 
     present_count: int
-    """Completed checkpoints that reported it; those that did not count for nothing here."""
+    """Number of completed checkpoints that reported the measure; the others are left out."""
     min: int
     max: int
     sum: str
-    """A whole number, as text: sums of bytes pass what a JSON number holds."""
+    """A whole number as text, since a sum of bytes can exceed the range of JSON numbers."""
     p50: float
     """Percentiles interpolate between the two nearest values."""
     p95: float
@@ -25,17 +25,17 @@ class MeasureRollupOut(Model):
 
 
 class RollupHourOut(Model):
-    """The checkpoints (no savepoints) of one job that were triggered within one UTC hour."""
+    """The checkpoints of one job, without savepoints, that were triggered within one UTC hour."""
 
     hour: datetime
-    """Its first instant."""
+    """The first instant of the hour."""
     resolution_s: int = 3600
     source: Literal["rollup", "checkpoints"]
-    """``checkpoints``: worked out now, for the hour is not over or has changed since it was rolled up."""
+    """``checkpoints``: computed for this answer, since the hour is not rolled up, or changed after it was."""
     triggered_count: int
     completed_count: int
     failed_count: int
     failed_by_reason: dict[FailureReason, int]
     last_completed_at: datetime | None
     measures: dict[str, MeasureRollupOut]
-    """By name of the checkpoint's field. One that no completed checkpoint reported is absent, not zero."""
+    """By name of the checkpoint's field. A measure that no completed checkpoint reported is absent, not zero."""

@@ -1,11 +1,11 @@
-"""What a Spark query's listener posts to the ingest API, and the answer.
+"""The JSON that a Spark query's listener posts to the ingest API, and the answer.
 
 * ``/api/v1/ingest/spark`` (POST SparkPushIn)                   -> SparkPushOut
 
-The envelope is ours. What is in ``progress`` is Spark's
-own ``StreamingQueryProgress`` (4.3), under Spark's own names; fields that are not read here may be there or not.
-``collectors/spark/listener.py`` writes the same by hand, since it may import nothing of ours; a test keeps the two in
-step. Instants are RFC 3339; of every event its own instant counts, never that of its arrival.
+The envelope is ours. ``progress`` holds Spark's own ``StreamingQueryProgress`` (4.3) under Spark's own names; fields
+that are not read here are ignored. ``collectors/spark/listener.py`` writes this JSON without these models, because it
+must not import our packages; a test checks that both agree. Instants are RFC 3339. The event's own instant counts,
+not the time of its arrival.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pydantic.alias_generators import to_camel
 from backend.contracts.api import Model
 
 PUSH_URL_ROOT = "push:spark/"
-"""Addresses of targets that push: this, and the deployment."""
+"""The address of a target that pushes is this prefix and the deployment."""
 DEMO_DEPLOYMENT = "demo-spark"
-"""That of the query which ``up`` runs."""
+"""The deployment of the query that ``up`` runs."""
 EVENTS_MAX = 500
-# What JSON's numbers hold exactly; sums of many stay below what the store holds.
+# JSON numbers are exact up to this. Sums of many such numbers still fit into the store.
 _INT_MAX = 2**53
 _YEAR_MS = 366 * 24 * 3600 * 1000
 Text = Annotated[str, Field(max_length=4000)]
@@ -31,13 +31,13 @@ Id = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+
 Count = Annotated[int, Field(ge=0, le=_INT_MAX)]
 Number = Annotated[int, Field(ge=-_INT_MAX, le=_INT_MAX)]
 Instant = Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), le=datetime(2200, 1, 1, tzinfo=UTC))]
-"""What PostgreSQL and the services can reckon with."""
+"""The range of instants in which PostgreSQL and the services can calculate."""
 Offset = Any
-"""A source's own JSON: a number, a text, an object; kept as text and never interpreted, save where it is a number."""
+"""A source's own JSON value. It is stored as text; only numbers in it are interpreted, to compute a backlog."""
 
 
 class Foreign(BaseModel):
-    """Base of what Spark writes: camelCase, and more fields than are read."""
+    """Base of Spark's own objects: names are camelCase, and unknown fields are ignored."""
 
     model_config = ConfigDict(
         extra="ignore", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
@@ -45,7 +45,7 @@ class Foreign(BaseModel):
 
 
 class StateOperatorIn(Foreign):
-    """``stateOperators[*]``: one stateful operator; times are sums over its state stores."""
+    """``stateOperators[*]``: one stateful operator; its times are sums over its state stores."""
 
     num_rows_total: Count | None = None
     num_rows_updated: Count | None = None
@@ -67,7 +67,7 @@ class SourceIn(Foreign):
 
 
 class EventTimeIn(Foreign):
-    """``eventTime``; the watermark is absent where the query has none."""
+    """``eventTime``; the watermark is absent if the query has none."""
 
     watermark: Instant | None = None
 
@@ -92,7 +92,7 @@ class ProgressIn(Foreign):
 
 
 class _Event(Model):
-    """What every event says of itself. ``seen_at`` is the driver's clock when the listener was called."""
+    """Base of events. ``seen_at`` is the time on the driver's clock when Spark called the listener."""
 
     seen_at: Instant
 
@@ -115,7 +115,7 @@ class ProgressEventIn(_Event):
 
 
 class IdleIn(_Event):
-    """The query had nothing to do."""
+    """The query had no new data to process."""
 
     event: Literal["idle"]
     id: Id
@@ -125,7 +125,7 @@ class IdleIn(_Event):
 
 
 class AliveIn(_Event):
-    """The listener's own word that the query runs, sent while nothing else is: a batch may take minutes."""
+    """The listener's own report that the query runs, sent if there is no other event: a batch may take minutes."""
 
     event: Literal["alive"]
     id: Id
@@ -134,9 +134,9 @@ class AliveIn(_Event):
 
 
 class TerminatedIn(_Event):
-    """The query ended; with ``exception`` it failed in the batch after the last one, else it was stopped on purpose.
+    """The query ended. With ``exception`` it failed in the batch after the last one, else it was stopped on purpose.
 
-    The last batch is what the listener remembers of this run; null where it saw none.
+    The last batch is the last one that the listener saw in this run; null if it saw none.
     """
 
     event: Literal["terminated"]
@@ -153,22 +153,25 @@ SparkEvent = Annotated[StartedIn | ProgressEventIn | IdleIn | AliveIn | Terminat
 
 
 class SparkPushIn(Model):
-    """Events of the queries of one driver, oldest first. The same event twice changes nothing."""
+    """Events of the queries of one driver, oldest first. Sending an event twice changes nothing."""
 
     deployment: Annotated[str, Field(min_length=1, max_length=200, examples=["orders-pipeline"])]
-    """With the query's name it makes the job: stable over restarts. By default the Spark application's name."""
+    """Identifies the job together with the query's name, so it must be stable over restarts.
+
+    By default the Spark application's name.
+    """
     sent_at: Instant
-    """By the driver's clock, just before sending: the two clocks are compared by it."""
+    """The time on the driver's clock just before sending; it shows the offset between the two clocks."""
     spark_version: Annotated[str, Field(max_length=100)] | None = None
     dropped_count: Count = 0
-    """Events the listener had to drop so far, since it was made: its queue is bounded and never holds Spark up."""
+    """Events that the listener has dropped so far: its queue is bounded, so that it never delays Spark."""
     trigger_interval_ms: Annotated[int, Field(ge=1, le=_YEAR_MS)] | None = None
-    """The trigger's interval, where the job told the listener; Spark itself does not report it."""
+    """The trigger's interval, if the job set it in the listener; Spark itself does not report it."""
     events: Annotated[list[SparkEvent], Field(max_length=EVENTS_MAX)]
 
 
 class SparkPushOut(Model):
-    """What was stored: new micro-batches, and those that were refused with the reason."""
+    """The result of a push: the number of new micro-batches, and the reasons for refused ones."""
 
     target_id: str
     new_count: int

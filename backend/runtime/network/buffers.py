@@ -27,7 +27,7 @@ class Reader(Protocol):
     """The receiving end of a subpartition."""
 
     def on_available(self) -> None:
-        """Handle that the subpartition became readable or has more to read."""
+        """Called when the subpartition became readable or has more to read."""
         ...
 
 
@@ -306,7 +306,7 @@ class Subpartition:
         return overtaken
 
     def forget_timeoutable(self, checkpoint_id: int) -> None:
-        """Handle that the checkpoint was aborted: its barrier keeps its place and can no longer overtake."""
+        """Keep the barrier of an aborted checkpoint in its place: it can no longer overtake."""
         if self._waiting_barrier == checkpoint_id:
             self._waiting_barrier = None
             self._resolve = None

@@ -36,15 +36,15 @@ class Gate(Protocol):
     """The receiver of a channel's notifications."""
 
     def on_ready(self, channel: InputChannel) -> None:
-        """Handle that a channel has something to poll."""
+        """Called when a channel has something to poll."""
         ...
 
     def on_priority(self, channel: InputChannel) -> None:
-        """Handle that a channel has a priority event (Q-6)."""
+        """Called when a channel has a priority event (Q-6)."""
         ...
 
     def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
-        """Handle a timeoutable barrier that arrived and is still queued (Q-4)."""
+        """Called when a timeoutable barrier arrived, before its turn in the queue (Q-4)."""
         ...
 
 
@@ -232,7 +232,7 @@ class InputChannel:
         self._persist_queued(barrier_arrived, checkpoint_id, write)
 
     def stop_persisting(self, checkpoint_id: int | None = None) -> None:
-        """Stop copying for a checkpoint, because it has all barriers or ended (UC-5). None stops all copying."""
+        """Stop copying for a checkpoint that has all its barriers or ended (UC-5); None stops all copying."""
         if checkpoint_id is None:
             self._copies.clear()
         else:
@@ -274,7 +274,7 @@ class InputChannel:
             self.on_available()
 
     def on_available(self) -> None:
-        """Handle that the subpartition has more to read."""
+        """Called when the subpartition has more to read."""
         raise NotImplementedError
 
     def poll(self) -> DataBuffer | Event | None:

@@ -29,25 +29,25 @@ class InputGate:
         self._priority: deque[InputChannel] = deque()
 
     def on_ready(self, channel: InputChannel) -> None:
-        """Handle that a channel has something to poll."""
+        """Called when a channel has something to poll."""
         if not channel.is_ready:
             channel.is_ready = True
             self._ready.append(channel)
         self._on_data()
 
     def on_priority(self, channel: InputChannel) -> None:
-        """Handle that a channel has a priority event, which a mail takes out (Q-6)."""
+        """Called when a channel has a priority event, which a mail takes out (Q-6)."""
         if not self._priority:
             self._on_priority()
         if channel not in self._priority:
             self._priority.append(channel)
 
     def on_announcement(self, channel: InputChannel, barrier: Barrier) -> None:
-        """Announce a timeoutable barrier that arrived and is still queued (Q-4)."""
+        """Announce a timeoutable barrier that arrived, before its turn in the queue (Q-4)."""
         self.announced(channel, barrier)
 
     def next_priority(self) -> tuple[InputChannel, Barrier] | None:
-        """Return the next priority event; None if there is none. Channels are in order of their notification."""
+        """Return the next priority event; None if there is none. Channels are drained in order of notification."""
         while self._priority:
             channel = self._priority[0]
             barrier = channel.poll_priority()

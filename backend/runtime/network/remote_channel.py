@@ -338,7 +338,7 @@ class RemoteChannel(InputChannel):
             self._announce(1)
 
     def on_floating(self) -> None:
-        """Handle that a floating buffer is free."""
+        """Called when a floating buffer is free."""
         if not self.is_dead:
             self._grow()
 

@@ -50,7 +50,7 @@ class Operator(Protocol):
         ...
 
     def complete(self, checkpoint_id: int) -> None:
-        """Handle the completion of a checkpoint (CO-7)."""
+        """Called when a checkpoint is complete (CO-7)."""
         ...
 
     @property

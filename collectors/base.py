@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 from backend.domain.engines import EngineCapabilities
 from backend.domain.ids import EngineRunId, TargetId
 from backend.domain.observation import Observation
+from backend.domain.target import TargetState
 
 
 class Collector(Protocol):
@@ -75,7 +76,7 @@ class ObservationSink(Protocol):
         """
         ...
 
-    async def report_failure(self, target_id: TargetId, *, kind: str, reason: str, at: datetime) -> None:
+    async def report_failure(self, target_id: TargetId, *, kind: TargetState, reason: str, at: datetime) -> None:
         """Keep that a poll failed; ``kind`` is ``unreachable`` or ``malformed``."""
         ...
 

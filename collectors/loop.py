@@ -26,6 +26,7 @@ from backend.domain.errors import (
 )
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation
+from backend.domain.target import TargetState
 from collectors.base import Collector, ObservationSink, Pause
 
 _log = structlog.get_logger(__name__)
@@ -94,11 +95,11 @@ class TargetLoop:
             async with asyncio.timeout(self._options.poll_timeout_s):
                 observation = await self._collector.collect(self.state.attempted_at)
         except TimeoutError:
-            await self._failed("unreachable", f"one poll took longer than {self._options.poll_timeout_s:g} s")
+            await self._failed(TargetState.UNREACHABLE, f"one poll took longer than {self._options.poll_timeout_s:g} s")
         except TargetUnavailableError as error:
-            await self._failed("unreachable", str(error))
+            await self._failed(TargetState.UNREACHABLE, str(error))
         except TargetProtocolError as error:
-            await self._failed("malformed", str(error))
+            await self._failed(TargetState.MALFORMED, str(error))
         else:
             self._succeeded(observation)
             await self._write()
@@ -126,7 +127,7 @@ class TargetLoop:
             state.dropped_count += 1
             self._collector.forget()
 
-    async def _failed(self, kind: str, reason: str) -> None:
+    async def _failed(self, kind: TargetState, reason: str) -> None:
         state = self.state
         state.failures_in_a_row += 1
         if reason != state.reason:

@@ -22,6 +22,7 @@ from backend.domain.errors import (
     TargetUnavailableError,
 )
 from backend.domain.ids import TargetId
+from backend.domain.target import TargetState
 from collectors.base import Collector, ObservationSink, Pause, TargetRow, TargetSource
 from collectors.loop import LoopOptions, TargetLoop
 
@@ -133,13 +134,13 @@ class CollectorManager:
                 await self._pause(self._options.reload_s, stop)
             except InvalidInputError as error:
                 # The address stays invalid until somebody changes it, and then it is another row.
-                await self._report(row, "malformed", str(error))
+                await self._report(row, TargetState.MALFORMED, str(error))
                 await stop.wait()
             except TargetUnavailableError as error:
-                await self._report(row, "unreachable", str(error))
+                await self._report(row, TargetState.UNREACHABLE, str(error))
                 await self._pause(self._options.restart_pause_s, stop)
             except TargetProtocolError as error:
-                await self._report(row, "malformed", str(error))
+                await self._report(row, TargetState.MALFORMED, str(error))
                 await self._pause(self._options.restart_pause_s, stop)
             except Exception:  # noqa: BLE001 -- the top of a task: one target never stops the others
                 self.broken_count += 1
@@ -159,7 +160,7 @@ class CollectorManager:
             )
             await loop.run(stop)
 
-    async def _report(self, row: TargetRow, kind: str, reason: str) -> None:
+    async def _report(self, row: TargetRow, kind: TargetState, reason: str) -> None:
         try:
             await self._sink.report_failure(row.id, kind=kind, reason=reason, at=self._clock.now())
         except StoreUnavailableError as error:

@@ -227,7 +227,7 @@ def _stuck(settings: RuleSettings, signal: JobSignal) -> Reading:
 # --- targets and the service --------------------------------------------------------------------------------------
 
 
-_DOES_NOT: Mapping[str, str] = {
+_DOES_NOT: Mapping[TargetState, str] = {
     TargetState.UNREACHABLE: "does not answer",
     TargetState.MALFORMED: "returns answers that do not fit its kind",
     TargetState.SILENT: "has gone silent",
@@ -237,7 +237,7 @@ _DOES_NOT: Mapping[str, str] = {
 def _unreachable(settings: RuleSettings, signal: TargetSignal) -> Reading:
     does = _DOES_NOT.get(signal.state)
     if does is None:
-        if signal.state == TargetState.OK:
+        if signal.state is TargetState.OK:
             return Reading(ReadingKind.CLEAR, "it answers")
         return Reading(ReadingKind.UNKNOWN, "it has not been read yet")
     since_ms = (signal.now - signal.since) / timedelta(milliseconds=1) if signal.since is not None else None

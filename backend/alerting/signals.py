@@ -15,6 +15,7 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
 from backend.domain.observation import JobState
+from backend.domain.target import TargetState
 from backend.domain.verdict import Phase
 
 
@@ -100,7 +101,7 @@ class TargetSignal:
     target_id: TargetId
     name: str
     url: str
-    state: str
+    state: TargetState
     now: datetime
     added_at: datetime
     reason: str | None = None

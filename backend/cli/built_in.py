@@ -10,6 +10,7 @@ import contextlib
 
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError
+from backend.domain.target import TargetOrigin
 
 _NAME = "demo"
 # Deployment and name identify a job. With this label the demo jobs keep their history when their port changes.
@@ -33,12 +34,12 @@ async def watch_built_in(database_url: str, root: str | None, clock: Clock) -> N
         targets = TargetRepository(engine)
         known = await targets.list_all()
         for target in known:
-            if target.origin == "built-in" and target.url != root:
+            if target.origin is TargetOrigin.BUILT_IN and target.url != root:
                 await targets.remove(target.id, at=clock.now())
         if root is not None and root not in {target.url for target in known}:
             # Another replica that starts at the same time may have added it.
             with contextlib.suppress(ConflictError):
-                await targets.add(NewTarget(root, _NAME, "built-in", labels=_LABELS), at=clock.now())
+                await targets.add(NewTarget(root, _NAME, TargetOrigin.BUILT_IN, labels=_LABELS), at=clock.now())
     finally:
         await engine.dispose()
 

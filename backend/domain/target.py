@@ -1,4 +1,4 @@
-"""The states of a target, as the store, the API and the rules write them."""
+"""The states and origins of a target, as the store, the API and the rules write them."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ class TargetState(StrEnum):
     SILENT = "silent"
     """It pushes its own data and has stopped."""
     PAUSED = "paused"
+
+
+class TargetOrigin(StrEnum):
+    """What added a target."""
+
+    API = "api"
+    CONFIGURATION = "configuration"
+    BUILT_IN = "built-in"
+    PUSH = "push"
+    """A push of its own data. No collector reads it."""

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.errors import StoreUnavailableError
+from backend.domain.target import TargetState
 from backend.services.jobs.silent_jobs import hear
 from backend.services.pipeline.presenting import pipeline_out, spark_demo_out
 from backend.store.alerts.episodes import open_counts
@@ -18,7 +19,7 @@ from backend.store.pipeline.log import read_pipeline, read_spark_demo
 from backend.store.postgres.connections import reading
 from backend.store.targets.targets import TargetRecord, TargetRepository
 
-_UNWELL = ("unreachable", "malformed", "silent")
+_UNWELL = (TargetState.UNREACHABLE, TargetState.MALFORMED, TargetState.SILENT)
 
 
 class StatusService:

@@ -23,6 +23,7 @@ from backend.domain.clock import Clock
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
 from backend.domain.observation import JobObservation, Observation
+from backend.domain.target import TargetState
 from backend.store.checkpoints.micro_batches import write_batches
 from backend.store.checkpoints.progress_writer import write_late_barriers, write_pressure, write_progress
 from backend.store.checkpoints.writer import CheckpointTally, days_of_checkpoints, write_barriers, write_checkpoints
@@ -41,7 +42,7 @@ _log = structlog.get_logger(__name__)
 _REASON_MAX = 500
 # Means over about this many polls: the weight of the newest one is its inverse.
 _COST_POLLS: ColumnElement[float] = literal_column("20", Double)
-_FAILURE_KINDS = ("unreachable", "malformed")
+_FAILURE_KINDS = (TargetState.UNREACHABLE, TargetState.MALFORMED)
 
 
 _TARGET = tables.targets.c
@@ -81,7 +82,7 @@ def _report_failure() -> bytes:
 
 
 def _report_success() -> bytes:
-    at, ok = bindparam("at", type_=tables.Instant), literal_column("'ok'", Text)
+    at, ok = bindparam("at", type_=tables.Instant), literal_column(f"'{TargetState.OK}'", Text)
     measured = [_HEALTH.requests_per_poll, _HEALTH.bytes_per_poll, _HEALTH.poll_duration_ms]
     reported = [_HEALTH.engine, _HEALTH.engine_version, *measured, _HEALTH.rejected_count, _HEALTH.clock_offset_ms]
     insert = pg_insert(tables.target_health).values(
@@ -167,13 +168,13 @@ class IngestWriter:
             _log.warning("checkpoints refused", target=observation.target_id, count=len(rejected), first=rejected[0])
         return replace(result, rejected=tuple(rejected))
 
-    async def report_failure(self, target_id: TargetId, *, kind: str, reason: str, at: datetime) -> None:
+    async def report_failure(self, target_id: TargetId, *, kind: TargetState, reason: str, at: datetime) -> None:
         """Keep that a poll failed: ``kind`` is ``unreachable`` or ``malformed``; ``reason`` is one line for people."""
         if kind not in _FAILURE_KINDS:
             raise ValueError(f"kind must be one of {', '.join(_FAILURE_KINDS)}, got {kind!r}")
         async with writing(self._engine) as connection:
             cursor = await _cursor(connection)
-            values = {"state": kind, "reason": clean(reason)[:_REASON_MAX], "at": at, "id": target_id}
+            values = {"state": kind.value, "reason": clean(reason)[:_REASON_MAX], "at": at, "id": target_id}
             await cursor.execute(_REPORT_FAILURE, values)
 
     def _sift(self, observation: Observation) -> tuple[Observation, list[str]]:

@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import JobOut, SparkPointOut
 from backend.domain.checkpoint import CheckpointStatus
+from backend.domain.target import TargetState
 from backend.domain.verdict import Health
 from dashboard import routes, text
 from dashboard.callbacks import Changes, connect
@@ -159,7 +160,9 @@ def row(job: JobOut) -> dict[str, object]:
         "id": job.id,
         "href": routes.job(job.id),
         "name": job.name,
-        "target": job.target_name if job.target_state == "ok" else f"{job.target_name} ({job.target_state}: old data)",
+        "target": job.target_name
+        if job.target_state == TargetState.OK
+        else f"{job.target_name} ({job.target_state}: old data)",
         "sentence": job.verdict.sentence,
         "health": _URGENCY[job.health],
         "health_badge": _badge(

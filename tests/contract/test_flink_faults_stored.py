@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.errors import TargetProtocolError
 from backend.domain.ids import TargetId
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.schema.arrays import expand
@@ -190,7 +191,7 @@ async def polled(engine: AsyncEngine, served: Served, *, faulty: range, fault: H
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(serve_app(served.app))
         repository = TargetRepository(engine)
-        target = await repository.add(NewTarget(url=url, name="flink", origin="api"), at=flink.now)
+        target = await repository.add(NewTarget(url=url, name="flink", origin=TargetOrigin.API), at=flink.now)
         patient = await stack.enter_async_context(open_transport(url, timeout_s=PATIENCE_S))
         impatient = await stack.enter_async_context(open_transport(url, timeout_s=0.3))
         transport = _ByFault(served, patient, impatient)
@@ -305,7 +306,7 @@ async def relived(engine: AsyncEngine, left: int, *, is_list_cached: bool, is_fi
     """Let the second life begin ``left`` requests into a poll; whether the poll took so many."""
     first, second = RecordedFlink(RECORDINGS / "B2", at_s=40.0), RecordedFlink(RECORDINGS / "E", at_s=60.0)
     both, now = Relived(first, second), second.now
-    new = NewTarget(url=f"http://f-{left}-{is_list_cached}-{is_first_poll}", name="f", origin="api")
+    new = NewTarget(url=f"http://f-{left}-{is_list_cached}-{is_first_poll}", name="f", origin=TargetOrigin.API)
     target = await TargetRepository(engine).add(new, at=now)
     writer = IngestWriter(engine, clock=RecordedClock(second))
     collector = FlinkCollector(both, target_id=target.id, monotonic_s=second.monotonic_s)
@@ -371,7 +372,9 @@ async def test_ten_broken_targets_beside_a_good_one_stop_nothing_and_no_credenti
 
         async def add(url: str, name: str) -> TargetId:
             return (
-                await repository.add(NewTarget(url=url, name=name, origin="configuration"), at=WallClock().now())
+                await repository.add(
+                    NewTarget(url=url, name=name, origin=TargetOrigin.CONFIGURATION), at=WallClock().now()
+                )
             ).id
 
         ids = {"good": await add(await stack.enter_async_context(serve_app(good.app)), "good")}

@@ -16,6 +16,7 @@ import pytest
 from backend.domain.errors import UpstreamError
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.targets.targets import NewTarget, TargetRepository
@@ -157,7 +158,7 @@ async def test_whatever_is_read_of_a_lying_target_the_store_takes_and_the_next_t
         written = 0
         for seed in range(40):
             rnd = random.Random(seed)
-            new = NewTarget(url=f"http://liar-{seed}:8081", name="liar", origin="api")
+            new = NewTarget(url=f"http://liar-{seed}:8081", name="liar", origin=TargetOrigin.API)
             target = await repository.add(new, at=flink.now)
             flink = RecordedFlink(RECORDINGS / rnd.choice(NAMES))
             hostile = Hostile(flink, rnd, rate=rnd.choice([0.02, 0.1]))
@@ -170,7 +171,9 @@ async def test_whatever_is_read_of_a_lying_target_the_store_takes_and_the_next_t
                     written += 1
                 flink.at_s += 6.0
         assert written > 150
-        honest = await repository.add(NewTarget(url="http://honest:8081", name="honest", origin="api"), at=flink.now)
+        honest = await repository.add(
+            NewTarget(url="http://honest:8081", name="honest", origin=TargetOrigin.API), at=flink.now
+        )
         flink = RecordedFlink(RECORDINGS / "B2", at_s=40.0)
         reading = await poll(FlinkCollector(flink, target_id=honest.id, monotonic_s=flink.monotonic_s), flink)
         assert isinstance(reading, Observation)

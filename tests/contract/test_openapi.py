@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from backend.contracts import alerts, api, spark
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.targets.targets import NewTarget, TargetRepository
@@ -62,7 +63,7 @@ def served(databases) -> Iterator[str]:
 
 async def _serve(url, box, started) -> None:
     engine, clock = create_store_engine(url), SteppingClock()
-    target = await TargetRepository(engine).add(NewTarget("http://flink:8081", "flink", "api"), at=NOW)
+    target = await TargetRepository(engine).add(NewTarget("http://flink:8081", "flink", TargetOrigin.API), at=NOW)
     seen = replace(
         job([completed(1), failed(2), in_progress(3, acknowledged_count=4, with_details=True)]),
         pressure=(pressure(SOURCE, NOW), pressure(SINK, NOW, busy=1.0)),

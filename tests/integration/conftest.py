@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.ids import TargetId
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.postgres.embedded import EmbeddedPostgres
@@ -91,5 +92,5 @@ def writer(engine: AsyncEngine, clock: SteppingClock) -> IngestWriter:
 
 @pytest.fixture
 async def target(engine: AsyncEngine) -> TargetId:
-    new = NewTarget(url="http://flink:8081", name="flink", origin="api")
+    new = NewTarget(url="http://flink:8081", name="flink", origin=TargetOrigin.API)
     return (await TargetRepository(engine).add(new, at=NOW)).id

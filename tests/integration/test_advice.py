@@ -13,6 +13,7 @@ from backend.contracts.api import JobOut, Page, Problem
 from backend.domain.advice import AdviceState, Metric
 from backend.domain.engines import FLINK, RUNTIME
 from backend.domain.errors import InvalidInputError
+from backend.domain.target import TargetOrigin
 from backend.services.jobs.evidence import EvidenceReader
 from backend.services.targets.targets import TargetRules
 from backend.store.targets.targets import NewTarget, TargetRepository
@@ -67,7 +68,7 @@ class Target:
 async def target(engine, writer, clock):
     clock.at = START + timedelta(seconds=60)
     url = "http://127.0.0.1:18050/runtime/v1"
-    added = await TargetRepository(engine).add(NewTarget(url=url, name="demo", origin="api"), at=START)
+    added = await TargetRepository(engine).add(NewTarget(url=url, name="demo", origin=TargetOrigin.API), at=START)
     return Target(writer, added.id, clock)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from backend.alerting.labels import Matcher
 from backend.alerting.lifecycle import AlertState
 from backend.domain.errors import LeadershipLostError, StoreUnavailableError
+from backend.domain.target import TargetState
 from backend.services.alerts.deliveries import DeliveryOptions
 from backend.store.alerts.lease import Term, take_term
 from backend.store.alerts.silences import Silence, add_silence, end_silence
@@ -228,7 +229,7 @@ async def test_data_that_is_missing_resolves_nothing(engine, clock, watching, we
     alerting = Alerting(engine, clock)
     await alerting.round()
 
-    await writer.report_failure(target, kind="unreachable", reason="cannot connect", at=clock.at)
+    await writer.report_failure(target, kind=TargetState.UNREACHABLE, reason="cannot connect", at=clock.at)
     for _ in range(6):
         await alerting.round(seconds=60)
 

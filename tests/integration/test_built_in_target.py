@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.cli.built_in import unwatch_spark_demo, watch_built_in
+from backend.domain.target import TargetOrigin
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.observations import NOW, SteppingClock
 
@@ -37,7 +38,7 @@ async def test_on_another_port_it_takes_the_place_of_the_former_one(database, ta
 
 
 async def test_without_demo_jobs_nothing_of_it_is_watched_until_they_are_back(database, targets):
-    await targets.add(NewTarget("http://flink:8081", "flink", "api"), at=NOW)
+    await targets.add(NewTarget("http://flink:8081", "flink", TargetOrigin.API), at=NOW)
     await watch_built_in(database, _HERE, SteppingClock())
     await watch_built_in(database, None, SteppingClock())
     assert await _urls(targets) == {"http://flink:8081": "api"}
@@ -60,12 +61,12 @@ async def test_what_a_person_changed_on_it_stays(database, targets):
 async def test_the_spark_demos_target_goes_where_the_demo_does_not_run_and_no_other_does(database, targets):
     for deployment in ("demo-spark", "lab"):
         url = f"push:spark/{deployment}"
-        await targets.add(NewTarget(url, deployment, "push", kind="spark"), at=NOW)
+        await targets.add(NewTarget(url, deployment, TargetOrigin.PUSH, kind="spark"), at=NOW)
 
     for _ in range(2):
         await unwatch_spark_demo(database, SteppingClock())
     assert await _urls(targets) == {"push:spark/lab": "push"}
 
     # Where it runs again, its first push brings the target back.
-    await targets.get_or_add(NewTarget("push:spark/demo-spark", "demo-spark", "push", kind="spark"), at=NOW)
+    await targets.get_or_add(NewTarget("push:spark/demo-spark", "demo-spark", TargetOrigin.PUSH, kind="spark"), at=NOW)
     assert "push:spark/demo-spark" in await _urls(targets)

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from backend.domain.checkpoint import CheckpointCounts
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import TargetId
+from backend.domain.target import TargetOrigin, TargetState
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.targets.targets import NewTarget, TargetRepository
@@ -153,7 +154,7 @@ async def test_a_jobs_id_holds_over_targets_of_one_deployment_and_not_over_deplo
     targets, writer = TargetRepository(engine), IngestWriter(engine, clock=clock)
     labelled = {"deployment": "prod"}
     found = [
-        (await targets.add(NewTarget(f"http://{host}", host, "api", labels=labels), at=NOW)).id
+        (await targets.add(NewTarget(f"http://{host}", host, TargetOrigin.API, labels=labels), at=NOW)).id
         for host, labels in (("a", labelled), ("b", labelled), ("c", {}))
     ]
     for number, target_id in enumerate(found):
@@ -222,7 +223,7 @@ async def test_repeats_and_any_order_end_in_the_same_store(engine, clock, databa
         second = create_store_engine(other)
         stores = []
         for store, order in ((engine, polls), (second, shuffled)):
-            target = (await TargetRepository(store).add(NewTarget("http://f", "f", "api"), at=NOW)).id
+            target = (await TargetRepository(store).add(NewTarget("http://f", "f", TargetOrigin.API), at=NOW)).id
             writer = IngestWriter(store, clock=clock)
             for poll in order:
                 await writer.write(replace(poll, target_id=target))
@@ -254,7 +255,7 @@ async def test_two_targets_of_one_deployment_make_the_same_new_jobs_without_a_de
     names = [f"job-{n}" for n in range(6)]
     async with asyncio.TaskGroup() as group:
         for number in range(4):
-            new = NewTarget(f"http://t{number}", "t", "api", labels={"deployment": "one"})
+            new = NewTarget(f"http://t{number}", "t", TargetOrigin.API, labels={"deployment": "one"})
             at = (await targets.add(new, at=NOW)).id
             # Each engine numbers its runs as it likes.
             runs = names if number % 2 else names[::-1]
@@ -319,11 +320,11 @@ async def test_a_failed_poll_is_kept_with_reason_and_since_when_and_ends_with_th
     await writer.write(observation(target, job()))
     for seconds in (5, 10):
         await writer.report_failure(
-            target, kind="unreachable", reason=f"refused\0 {seconds}", at=NOW + timedelta(seconds=seconds)
+            target, kind=TargetState.UNREACHABLE, reason=f"refused\0 {seconds}", at=NOW + timedelta(seconds=seconds)
         )
     away = await targets.get(target)
     # A failure from before that is told late does not hide the newer one.
-    await writer.report_failure(target, kind="malformed", reason="old", at=NOW - timedelta(seconds=1))
+    await writer.report_failure(target, kind=TargetState.MALFORMED, reason="old", at=NOW - timedelta(seconds=1))
 
     assert (away.state, away.reason, away.since) == ("unreachable", "refused\ufffd 10", NOW + timedelta(seconds=5))
     assert (away.last_success_at, away.last_attempt_at) == (NOW, NOW + timedelta(seconds=10))

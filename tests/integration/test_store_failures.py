@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.domain.errors import ConflictError, StoreUnavailableError
+from backend.domain.target import TargetOrigin, TargetState
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine, reading, writing
 from backend.store.retention import apply_retention
@@ -65,7 +66,7 @@ async def test_when_every_connection_is_in_use_the_wait_ends_in_one_line_and_lat
 
 async def test_more_writers_than_connections_take_turns(database, clock):
     engine = create_store_engine(database, pool_size=2, pool_overflow=0)
-    target = (await TargetRepository(engine).add(NewTarget("http://f", "f", "api"), at=NOW)).id
+    target = (await TargetRepository(engine).add(NewTarget("http://f", "f", TargetOrigin.API), at=NOW)).id
     writer = IngestWriter(engine, clock=clock)
     polls = [observation(target, job([completed(n)]), at=NOW + timedelta(seconds=n)) for n in range(20)]
 
@@ -98,7 +99,7 @@ async def test_a_connection_that_is_ended_in_the_middle_stores_nothing_and_the_s
 
     async with reading(engine) as connection:
         assert (await connection.execute(text("SELECT count(*) FROM jobs"))).scalar_one() == 0
-    assert (await targets.add(NewTarget("http://f", "f", "api"), at=NOW)).name == "f"
+    assert (await targets.add(NewTarget("http://f", "f", TargetOrigin.API), at=NOW)).name == "f"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ async def test_every_connection_has_its_timeouts(engine):
 
 async def test_a_secret_in_a_targets_address_is_in_no_error_and_no_log(engine, clock, capfd, caplog):
     targets = TargetRepository(engine)
-    new = NewTarget("http://me:s3cret@flink:8081", "flink", "configuration")
+    new = NewTarget("http://me:s3cret@flink:8081", "flink", TargetOrigin.CONFIGURATION)
     target = (await targets.add(new, at=NOW)).id
     with pytest.raises(ConflictError) as error:
         await targets.add(new, at=NOW)
@@ -132,7 +133,7 @@ async def test_a_secret_in_a_targets_address_is_in_no_error_and_no_log(engine, c
 
     writer = IngestWriter(engine, clock=clock)
     await writer.write(observation(target, job([completed(1, triggered_at=NOW - timedelta(days=30))])))
-    await writer.report_failure(target, kind="unreachable", reason="refused", at=NOW)
+    await writer.report_failure(target, kind=TargetState.UNREACHABLE, reason="refused", at=NOW)
     await apply_retention(engine, Retention(max_size_bytes=0), NOW + timedelta(days=9))
 
     out, err = capfd.readouterr()

@@ -11,6 +11,7 @@ from backend.analysis.log_buckets import RELATIVE_ERROR_MAX
 from backend.domain.checkpoint import Checkpoint, CheckpointCounts, CheckpointStatus, SavepointFormat
 from backend.domain.errors import UnknownEntityError
 from backend.domain.observation import JobState
+from backend.domain.target import TargetOrigin
 from backend.domain.topology import Topology, Vertex
 from backend.store.checkpoints import reader as checkpoints
 from backend.store.checkpoints.reader import CheckpointFilter
@@ -445,7 +446,7 @@ async def test_a_job_that_comes_back_rescaled_says_so(writer, target, connection
 
 async def test_targets_are_added_changed_removed_and_revived(engine):
     targets = TargetRepository(engine)
-    new = NewTarget("http://a:8081", "a", "api", labels={"team": "x"})
+    new = NewTarget("http://a:8081", "a", TargetOrigin.API, labels={"team": "x"})
     added = await targets.add(new, at=NOW)
     changed = await targets.change(added.id, name="b", labels={}, is_enabled=False)
 

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from backend.domain.errors import StoreUnavailableError
+from backend.domain.target import TargetOrigin
 from backend.store.ingest import IngestWriter
 from backend.store.postgres.connections import create_store_engine
 from backend.store.postgres.embedded import EmbeddedPostgres
@@ -54,7 +55,7 @@ class _Killer:
 async def test_every_acknowledged_checkpoint_is_there_once_and_whole(server, clock, seed):
     engine = create_store_engine(server.start())
     targets = TargetRepository(engine)
-    ids = [(await targets.add(NewTarget(f"http://{n}", f"{n}", "api"), at=NOW)).id for n in range(_WRITERS)]
+    ids = [(await targets.add(NewTarget(f"http://{n}", f"{n}", TargetOrigin.API), at=NOW)).id for n in range(_WRITERS)]
     killer = _Killer(server, random.Random(seed).randint(2, _WRITERS * _CHECKPOINTS_EACH - _WRITERS))
     unwritten = {(t, c) for t in ids for c in range(_CHECKPOINTS_EACH)}
 

@@ -10,6 +10,7 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointStatus
 from backend.domain.failure import FailureReason
 from backend.domain.ids import JobId, RunId, TargetId
 from backend.domain.observation import JobState
+from backend.domain.target import TargetState
 from backend.domain.verdict import Phase
 from tests.support.observations import NOW
 
@@ -60,7 +61,7 @@ def target_signal(**changes: object) -> TargetSignal:
         "target_id": TargetId("t1"),
         "name": "production",
         "url": "http://flink:8081",
-        "state": "ok",
+        "state": TargetState.OK,
         "now": NOW,
         "added_at": NOW - timedelta(days=1),
         "since": NOW - timedelta(hours=1),

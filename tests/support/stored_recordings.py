@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation
+from backend.domain.target import TargetOrigin
 from backend.store.checkpoints.reader import CheckpointFilter, CheckpointRecord, list_checkpoints
 from backend.store.ingest import IngestWriter
 from backend.store.jobs.reader import JobRecord, list_current
@@ -70,7 +71,7 @@ async def opened(database: str, name: str) -> AsyncIterator[Stored]:
     engine = create_store_engine(database)
     flink = RecordedFlink(RECORDINGS / name)
     clock = SteppingClock(flink.now)
-    new = NewTarget(url=f"http://{name.lower()}:8081", name=name, origin="api")
+    new = NewTarget(url=f"http://{name.lower()}:8081", name=name, origin=TargetOrigin.API)
     target = await TargetRepository(engine).add(new, at=flink.now)
     try:
         yield Stored(engine, flink.recording, target.id, [], IngestWriter(engine, clock=clock), clock)

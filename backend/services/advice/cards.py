@@ -29,6 +29,7 @@ from backend.domain.advice import AdviceState, Topic
 from backend.domain.clock import Clock
 from backend.domain.errors import ConflictError
 from backend.domain.observation import JobState
+from backend.domain.target import TargetOrigin
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.paging import decode_cursor, page_of
 from backend.services.targets.targets import TargetRules
@@ -174,13 +175,13 @@ class AdviceService:
             text = f"{record.run.engine.name} takes these settings when the job starts: change them and restart it"
             raise ConflictError(text, kind="restart-needed")
         target = await TargetRepository(self._engine).get(record.run.target_id)
-        if target.origin == "api":
+        if target.origin is TargetOrigin.API:
             # Its address was allowed when it was added, but the allow-list may have changed since.
             self._rules.check(urlsplit(target.url).hostname or "")
         if self._change is None:
             raise ConflictError("this process cannot change the settings of targets", kind="apply-unavailable")
         # Only the built-in target's address comes from the configuration; another may belong to a third party.
-        token = self._token if target.origin == "built-in" else None
+        token = self._token if target.origin is TargetOrigin.BUILT_IN else None
         await self._change(
             target.url, record.run.engine_run_id, advice.how_to.patch, _PATCH_TIMEOUT_S, token, kind=target.kind
         )

@@ -31,6 +31,7 @@ from backend.domain.clock import Clock
 from backend.domain.failure import FailureReason
 from backend.domain.ids import TargetId, VertexId
 from backend.domain.observation import JobState
+from backend.domain.target import TargetOrigin, TargetState
 from backend.domain.verdict import Phase, Verdict
 from backend.services.jobs.evidence import EvidenceReader, JobCase
 from backend.services.jobs.silent_jobs import targets_as_heard
@@ -265,11 +266,11 @@ def _ended_out(record: CheckpointRecord) -> EndedCheckpoint:
 
 
 def _stale_reason(target: TargetRecord, record: JobRecord, now: datetime) -> str | None:
-    if target.origin == "push":
+    if target.origin is TargetOrigin.PUSH:
         # Nothing polls such a target: each of its jobs is judged alone, on its driver's clock.
         age_s = (record.engine_now(now) - record.run.observed_at).total_seconds()
         return None if age_s <= _STALE_AFTER_S else f"its driver sent the last event {age_s:.0f} s ago"
-    if target.state != "ok":
+    if target.state is not TargetState.OK:
         why = f" ({target.reason})" if target.reason else ""
         return f"its target is {target.state}{why}"
     limit_s = max(_STALE_AFTER_S, 3 * _poll_interval_s(target))
@@ -330,5 +331,5 @@ def _target(target: TargetRecord, now: datetime, job_names: Sequence[str]) -> Ta
         last_success_at=target.last_success_at,
         poll_interval_s=_poll_interval_s(target),
         job_names=tuple(sorted(job_names)),
-        is_pushed=target.origin == "push",
+        is_pushed=target.origin is TargetOrigin.PUSH,
     )

@@ -15,17 +15,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis import sentences as say
 from backend.domain.observation import JobState
+from backend.domain.target import TargetOrigin, TargetState
 from backend.store.jobs.reader import JobRecord, list_current
 from backend.store.targets.targets import TargetRecord
 
 SILENT_AFTER = timedelta(seconds=90)
 """Nine missed events. A listener that could not reach us tries again within 78 s, so it does not count as silent."""
 
+_HEARD = (TargetState.OK, TargetState.SILENT)
+
 
 def silence_of(record: JobRecord, now: datetime) -> timedelta | None:
     """Return how long a job that pushes has sent nothing; None if it is not silent, has ended or need not push."""
     run = record.run
-    if not run.engine.is_pushed or run.state is JobState.ENDED or record.target_state not in ("ok", "silent"):
+    if not run.engine.is_pushed or run.state is JobState.ENDED or record.target_state not in _HEARD:
         return None
     silent_for = record.engine_now(now) - run.observed_at
     return silent_for if silent_for > SILENT_AFTER else None
@@ -35,7 +38,7 @@ def as_heard(record: JobRecord, now: datetime) -> JobRecord:
     """Return the job as of now: if it is silent, its target is ``silent`` and its state unknown."""
     if silence_of(record, now) is None:
         return record
-    return replace(record, target_state="silent", run=replace(record.run, state=JobState.UNKNOWN))
+    return replace(record, target_state=TargetState.SILENT, run=replace(record.run, state=JobState.UNKNOWN))
 
 
 def targets_as_heard(
@@ -46,12 +49,12 @@ def targets_as_heard(
     for record in records:
         if (silent_for := silence_of(record, now)) is not None:
             silent.setdefault(record.run.target_id, []).append((silent_for, record.name))
-    return [_silent(t, silent[t.id], now) if t.id in silent and t.state == "ok" else t for t in targets]
+    return [_silent(t, silent[t.id], now) if t.id in silent and t.state is TargetState.OK else t for t in targets]
 
 
 async def hear(connection: AsyncConnection, targets: Sequence[TargetRecord], now: datetime) -> list[TargetRecord]:
     """Apply ``targets_as_heard`` to the stored jobs; reads these only if a target pushes."""
-    if not any(t.origin == "push" and t.state == "ok" for t in targets):
+    if not any(t.origin is TargetOrigin.PUSH and t.state is TargetState.OK for t in targets):
         return list(targets)
     return targets_as_heard(targets, await list_current(connection), now)
 
@@ -60,4 +63,4 @@ def _silent(target: TargetRecord, found: list[tuple[timedelta, str]], now: datet
     longest = max(silent_for for silent_for, _ in found)
     names = say.listed(sorted(name for _, name in found))
     reason = f"the driver of {names} has sent nothing for {say.duration(longest / timedelta(milliseconds=1))}"
-    return replace(target, state="silent", reason=reason, since=now - longest)
+    return replace(target, state=TargetState.SILENT, reason=reason, since=now - longest)

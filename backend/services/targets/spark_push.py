@@ -15,6 +15,7 @@ from backend.domain.clock import Clock
 from backend.domain.engines import SPARK
 from backend.domain.errors import ConflictError
 from backend.domain.observation import Observation, PollCost
+from backend.domain.target import TargetOrigin
 from backend.services.targets.spark_events import RunEvents, job_observation, runs_of
 from backend.store.checkpoints.micro_batches import KnownBatch, newest_batch
 from backend.store.ingest import IngestWriter
@@ -52,7 +53,7 @@ class SparkIngestService:
         new = NewTarget(
             url=wire.PUSH_URL_ROOT + quote(deployment, safe=""),
             name=deployment,
-            origin="push",
+            origin=TargetOrigin.PUSH,
             kind=SPARK.kind,
             labels={"deployment": deployment},
         )

@@ -21,6 +21,7 @@ from backend.contracts import api
 from backend.domain.clock import Clock
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import FieldProblem, InvalidInputError, UpstreamError
+from backend.domain.target import TargetOrigin
 from backend.services.jobs.silent_jobs import hear
 from backend.services.paging import decode_cursor, page_of
 from backend.store.postgres.connections import reading
@@ -161,7 +162,11 @@ class TargetService:
         """
         url, host = self._allowed(wanted.url)
         new = NewTarget(
-            url=url, name=wanted.name or _name(url, host), origin="api", kind=wanted.kind, labels=wanted.labels
+            url=url,
+            name=wanted.name or _name(url, host),
+            origin=TargetOrigin.API,
+            kind=wanted.kind,
+            labels=wanted.labels,
         )
         return target_out(await self._targets.add(new, at=self._clock.now()))
 

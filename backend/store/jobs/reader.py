@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import RowMapping, Select, and_, bindparam, case, func, or_, select, text
 from sqlalchemy.dialects.postgresql import distinct_on
@@ -16,13 +16,13 @@ from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
 from backend.domain.observation import JobState
+from backend.domain.target import TargetState
 from backend.domain.topology import Placement, Topology
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import one_of
 from backend.store.schema import tables
 from backend.store.schema.documents import config_from, counts_from, engine_from, placements_from, topology_from
 from backend.store.schema.rows import value_of
-from backend.store.targets.targets import HealthState
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class JobRecord:
     name: str
     run: RunRecord
     target_name: str
-    target_state: HealthState
+    target_state: TargetState
     clock_offset_ms: int | None
     """The clock of the run's engine minus ours, when it was read last; None where that is not known."""
     engine_version: str | None = None
@@ -363,10 +363,10 @@ def _job(row: RowMapping) -> JobRecord:
     )
 
 
-def _target_state(row: RowMapping) -> HealthState:
+def _target_state(row: RowMapping) -> TargetState:
     if not row["is_enabled"] or row["removed_at"] is not None:
-        return "paused"
-    return cast("HealthState", row["target_state"] or "pending")
+        return TargetState.PAUSED
+    return TargetState(row["target_state"] or TargetState.PENDING)
 
 
 def _run(row: RowMapping) -> RunRecord:

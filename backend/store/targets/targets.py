@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.domain.ids import TargetId, target_id
+from backend.domain.target import TargetOrigin, TargetState
 from backend.store.postgres.connections import reading, writing
 from backend.store.postgres.encoding import clean, dump
-
-Origin = Literal["api", "configuration", "built-in", "push"]
-"""Who added it. One of ``push`` is read by nobody: its jobs send what they have to tell."""
-HealthState = Literal["ok", "pending", "unreachable", "malformed", "silent", "paused"]
-"""``silent`` is worked out when it is asked for (``services.silent_jobs``) and is never stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +51,11 @@ class TargetRecord:
     name: str
     kind: str
     labels: Mapping[str, str]
-    origin: Origin
+    origin: TargetOrigin
     is_enabled: bool
     added_at: datetime
-    state: HealthState = "pending"
+    state: TargetState = TargetState.PENDING
+    """Never ``SILENT`` in the store: ``services.jobs.silent_jobs`` works that out from the last sign of life."""
     reason: str | None = None
     since: datetime | None = None
     last_success_at: datetime | None = None
@@ -75,7 +72,7 @@ class NewTarget:
 
     url: str
     name: str
-    origin: Origin
+    origin: TargetOrigin
     kind: str = "flink"
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -103,10 +100,10 @@ class TargetRepository:
         """Every target that is to be read, oldest first; those that push are not."""
         query = text(
             "SELECT id, url, name, kind, labels FROM targets WHERE is_enabled AND removed_at IS NULL"
-            " AND origin <> 'push' ORDER BY added_at, id"
+            " AND origin <> :push ORDER BY added_at, id"
         )
         async with reading(self._engine) as connection:
-            rows = (await connection.execute(query)).all()
+            rows = (await connection.execute(query, {"push": TargetOrigin.PUSH.value})).all()
         return [WatchedTarget(TargetId(i), url, name, kind, labels) for i, url, name, kind, labels in rows]
 
     async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
@@ -164,7 +161,7 @@ class TargetRepository:
             "name": clean(new.name),
             "kind": new.kind,
             "labels": dump({clean(k): clean(v) for k, v in new.labels.items()}),
-            "origin": new.origin,
+            "origin": new.origin.value,
             "at": at,
         }
         async with writing(self._engine) as connection:
@@ -245,7 +242,8 @@ def _record(row: RowMapping) -> TargetRecord:
             row["requests_per_poll"], row["bytes_per_poll"], row["poll_duration_ms"], row["poll_interval_s"]
         )
     return TargetRecord(
-        **{name: row[name] for name in ("id", "url", "name", "kind", "labels", "origin", "is_enabled", "added_at")},
+        **{name: row[name] for name in ("id", "url", "name", "kind", "labels", "is_enabled", "added_at")},
+        origin=TargetOrigin(row["origin"]),
         state=_state(row),
         **{name: row[name] for name in ("reason", "since", "last_success_at", "last_attempt_at", "engine_version")},
         engine=row["engine"],
@@ -254,8 +252,7 @@ def _record(row: RowMapping) -> TargetRecord:
     )
 
 
-def _state(row: RowMapping) -> HealthState:
+def _state(row: RowMapping) -> TargetState:
     if not row["is_enabled"]:
-        return "paused"
-    known: HealthState = row["state"] or "pending"
-    return known
+        return TargetState.PAUSED
+    return TargetState(row["state"] or TargetState.PENDING)

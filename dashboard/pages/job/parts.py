@@ -7,6 +7,7 @@ from dash.development.base_component import Component
 
 from backend.contracts.api import JobDetailOut
 from backend.contracts.engines import CapabilitiesOut
+from backend.domain.target import TargetState
 from backend.domain.verdict import Basis
 from dashboard import routes, text
 from dashboard.components import cards, micro_batch, status
@@ -42,7 +43,7 @@ def head(job: JobDetailOut) -> list[Component]:
     number = job.open_advice_count
     words = f"Advice ({number})" if number else "Advice"
     chips.append(cards.link_button(words, routes.advice(job.id), "bolt", hint="recommendations for this job"))
-    if job.target_state != "ok":
+    if job.target_state != TargetState.OK:
         chips.append(status.badge(f"target {job.target_state}: old data", "warning", Tone.BAD))
     return [
         html.Div(
@@ -64,7 +65,7 @@ def head(job: JobDetailOut) -> list[Component]:
 
 def _engine_state(job: JobDetailOut) -> str:
     state = job.run.engine_state.lower()
-    return f"{state} at the last report" if job.target_state == "silent" else state
+    return f"{state} at the last report" if job.target_state == TargetState.SILENT else state
 
 
 def _interval_and_timeout(job: JobDetailOut) -> list[html.Div]:

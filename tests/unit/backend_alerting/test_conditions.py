@@ -15,6 +15,7 @@ from backend.alerting.signals import OpenSignal, Place, RunSpan, ServiceSignal
 from backend.analysis.progress import Judged, Judgement
 from backend.domain.checkpoint import CheckpointConfig
 from backend.domain.observation import JobState
+from backend.domain.target import TargetState
 from tests.support.alert_signals import CONFIG, RUN, job_signal, linear_past, target_signal
 from tests.support.observations import NOW
 
@@ -274,7 +275,7 @@ def test_a_target_that_does_not_answer_and_one_that_nobody_asks(changes, unreach
 
 
 def test_a_targets_alert_names_the_jobs_that_are_not_watched():
-    signal = target_signal(state="unreachable", reason="cannot connect", job_names=tuple("abcdefg"))
+    signal = target_signal(state=TargetState.UNREACHABLE, reason="cannot connect", job_names=tuple("abcdefg"))
 
     text = read(_rule("TargetUnreachable"), signal).annotations["description"]
 

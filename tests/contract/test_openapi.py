@@ -125,7 +125,8 @@ def test_every_answer_has_an_example_that_fits_its_schema(document):
     assert checked >= 18
 
 
-def test_drawn_requests_get_what_is_described(served):
+@pytest.mark.parametrize("examples", [4, pytest.param(30, marks=pytest.mark.slow)])
+def test_drawn_requests_get_what_is_described(served, examples):
     schema = schemathesis.openapi.from_url(f"{served}/api/v1/openapi.json", timeout=PATIENCE_S)
     known, checked = _known(served), []
 
@@ -133,7 +134,7 @@ def test_drawn_requests_get_what_is_described(served):
         operation = result.ok()
 
         @settings(
-            max_examples=12,
+            max_examples=examples,
             deadline=None,
             database=None,
             derandomize=True,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from tests.support.running_up import checkpoints_of, free_port, jobs_of, processes_of, refused
 from tests.support.waiting import PATIENCE_S, until
 
@@ -21,6 +23,7 @@ def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(live_up):
     assert up.get("/api/v1/status")["store"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(live_up):
     up = live_up()
     known = jobs_of(up)

@@ -21,6 +21,7 @@ from backend.store.schema.partitions import Retention
 from tests.support.alerting import BASE_URL, Alerting, receiver_at, rows, switch_off_rules_but
 from tests.support.observations import completed, failed, job, observation
 from tests.support.receiving import receiving
+from tests.support.seeds import over_seeds
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -90,7 +91,7 @@ async def test_an_expired_checkpoint_pages_once_and_its_end_once(engine, clock, 
     assert webhook.taken[1].body["alerts"][0]["endsAt"] > "2026-"
 
 
-@pytest.mark.parametrize("seed", range(5), ids=lambda seed: f"seed-{seed}")
+@over_seeds(2, more=10)
 async def test_whenever_it_is_killed_each_page_arrives_and_no_decision_is_paged_twice(
     seed, engine, clock, watching, webhook
 ):

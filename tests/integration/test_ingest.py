@@ -32,6 +32,7 @@ from tests.support.observations import (
     progress,
     restarted,
 )
+from tests.support.seeds import over_seeds
 
 pytestmark = pytest.mark.anyio
 
@@ -212,7 +213,7 @@ async def _store(engine):
     return {t: sorted(map(repr, await _rows(engine, f"SELECT {c} FROM {t}"))) for t, c in tables.items()}
 
 
-@pytest.mark.parametrize("seed", range(2), ids=lambda seed: f"seed-{seed}")
+@over_seeds(1, more=5)
 async def test_repeats_and_any_order_end_in_the_same_store(engine, clock, databases, seed):
     polls = [observation(TargetId("x"), seen, at=at) for seen, at in _stream()]
     rnd = random.Random(seed)

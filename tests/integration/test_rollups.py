@@ -384,6 +384,7 @@ def test_an_hour_with_a_late_row_is_read_from_the_checkpoints_until_it_is_done_a
     assert not stale.is_rolled_up
 
 
+@pytest.mark.slow
 def test_on_a_copy_at_another_server_rollups_are_done_anew(url, spark_session):
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE pipeline_schedule SET complete_xid = complete_xid + 1000000000")

@@ -23,6 +23,7 @@ from backend.store.schema import migrate
 from backend.store.targets.targets import NewTarget, TargetRepository
 from tests.support.clusters import copy_cluster
 from tests.support.observations import NOW, completed, job, observation
+from tests.support.seeds import over_seeds
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +52,7 @@ class _Killer:
             os.killpg(self._server.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("seed", range(3), ids=lambda seed: f"seed-{seed}")
+@over_seeds(1, more=5)
 async def test_every_acknowledged_checkpoint_is_there_once_and_whole(server, clock, seed):
     engine = create_store_engine(server.start())
     targets = TargetRepository(engine)

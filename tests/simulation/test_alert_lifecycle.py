@@ -11,12 +11,11 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from backend.alerting.labels import fingerprint
 from backend.alerting.lifecycle import AlertState, Identity, LinkedCheckpoint, Reading, ReadingKind, Timing, step
 from backend.domain.ids import RunId
 from tests.support.observations import NOW
+from tests.support.seeds import over_seeds
 
 LABELS = {"alertname": "CheckpointExpired", "job": "orders"}
 IDENTITY = Identity("CheckpointExpired", "warning", fingerprint(LABELS), LABELS)
@@ -33,7 +32,7 @@ def _readings(rnd):
         yield Reading(kind, f"{kind} {number}", checkpoints=linked), rnd.choice((1, 5, 5, 5, 30, 600))
 
 
-@pytest.mark.parametrize("seed", range(120), ids=lambda seed: f"seed-{seed}")
+@over_seeds(50, more=240)
 def test_every_sequence_of_readings_keeps_the_promises(seed):
     rnd = random.Random(seed)
     timing = Timing(rnd.choice((0, 0, 7, 60)), rnd.choice((0, 0, 10, 90)))
@@ -85,7 +84,7 @@ def test_every_sequence_of_readings_keeps_the_promises(seed):
     assert all(w in (["firing"], ["firing", "resolved"]) for w in order.values()), f"seed={seed} {order}"
 
 
-@pytest.mark.parametrize("seed", range(20), ids=lambda seed: f"seed-{seed}")
+@over_seeds(10, more=40)
 def test_a_condition_that_lasts_fires_and_one_that_is_over_resolves(seed):
     rnd = random.Random(seed)
     timing = Timing(rnd.choice((0, 7, 60)), rnd.choice((0, 10, 90)))

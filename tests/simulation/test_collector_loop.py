@@ -19,6 +19,7 @@ from backend.domain.errors import StoreUnavailableError, TargetProtocolError, Ta
 from backend.domain.ids import TargetId
 from backend.domain.observation import Observation, PollCost
 from collectors.loop import LoopOptions, TargetLoop
+from tests.support.seeds import over_seeds
 from tests.support.virtual_time import VirtualTime
 
 pytestmark = pytest.mark.anyio
@@ -211,7 +212,7 @@ async def test_a_target_that_was_removed_meanwhile_ends_nothing() -> None:
     assert run.store.written == []
 
 
-@pytest.mark.parametrize("seed", range(60), ids=lambda seed: f"seed-{seed}")
+@over_seeds(25, more=120)
 async def test_every_reading_is_written_exactly_once_and_in_order_whatever_fails(seed: int) -> None:
     rnd = random.Random(seed)
     choices: list[Exception | float] = [0.0, 0.3, 4.0, UNREACHABLE, MALFORMED]

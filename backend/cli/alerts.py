@@ -6,11 +6,11 @@ import getpass
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backend.alerting.delivery import ReceiverKind
 from backend.cli.options import OutputFormat, help_without_command, pairs, seconds
 from backend.cli.targets import Api, Client, Format
 from backend.domain.errors import UnknownEntityError
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from backend.contracts.alerts import AlertOut
 
 _SHOWN_MAX = 200
-
-
-class Kind(StrEnum):
-    """The protocol of a receiver."""
-
-    ALERTMANAGER = "alertmanager"
-    WEBHOOK = "webhook"
-
 
 app = typer.Typer(
     help="List alerts and manage silences, through the running API.",
@@ -120,7 +112,7 @@ def _receivers(context: typer.Context) -> None:
 def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Root of an Alertmanager, or the address of a webhook.")],
     name: Annotated[str, typer.Option(help="Name shown in the delivery log.")],
-    kind: Annotated[Kind, typer.Option(help="alertmanager or webhook")] = Kind.ALERTMANAGER,
+    kind: Annotated[ReceiverKind, typer.Option(help="alertmanager or webhook")] = ReceiverKind.ALERTMANAGER,
     credential: Annotated[
         str | None,
         typer.Option(metavar="REFERENCE", help="Location of its bearer token: env:BARRIERSCOPE_SECRET_X or file:NAME."),

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from backend.alerting.delivery import ReceiverKind
 from backend.alerting.labels import Matcher
 from backend.alerting.lifecycle import AlertState
 from backend.domain.errors import LeadershipLostError, StoreUnavailableError
@@ -245,7 +246,7 @@ async def test_while_postgres_is_away_nothing_resolves_and_alertmanager_is_told_
     engine, clock, watching, databases, database
 ):
     with receiving() as manager:
-        await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind="alertmanager")
+        await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind=ReceiverKind.ALERTMANAGER)
         await watching("expired")
         alerting = Alerting(engine, clock)
         await alerting.round()
@@ -341,7 +342,7 @@ async def test_postgres_that_goes_away_between_a_delivery_and_its_record_pages_n
 
 async def test_alertmanager_is_told_again_before_it_would_resolve(engine, clock, watching):
     with receiving() as manager:
-        await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind="alertmanager")
+        await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind=ReceiverKind.ALERTMANAGER)
         alerting = Alerting(engine, clock, options=DeliveryOptions(resend_s=60))
         for _ in range(20):
             await watching("expired")

@@ -15,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 
+from backend.alerting.delivery import ReceiverKind
 from backend.domain.checkpoint import Checkpoint, CheckpointStatus
 from backend.store.ingest import IngestWriter
 from backend.store.wall_clock import WallClock
@@ -57,7 +58,7 @@ def watching(engine, target, now_clock):
 async def test_alertmanager_shows_the_alert_and_pages_its_resolution(engine, watching, now_clock, tmp_path):
     await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
     with receiving() as pager, alertmanager(tmp_path, pager=pager.url) as root:
-        await receiver_at(engine, now_clock, root, kind="alertmanager")
+        await receiver_at(engine, now_clock, root, kind=ReceiverKind.ALERTMANAGER)
         alerting = Alerting(engine, now_clock)
         await watching("completed", "expired")
         await alerting.round(seconds=0.1)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.alerting.delivery import ReceiverKind, ReceiverOrigin
 from backend.alerting.payloads import Links
 from backend.alerting.rules import RuleChange, changed
 from backend.notify.sender import Sender
@@ -17,7 +18,7 @@ from backend.services.alerts.receivers import new_receiver
 from backend.services.alerts.running import AlertRunner
 from backend.services.alerts.signals import SignalReader
 from backend.services.jobs.evidence import EvidenceReader
-from backend.store.alerts.receivers import Receiver, ReceiverKind, add_receiver
+from backend.store.alerts.receivers import Receiver, add_receiver
 from backend.store.alerts.rules import rules_in_force, save_rule
 from backend.store.postgres.connections import writing
 from tests.support.observations import NOW, SteppingClock
@@ -55,10 +56,15 @@ class Alerting:
 
 
 async def receiver_at(
-    engine: AsyncEngine, clock: SteppingClock, url: str, *, kind: ReceiverKind = "webhook", name: str = "on-call"
+    engine: AsyncEngine,
+    clock: SteppingClock,
+    url: str,
+    *,
+    kind: ReceiverKind = ReceiverKind.WEBHOOK,
+    name: str = "on-call",
 ) -> Receiver:
     """Store a receiver."""
-    receiver = new_receiver(name, kind, url, None, "api", clock.now())
+    receiver = new_receiver(name, kind, url, None, ReceiverOrigin.API, clock.now())
     async with writing(engine) as connection:
         await add_receiver(connection, receiver)
     return receiver

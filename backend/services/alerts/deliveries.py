@@ -19,6 +19,7 @@ import anyio
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.alerting.delivery import DeliveryKind, ReceiverKind
 from backend.alerting.lifecycle import Alert, AlertState
 from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook, valid_until
 from backend.domain.clock import Clock
@@ -128,7 +129,7 @@ class AlertDelivery:
         return sum(taken)
 
     async def _serve(self, receiver: Receiver, claimed: Sequence[tuple[Claim, Alert]], taken: list[int]) -> None:
-        groups = [claimed] if receiver.kind == "alertmanager" else [[c] for c in claimed]
+        groups = [claimed] if receiver.kind is ReceiverKind.ALERTMANAGER else [[c] for c in claimed]
         deadline_s = self._clock.monotonic_s() + self._options.claim_s / 2
         for group in groups:
             # Stop serving a slow receiver for now, before the claims on its other messages run out.
@@ -149,10 +150,10 @@ class AlertDelivery:
             self._unrecorded.pop(delivery_id, None)
 
     async def _send(self, receiver: Receiver, group: Sequence[tuple[Claim, Alert]], at: datetime) -> Sent:
-        if receiver.kind == "alertmanager":
+        if receiver.kind is ReceiverKind.ALERTMANAGER:
             return await self._tell(receiver, [a for _, a in group], at)
         (claim, alert), *_ = group
-        body = for_webhook(alert, self._links, is_firing=claim.kind == "firing", receiver=receiver.name)
+        body = for_webhook(alert, self._links, is_firing=claim.kind is DeliveryKind.FIRING, receiver=receiver.name)
         key = f"{alert.id}-{claim.kind}"
         return await self._sender.post(Address(receiver.url, receiver.credential), body, key=key)
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.alerting.delivery import DeliveryState
 from backend.alerting.lifecycle import Alert, AlertState, ReadingKind
 from backend.alerting.payloads import Links, permalink
 from backend.alerting.rules import rule_of
@@ -115,6 +116,6 @@ def _delivery_out(record: DeliveryRecord, attempts: Sequence[Attempt]) -> wire.D
     return wire.DeliveryOut.of(
         record,
         receiver=record.receiver_name,
-        next_attempt_at=record.next_attempt_at if record.state == "due" else None,
+        next_attempt_at=record.next_attempt_at if record.state is DeliveryState.DUE else None,
         attempts=attempts,
     )

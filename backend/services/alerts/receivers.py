@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from backend.alerting.delivery import ReceiverKind, ReceiverOrigin
 from backend.alerting.labels import AlertId, fingerprint
 from backend.alerting.lifecycle import Alert, AlertState, Identity, Reading, ReadingKind
 from backend.alerting.payloads import Json, Links, for_alertmanager, for_webhook
@@ -30,8 +31,6 @@ from backend.services.targets.targets import TargetRules, normalised_url
 from backend.store.alerts.deliveries import due_counts
 from backend.store.alerts.receivers import (
     Receiver,
-    ReceiverKind,
-    ReceiverOrigin,
     add_receiver,
     get_receiver,
     list_receivers,
@@ -87,7 +86,9 @@ class ReceiverService:
         url, host = self._address(wanted)
         self._rules.check(host, what="receiver")
         _check_credential(wanted.credential)
-        receiver = new_receiver(wanted.name, wanted.kind, url, wanted.credential, "api", self._clock.now())
+        receiver = new_receiver(
+            wanted.name, ReceiverKind(wanted.kind), url, wanted.credential, ReceiverOrigin.API, self._clock.now()
+        )
         async with writing(self._engine) as connection:
             await add_receiver(connection, receiver)
         return _out(receiver, 0)
@@ -100,7 +101,7 @@ class ReceiverService:
                 raise _refused("url", "has a path that looks secret and would be stored in plain text", _URL_ALLOWED)
             return url, host
         reference = wanted.url.strip()
-        if wanted.kind != "webhook" or not _CREDENTIAL.fullmatch(reference):
+        if wanted.kind != ReceiverKind.WEBHOOK.value or not _CREDENTIAL.fullmatch(reference):
             raise _refused("url", "is neither an address nor a valid reference to a webhook's address", _URL_ALLOWED)
         found = host_of_secret(self._sender.address_at(reference))
         if found is None:
@@ -129,7 +130,7 @@ class ReceiverService:
         now = self._clock.now()
         alert = _test_alert(now)
         body: Json | list[Json]
-        if receiver.kind == "alertmanager":
+        if receiver.kind is ReceiverKind.ALERTMANAGER:
             # The alert ends when it begins: it shows that the receiver takes alerts, but hardly notifies anyone.
             url, body = alertmanager_url(receiver.url), [for_alertmanager(alert, self._links, ends_at=now)]
         else:
@@ -148,7 +149,7 @@ async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str
     """
     wanted = {normalised_url(url, what="receiver")[0] for url in urls}
     async with writing(engine) as connection:
-        known = [r for r in await list_receivers(connection) if r.origin == "configuration"]
+        known = [r for r in await list_receivers(connection) if r.origin is ReceiverOrigin.CONFIGURATION]
         for receiver in known:
             if receiver.url not in wanted:
                 await remove_receiver(connection, receiver.id, at=clock.now())
@@ -156,9 +157,10 @@ async def watch_configured(engine: AsyncEngine, clock: Clock, urls: Sequence[str
             name = f"alertmanager {urlsplit(url).netloc}"
             try:
                 async with connection.begin_nested():
-                    await add_receiver(
-                        connection, new_receiver(name, "alertmanager", url, None, "configuration", clock.now())
+                    new = new_receiver(
+                        name, ReceiverKind.ALERTMANAGER, url, None, ReceiverOrigin.CONFIGURATION, clock.now()
                     )
+                    await add_receiver(connection, new)
             except ConflictError:
                 # A receiver of that name was added through the API, or by another process just now.
                 continue

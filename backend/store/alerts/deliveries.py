@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import (
     ARRAY,
@@ -34,15 +34,14 @@ from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.alerting.delivery import DeliveryKind, DeliveryState, ReceiverKind
+from backend.alerting.lifecycle import AlertState
 from backend.alerting.rules import RuleName
 from backend.store.postgres.encoding import clean
 from backend.store.postgres.statements import among
 from backend.store.schema import alert_tables
 from backend.store.schema.rows import row_of, value_of
 from backend.store.schema.tables import Instant
-
-DeliveryKind = Literal["firing", "resolved"]
-DeliveryState = Literal["due", "delivered", "abandoned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class DeliveryRecord:
     alert_id: str
     receiver_id: str
     receiver_name: str
-    receiver_kind: str
+    receiver_kind: ReceiverKind
     kind: DeliveryKind
     state: DeliveryState
     added_at: datetime
@@ -93,7 +92,8 @@ _DELIVERY = alert_tables.deliveries.c
 _ALERT = alert_tables.alerts.c
 _RECEIVER = alert_tables.receivers.c
 _ATTEMPT = alert_tables.delivery_attempts.c
-_IS_DUE = _DELIVERY.state == "due"
+_IS_DUE = _DELIVERY.state == DeliveryState.DUE.value
+_REPORTS_FIRING = _DELIVERY.kind == DeliveryKind.FIRING.value
 
 
 def _enqueue(query: Select[Any]) -> Insert:
@@ -103,26 +103,26 @@ def _enqueue(query: Select[Any]) -> Insert:
 
 _NOW = bindparam("now", type_=Instant)
 _ENQUEUE_FIRING = _enqueue(
-    select(_ALERT.id, _RECEIVER.id, literal_column("'firing'"), _NOW, _NOW)
+    select(_ALERT.id, _RECEIVER.id, literal_column(f"'{DeliveryKind.FIRING}'"), _NOW, _NOW)
     .select_from(alert_tables.alerts.join(alert_tables.receivers, true()))
     .where(
-        _ALERT.state == "firing",
+        _ALERT.state == AlertState.FIRING.value,
         _RECEIVER.removed_at.is_(None),
         _ALERT.id != all_(bindparam("silenced", type_=ARRAY(Text))),
-        or_(_ALERT.rule != RuleName.WATCHDOG.value, _RECEIVER.kind == "alertmanager"),
+        or_(_ALERT.rule != RuleName.WATCHDOG.value, _RECEIVER.kind == ReceiverKind.ALERTMANAGER.value),
     )
 )
 _ENQUEUE_RESOLVED = _enqueue(
-    select(_DELIVERY.alert_id, _DELIVERY.receiver_id, literal_column("'resolved'"), _NOW, _NOW)
+    select(_DELIVERY.alert_id, _DELIVERY.receiver_id, literal_column(f"'{DeliveryKind.RESOLVED}'"), _NOW, _NOW)
     .select_from(
         alert_tables.deliveries.join(alert_tables.alerts, _ALERT.id == _DELIVERY.alert_id).join(
             alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id
         )
     )
     .where(
-        _DELIVERY.kind == "firing",
-        _DELIVERY.state != "abandoned",
-        _ALERT.state == "resolved",
+        _REPORTS_FIRING,
+        _DELIVERY.state != DeliveryState.ABANDONED.value,
+        _ALERT.state == AlertState.RESOLVED.value,
         _ALERT.ended_at > bindparam("since", type_=Instant),
         _RECEIVER.removed_at.is_(None),
     )
@@ -159,16 +159,16 @@ async def claim(
     waits_for_firing = exists().where(
         firing.c.alert_id == _DELIVERY.alert_id,
         firing.c.receiver_id == _DELIVERY.receiver_id,
-        firing.c.kind == "firing",
-        firing.c.state == "due",
+        firing.c.kind == DeliveryKind.FIRING.value,
+        firing.c.state == DeliveryState.DUE.value,
     )
-    is_held = and_(_DELIVERY.kind == "firing", _DELIVERY.attempt_count == 0, among(_DELIVERY.alert_id, silenced))
+    is_held = and_(_REPORTS_FIRING, _DELIVERY.attempt_count == 0, among(_DELIVERY.alert_id, silenced))
     due = (
         select(_DELIVERY.id)
         .join_from(alert_tables.deliveries, alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id)
         .where(_IS_DUE, _DELIVERY.next_attempt_at <= now, _RECEIVER.removed_at.is_(None), ~is_held)
         # A receiver gets the firing before the resolution.
-        .where(~and_(_DELIVERY.kind == "resolved", waits_for_firing))
+        .where(~and_(_DELIVERY.kind == DeliveryKind.RESOLVED.value, waits_for_firing))
         .order_by(_DELIVERY.id)
         .limit(limit)
         .with_for_update(of=alert_tables.deliveries, skip_locked=True)
@@ -194,7 +194,7 @@ async def record(connection: AsyncConnection, claimed: Claim, attempt: Attempt, 
     changes: dict[str, Any] = {"result": clean(attempt.result)}
     if attempt.is_ok:
         changes |= {
-            "state": "delivered",
+            "state": DeliveryState.DELIVERED.value,
             "delivered_at": ended,
             "sent_count": _DELIVERY.sent_count + 1,
             "last_sent_at": ended,
@@ -219,7 +219,7 @@ async def abandon(connection: AsyncConnection, *, added_before: datetime) -> int
     old = await connection.execute(
         update(alert_tables.deliveries)
         .where(_IS_DUE, _DELIVERY.added_at < added_before)
-        .values(state="abandoned", result=func.concat("given up; last: ", _DELIVERY.result))
+        .values(state=DeliveryState.ABANDONED.value, result=func.concat("given up; last: ", _DELIVERY.result))
     )
     # Text: two updates in one statement, the second of the rows that belong to those of the first.
     held = await connection.execute(
@@ -240,7 +240,7 @@ async def note_held(connection: AsyncConnection, *, silenced: Sequence[str]) -> 
     await connection.execute(
         update(alert_tables.deliveries)
         .where(
-            *(_IS_DUE, _DELIVERY.kind == "firing", _DELIVERY.attempt_count == 0),
+            *(_IS_DUE, _REPORTS_FIRING, _DELIVERY.attempt_count == 0),
             among(_DELIVERY.alert_id, silenced),
             _DELIVERY.result.is_distinct_from("silenced"),
         )
@@ -258,8 +258,12 @@ async def told_to_alertmanagers(connection: AsyncConnection) -> list[tuple[int, 
             )
         )
         .where(
-            *(_DELIVERY.kind == "firing", _DELIVERY.state == "delivered", _ALERT.state == "firing"),
-            *(_RECEIVER.kind == "alertmanager", _RECEIVER.removed_at.is_(None)),
+            *(
+                _REPORTS_FIRING,
+                _DELIVERY.state == DeliveryState.DELIVERED.value,
+                _ALERT.state == AlertState.FIRING.value,
+            ),
+            *(_RECEIVER.kind == ReceiverKind.ALERTMANAGER.value, _RECEIVER.removed_at.is_(None)),
         )
         .order_by(_DELIVERY.id)
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Result, RowMapping, Select, bindparam, delete, exists, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
@@ -20,6 +20,7 @@ from backend.alerting.lifecycle import (
     Reading,
     ReadingKind,
 )
+from backend.alerting.rules import Severity
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import RunId
 from backend.store.postgres.encoding import clean
@@ -148,12 +149,12 @@ class OpenCount:
     """How many alerts fire, the watchdog aside, and the gravest severity of them."""
 
     count: int
-    severity: Literal["critical", "warning"]
+    severity: Severity
 
 
 _OPEN_COUNTS = (
-    select(_ALERT.job_id, func.count(), func.bool_or(_ALERT.severity == "critical"))
-    .where(_ALERT.state == AlertState.FIRING.value, _ALERT.severity != "none")
+    select(_ALERT.job_id, func.count(), func.bool_or(_ALERT.severity == Severity.CRITICAL.value))
+    .where(_ALERT.state == AlertState.FIRING.value, _ALERT.severity != Severity.NONE.value)
     .group_by(func.rollup(_ALERT.job_id))
     .having(func.count() > 0)
     .order_by(func.grouping(_ALERT.job_id))
@@ -164,7 +165,10 @@ async def open_counts(connection: AsyncConnection) -> Mapping[str | None, OpenCo
     """For each job with alerts that fire; under None for everything."""
     rows = (await connection.execute(_OPEN_COUNTS)).all()
     # The total comes last, and stands also over the row of those without a job.
-    return {job_id: OpenCount(count, "critical" if critical else "warning") for job_id, count, critical in rows}
+    return {
+        job_id: OpenCount(count, Severity.CRITICAL if critical else Severity.WARNING)
+        for job_id, count, critical in rows
+    }
 
 
 async def drop_ended_before(connection: AsyncConnection, at: datetime) -> None:

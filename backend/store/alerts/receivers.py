@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.alerting.delivery import DeliveryState, ReceiverKind, ReceiverOrigin
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.store.schema import alert_tables
 from backend.store.schema.rows import row_of, value_of
-
-ReceiverKind = Literal["alertmanager", "webhook"]
-ReceiverOrigin = Literal["api", "configuration"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +86,6 @@ async def remove_receiver(connection: AsyncConnection, receiver_id: str, *, at: 
     delivery = alert_tables.deliveries.c
     await connection.execute(
         update(alert_tables.deliveries)
-        .where(delivery.receiver_id == receiver_id, delivery.state == "due")
-        .values(state="abandoned", result="the receiver was removed")
+        .where(delivery.receiver_id == receiver_id, delivery.state == DeliveryState.DUE.value)
+        .values(state=DeliveryState.ABANDONED.value, result="the receiver was removed")
     )

@@ -1,8 +1,9 @@
-"""Goal: what is advised does what was predicted, and what is refused would have done no good (AD-2).
+"""Goal: advised settings have the predicted effects, and settings advised against would not help (AD-2).
 
-Method: jobs of the reference runtime run until there are checkpoints to judge; the change that is advised is made to
-the same job and seed, from its beginning; medians are compared with the intervals. ``benchmarks/advice_calibration.py``
-does the same for many more. To replay one: pytest tests/simulation/test_advice_calibration.py -k "skew-seed-0"
+Method: jobs of the reference runtime run until there are checkpoints to judge. The same job runs again with the same
+seed and the advised settings, and its medians are compared with the predicted intervals.
+``benchmarks/advice_calibration.py`` does this for many more jobs. To replay one: pytest
+tests/simulation/test_advice_calibration.py -k "skew-seed-0"
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ async def test_the_demo_job_with_the_hot_key_does_as_predicted():
 
 
 @pytest.mark.anyio
-async def test_on_a_slow_store_unaligned_is_refused_and_would_indeed_do_no_good():
+async def test_on_a_slow_store_unaligned_is_advised_against_and_would_not_help():
     spec = load_job(demo_path("slow-store"))
     advice = await advice_of(spec, RUN_S)
     (refused,) = [s for s in advice.silences if s.topic is Topic.MODE]

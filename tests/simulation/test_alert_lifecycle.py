@@ -1,8 +1,8 @@
-"""Goal: no sequence of readings makes an alert page twice for one episode, forget one, or resolve for want of data.
+"""Goal: whatever the readings, no alert pages twice for one episode, is forgotten, or resolves for lack of data.
 
-Method: one seed draws the rule's times, a sequence of readings with gaps between them, and restarts in between, at
-which all that was not stored is lost. A checker follows every step and the whole.
-To replay one run: pytest tests/simulation/test_alert_lifecycle.py -k "seed-17"
+Method: a seed draws the rule's times, a sequence of readings with gaps, and restarts, which lose all state that was
+not stored. A checker follows every step and the whole sequence. To replay one run: pytest
+tests/simulation/test_alert_lifecycle.py -k "seed-17"
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = (ReadingKind.ACTIVE, ReadingKind.CLEAR, ReadingKind.UNKNOWN, ReadingKind
 
 
 def _readings(rnd):
-    """Kinds come in runs, as they do; *gone* is rare."""
+    """Readings of one kind come in runs, as in practice; *gone* is rare."""
     kind = ReadingKind.CLEAR
     for number in range(rnd.randrange(5, 80)):
         if rnd.random() < 0.4:
@@ -33,7 +33,7 @@ def _readings(rnd):
 
 
 @over_seeds(50, more=240)
-def test_every_sequence_of_readings_keeps_the_promises(seed):
+def test_every_sequence_of_readings_obeys_the_alert_rules(seed):
     rnd = random.Random(seed)
     timing = Timing(rnd.choice((0, 0, 7, 60)), rnd.choice((0, 0, 10, 90)))
     now, alert, pages, seen = NOW, None, [], set()
@@ -46,7 +46,7 @@ def test_every_sequence_of_readings_keeps_the_promises(seed):
         where = f"seed={seed} at {now}: {before and before.state} on {reading.kind} -> {after and after.state}"
 
         if reading.kind is ReadingKind.UNKNOWN:
-            assert not events, f"missing data decided something: {where}"
+            assert not events, f"missing data changed the alert: {where}"
             clear_since = None
         if reading.kind is ReadingKind.ACTIVE:
             active_since, clear_since = active_since or now, None
@@ -74,7 +74,7 @@ def test_every_sequence_of_readings_keeps_the_promises(seed):
         if after is None and reading.kind is not ReadingKind.ACTIVE:
             active_since = None
         assert after is None or after.id not in seen, f"an ended episode came back: {where}"
-        # A restart keeps what was stored, and nothing else.
+        # A restart keeps only the stored state.
         alert = after if after is None or rnd.random() < 0.7 else replace(after)
 
     assert len(pages) == len(set(pages)), f"paged twice for one episode: seed={seed} {pages}"
@@ -85,7 +85,7 @@ def test_every_sequence_of_readings_keeps_the_promises(seed):
 
 
 @over_seeds(10, more=40)
-def test_a_condition_that_lasts_fires_and_one_that_is_over_resolves(seed):
+def test_a_lasting_condition_fires_and_resolves_when_it_is_over(seed):
     rnd = random.Random(seed)
     timing = Timing(rnd.choice((0, 7, 60)), rnd.choice((0, 10, 90)))
     now, alert, states = NOW, None, []
@@ -99,7 +99,7 @@ def test_a_condition_that_lasts_fires_and_one_that_is_over_resolves(seed):
     assert alert is None, f"seed={seed}"
 
 
-def test_a_clock_that_goes_back_takes_no_time_back():
+def test_a_clock_that_goes_back_does_not_move_instants_of_an_alert_back():
     alert, _ = step(None, IDENTITY, Reading(ReadingKind.ACTIVE, "r"), Timing(60), NOW)
 
     after, events = step(alert, IDENTITY, Reading(ReadingKind.ACTIVE, "r"), Timing(60), NOW - timedelta(hours=1))

@@ -1,9 +1,9 @@
-"""Goal: at least once, no record is lost, and those that come again are exactly those predicted (INV-6, ALO-5, INV-15).
+"""Goal: at-least-once loses no record and repeats exactly the predicted ones (INV-6, ALO-5, INV-15).
 
-Method: an oracle reads every element that a task takes while a checkpoint is counted there. A record that comes behind
-barrier k of its channel and before the task's snapshot k is in that state, and will come again after a restore from k.
-The committed ledger must hold each record once, and once more for every checkpoint that was restored and held it. What
-the runtime counts itself must be what the oracle saw. Seeds draw crashes, lost and late messages, records, machines.
+Method: an oracle sees every element that a task reads during a checkpoint. A record that arrives after barrier k of
+its channel and before the task's snapshot k is in that state, and is repeated by a restore from k. The committed
+ledger must hold each record once, plus once for every restored checkpoint whose state held it early. The runtime's
+own counts must equal the oracle's. Seeds draw crashes, lost and late messages, records and task managers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SEEDS = 12
 
 
 class _Oracle:
-    """Per checkpoint, the records that tasks took in from behind its barriers before they snapshotted."""
+    """For each checkpoint, the records that tasks processed after its barriers and before their snapshots."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.repeatable: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -50,7 +50,7 @@ class _Oracle:
         monkeypatch.setattr(Task, "_take", taken)
 
     def attach(self, engine: JobEngine) -> None:
-        """Hear of the engine's snapshots."""
+        """Listen to the engine's snapshots."""
 
         def on_event(checkpoint_id: int, event: BarrierEvent) -> None:
             if event.kind is BarrierEventKind.SNAPSHOT_SYNC_START:
@@ -95,7 +95,7 @@ def _drawn(seed: int) -> JobSpec:
     )
 
 
-def test_no_record_is_lost_and_those_that_come_twice_are_those_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_record_is_lost_and_exactly_the_predicted_ones_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     repeated_in_all = counted_checkpoints = 0
     for seed in range(_SEEDS):
         oracle = _Oracle(monkeypatch)
@@ -113,12 +113,12 @@ def test_no_record_is_lost_and_those_that_come_twice_are_those_predicted(monkeyp
         for record in engine.coordinator.all_completed:
             counted_checkpoints += record.repeatable_records > 0
             told, seen = record.repeatable_records, sum(oracle.repeatable[record.id].values())
-            assert told == seen, f"seed {seed}, checkpoint {record.id}: {told} told, {seen} seen"
+            assert told == seen, f"seed {seed}, checkpoint {record.id}: {told} reported, {seen} seen"
         told_of_restarts = [r.repeated_records for r in engine.restarts]
         seen_of_restarts = [sum(oracle.repeatable[r.restored_id or 0].values()) for r in engine.restarts]
         assert told_of_restarts == seen_of_restarts, f"seed {seed}"
         monkeypatch.undo()
-    assert repeated_in_all > 150, f"only {repeated_in_all} records came again: the seeds test little"
+    assert repeated_in_all > 150, f"only {repeated_in_all} records were repeated: the seeds test little"
     assert counted_checkpoints > 10
 
 
@@ -134,13 +134,14 @@ def test_no_channel_is_ever_blocked_and_nothing_is_persisted_in_flight() -> None
     assert {r.barrier.alignment for r in engine.coordinator.history} == {Alignment.AT_LEAST_ONCE}
 
 
-def test_the_alignment_is_measured_though_nothing_waits_for_it() -> None:
+def test_the_alignment_is_measured_although_no_channel_is_blocked() -> None:
     late = tuple(late_triggers())
     engine = JobEngine(small_job("aligned", parallelism=2, records=None, config=_MODE, plan=late))
     engine.run_until(900_000)
     acks = [ack.measured for record in engine.coordinator.all_completed for ack in record.acks.values()]
     aligning = [m for m in acks if m.alignment_us]
-    # Every second trigger comes 45 ms late: a map waits about that long for its second barrier, and reads on meanwhile.
+    # Every second trigger is 45 ms late: a map waits about that long for its second barrier, and reads records
+    # meanwhile.
     assert max(m.alignment_us or 0 for m in aligning) > 40_000
     assert sum(m.processed_bytes or 0 for m in aligning) > 0
     assert all(m.alignment_us is not None and m.processed_bytes is not None for m in acks)
@@ -157,7 +158,7 @@ def test_a_savepoint_of_a_job_in_this_mode_is_at_least_once_too() -> None:
     assert (record.is_savepoint, record.barrier.alignment) == (True, Alignment.AT_LEAST_ONCE)
 
 
-def test_the_mode_goes_with_several_checkpoints_at_once_and_not_with_unaligned_ones() -> None:
+def test_the_mode_allows_concurrent_checkpoints_but_not_unaligned_ones() -> None:
     engine = run_to_the_end(
         small_job("aligned", config=_MODE | {f"{_CP}max-concurrent-checkpoints": 3}), records=RECORDS
     )
@@ -169,7 +170,7 @@ def test_the_mode_goes_with_several_checkpoints_at_once_and_not_with_unaligned_o
         engine.set_config({f"{_CP}unaligned.enabled": True})
 
 
-def test_what_is_given_up_at_a_task_leaves_no_checkpoint_in_work_there() -> None:
+def test_checkpoints_whose_aborts_are_lost_do_not_pile_up_at_a_task() -> None:
     drop = tuple(FaultSpec("rpc.abort", hit=1, action=FaultAction.DROP) for _ in range(400))
     lost = tuple(FaultSpec("rpc.trigger", hit=3, action=FaultAction.DROP) for _ in range(12))
     config = _MODE | {f"{_CP}timeout": "150 ms", f"{_CP}max-concurrent-checkpoints": 2}
@@ -178,11 +179,11 @@ def test_what_is_given_up_at_a_task_leaves_no_checkpoint_in_work_there() -> None
     engine.run_until(3_000_000)
     assert engine.coordinator.failed_count > 5
     assert engine.coordinator.completed_count > 5
-    # No news of an abort came: what is left at a task is what a newer checkpoint has not completed yet (ALO-2).
+    # All aborts were lost: a task keeps a checkpoint only until a newer one completes there (ALO-2).
     assert max(len(pending_ids(task)) for task in engine.tasks) <= 4
 
 
-def test_fifty_checkpoints_are_tracked_and_the_oldest_falls_out() -> None:
+def test_fifty_checkpoints_are_tracked_and_a_further_one_drops_the_oldest() -> None:
     def barrier(k: int) -> Barrier:
         return Barrier(k, 0, Alignment.AT_LEAST_ONCE)
 

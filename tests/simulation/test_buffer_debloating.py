@@ -1,7 +1,7 @@
-"""Goal: debloating keeps throughput x target in front of a saturated receiver, loses nothing, and can be switched off.
+"""Goal: debloating queues throughput x target before a saturated receiver, loses nothing, and can be switched off.
 
-Method: a source as fast as it can before a sink of known cost; what is queued on both sides is read at many moments.
-The threshold of announcements lets the size lag by its own share, which is why the wider gates get a finer one.
+Method: an unlimited source feeds a sink of known cost; the bytes queued on both sides are read at many moments. The
+size may lag by the announcement threshold, so gates with more channels get a finer threshold.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _queued_bytes(task: Task) -> int:
 @pytest.mark.parametrize(
     ("sources", "target_ms", "threshold"), [(1, 50, 25), (1, 200, 25), (2, 50, 5), (2, 200, 5), (3, 200, 5)]
 )
-def test_what_is_queued_before_a_saturated_receiver_is_throughput_times_target(
+def test_bytes_queued_before_a_saturated_receiver_are_throughput_times_target(
     sources: int, target_ms: int, threshold: int
 ) -> None:
     engine = JobEngine(_saturated(sources, target=f"{target_ms} ms", threshold_percentages=threshold))
@@ -68,7 +68,7 @@ def test_what_is_queued_before_a_saturated_receiver_is_throughput_times_target(
         assert gate.buffers_in_use > 20
 
 
-def test_an_aligned_checkpoint_gets_through_in_about_the_target_and_throughput_stays() -> None:
+def test_an_aligned_checkpoint_takes_about_the_target_at_the_same_throughput() -> None:
     durations: list[int] = []
     records: list[int] = []
     for enabled in (False, True):
@@ -81,7 +81,7 @@ def test_an_aligned_checkpoint_gets_through_in_about_the_target_and_throughput_s
     assert records[1] > 0.98 * records[0]
 
 
-def test_idle_time_is_no_part_of_the_throughput() -> None:
+def test_idle_time_does_not_lower_the_measured_throughput() -> None:
     spec = load_job_document(
         {
             "name": "mostly idle",

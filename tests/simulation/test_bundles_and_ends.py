@@ -1,8 +1,8 @@
-"""Goal: what an operator holds back leaves before the barrier (TE-2), and the end of the sources is told (SRC-4, Q-2).
+"""Goal: records that an operator holds back leave before the barrier (TE-2); sources report their end (SRC-4, Q-2).
 
-Method: maps that pass records on in bundles keep them in no state, so that a record which has not left before the
-barrier is lost by the next crash; the committed ledger says so. Buffers are few: the last records before a barrier
-often find none, and the barrier must wait behind them.
+Method: maps that bundle records keep them in no state, so that the next crash loses a record that leaves after the
+barrier; the committed ledger shows the loss. There are few buffers: the last records before a barrier often find
+none, and the barrier must wait for them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def test_records_held_back_leave_before_the_barrier_and_none_is_lost_or_doubled(
         plan = tuple(FaultSpec("source.after-emit", at_us=at_us + 9_000 * seed) for at_us in (230_000, 400_000))
         engine = run_to_the_end(_bundled(protocol, seed, plan), records=RECORDS)
         restores += engine.coordinator.restored_count
-    assert restores >= 8, "too few restores: a record that stayed behind would not be missed"
+    assert restores >= 8, "too few restores: a record left behind would not be noticed"
 
 
-def test_a_barrier_waits_behind_the_last_records_where_these_find_no_buffer() -> None:
+def test_a_barrier_waits_for_the_records_before_it_if_they_find_no_buffer() -> None:
     engine = JobEngine(_bundled("aligned", 0), keeps_rows=True)
     waited = 0
     while engine.now_us < 1_500_000:
@@ -57,7 +57,7 @@ def test_a_barrier_waits_behind_the_last_records_where_these_find_no_buffer() ->
         engine.run_until(engine.now_us + 500)
         for task in engine.tasks:
             last_id, was_blocked = before.get(id(task), (0, False))
-            # The checkpoint has begun, and nothing of it was sent: its records still wait for buffers.
+            # The checkpoint has begun and its barrier was not sent: the records before it still wait for buffers.
             begun = task.checkpointing.last_id > last_id
             log = engine.barriers(task.checkpointing.last_id) or ()
             sent = any(
@@ -68,7 +68,7 @@ def test_a_barrier_waits_behind_the_last_records_where_these_find_no_buffer() ->
     assert waited > 0
 
 
-def test_an_event_waits_behind_a_record_that_is_half_written() -> None:
+def test_an_event_waits_until_a_partly_written_record_is_complete() -> None:
     pool = OutputPool(
         Scheduler(),
         channels=1,
@@ -106,17 +106,17 @@ def test_a_map_passes_its_records_on_in_bundles() -> None:
         now = sum(t.records_out for t in engine.tasks if t.spec.id == "map")
         sizes[now - out] += 1
         out = now
-    # Two subtasks may fill their bundles within one look; the first watermark of each source does not wait for one.
+    # Two subtasks may fill their bundles between two samples; the first watermark of each source does not wait.
     del sizes[0]
     assert sizes[25] + sizes[50] >= 10
     assert sum(sizes.values()) - sizes[25] - sizes[50] <= 4, sizes
-    # The end of the sources lets the last ones go.
+    # The end of the sources flushes the last bundles.
     engine.run_until(3_000_000)
     assert sum(t.records_out for t in engine.tasks if t.spec.id == "map") == 400
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_end_of_bounded_sources_reaches_everyone_behind_the_last_record(
+def test_the_end_of_bounded_sources_reaches_every_task_after_the_last_record(
     protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: Counter[int] = Counter()
@@ -142,7 +142,7 @@ def test_the_end_of_bounded_sources_reaches_everyone_behind_the_last_record(
     assert engine.restart_count == 1
     for task in engine.tasks:
         assert is_at_end_of_data(task), task.name
-        assert task.status is TaskStatus.RUNNING, "it goes on taking part in checkpoints"
+        assert task.status is TaskStatus.RUNNING, "it still takes part in checkpoints"
         if task.source is None:
             assert task.watermark_us == WATERMARK_MAX, task.name
     channels = [c for task in engine.tasks for c in task.gate.channels]
@@ -155,7 +155,7 @@ def test_the_end_of_bounded_sources_reaches_everyone_behind_the_last_record(
     assert not exactly_once_violations(engine.ledger.rows)
 
 
-def test_no_watermark_overtakes_what_is_held_back() -> None:
+def test_no_watermark_overtakes_bundled_records() -> None:
     timed: dict[str, object] = {"kind": "window+sink", "window": "20 ms", "cost_us": 100}
     engine = JobEngine(small_job("aligned", mapped={"bundle": _BUNDLE}, keyed=timed))
     engine.run_until(3_000_000)

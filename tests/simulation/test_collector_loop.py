@@ -1,7 +1,7 @@
-"""Goal: whatever a target or the store does, a loop polls on time, backs off, and hands on each reading exactly once.
+"""Goal: whatever a target or the store does, a loop polls on time, backs off, and writes each reading exactly once.
 
-Method: the real loop on virtual time; targets and store fail by a seeded script. Nothing sleeps.
-To replay one run: pytest tests/simulation -k "seed-17"
+Method: the real loop runs in virtual time; a seeded script makes targets and store fail. No test sleeps. To replay
+one run: pytest tests/simulation -k "seed-17"
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MALFORMED = TargetProtocolError(url="http://flink", reason="answers HTML")
 
 
 class ScriptedCollector:
-    """Answers by a script: an error, or a number of seconds the poll takes."""
+    """Follows a script: each poll raises an error or takes a number of seconds."""
 
     def __init__(self, time: VirtualTime, script: Callable[[int], Exception | float] = lambda _: 0.0) -> None:
         self._time = time
@@ -53,7 +53,7 @@ class ScriptedCollector:
 
 
 class ScriptedStore:
-    """Keeps what is written; away while ``is_away``."""
+    """Keeps what is written; unavailable while ``is_away``."""
 
     def __init__(self) -> None:
         self.is_away = False
@@ -122,13 +122,13 @@ async def test_the_time_a_poll_takes_counts_towards_the_interval() -> None:
     assert set(run.gaps_s) == {2.0}
 
 
-async def test_a_target_slower_than_the_interval_gets_a_rest() -> None:
+async def test_a_target_slower_than_the_interval_gets_a_pause_between_polls() -> None:
     run = Run(lambda _: 5.0, interval_s=2.0)
     await run.go(60)
     assert set(run.gaps_s) == {7.0}
 
 
-async def test_a_history_that_turns_over_fast_is_polled_in_time() -> None:
+async def test_a_short_history_is_polled_before_its_entries_disappear() -> None:
     run = Run(interval_s=60.0)
     run.collector.poll_within_s = 2.5
     await run.go(120)
@@ -136,7 +136,7 @@ async def test_a_history_that_turns_over_fast_is_polled_in_time() -> None:
 
 
 @pytest.mark.parametrize(("error", "kind"), [(UNREACHABLE, "unreachable"), (MALFORMED, "malformed")])
-async def test_failures_double_the_pause_up_to_the_bound_and_one_success_ends_it(error: Exception, kind: str) -> None:
+async def test_failures_double_the_pause_up_to_a_bound_and_a_success_resets_it(error: Exception, kind: str) -> None:
     run = Run(lambda n: error if n < 12 else 0.0, interval_s=2.0, backoff_max_s=60.0)
     await run.go(1200)
     for n, gap_s in enumerate(run.gaps_s[:12]):
@@ -149,7 +149,7 @@ async def test_failures_double_the_pause_up_to_the_bound_and_one_success_ends_it
     assert run.loop.state.reason is None
 
 
-async def test_a_poll_that_never_ends_is_given_up() -> None:
+async def test_a_poll_that_never_ends_times_out() -> None:
     run = Run(interval_s=2.0, poll_timeout_s=0.05)
     never = asyncio.Event()
 
@@ -162,7 +162,7 @@ async def test_a_poll_that_never_ends_is_given_up() -> None:
     assert run.store.failures == [("unreachable", "one poll took longer than 0.05 s")]
 
 
-async def test_readings_wait_for_a_store_that_is_away_and_are_written_in_order() -> None:
+async def test_readings_wait_for_an_unavailable_store_and_are_written_in_order() -> None:
     run = Run(interval_s=2.0, buffer_max=64)
     run.store.is_away = True
     async with asyncio.TaskGroup() as group:
@@ -177,7 +177,7 @@ async def test_readings_wait_for_a_store_that_is_away_and_are_written_in_order()
     assert run.collector.forgotten_count == 0
 
 
-async def test_a_full_buffer_drops_its_oldest_and_has_everything_read_again() -> None:
+async def test_a_full_buffer_drops_its_oldest_reading_and_everything_is_read_again() -> None:
     run = Run(interval_s=2.0, buffer_max=4)
     run.store.is_away = True
     async with asyncio.TaskGroup() as group:
@@ -192,7 +192,7 @@ async def test_a_full_buffer_drops_its_oldest_and_has_everything_read_again() ->
     assert run.collector.forgotten_count == run.loop.state.dropped_count == polls - len(run.store.written) > 0
 
 
-async def test_what_is_unwritten_when_it_is_told_to_stop_is_tried_once_more() -> None:
+async def test_at_a_stop_unwritten_readings_are_tried_once_more() -> None:
     run = Run(interval_s=2.0)
     run.store.is_away = True
     async with asyncio.TaskGroup() as group:
@@ -204,7 +204,7 @@ async def test_what_is_unwritten_when_it_is_told_to_stop_is_tried_once_more() ->
     assert run.store.numbers == list(range(len(run.collector.polled_at_s)))
 
 
-async def test_a_target_that_was_removed_meanwhile_ends_nothing() -> None:
+async def test_a_target_removed_during_a_poll_does_not_end_the_loop() -> None:
     run = Run(interval_s=2.0)
     run.store.error = UnknownEntityError(kind="target", id="t1")
     await run.go(20)

@@ -1,6 +1,6 @@
-"""Goal: the manager watches exactly the targets it should, and one that fails never stops another.
+"""Goal: the manager watches exactly the enabled targets that it leases, and a failing target never stops others.
 
-Method: the real manager and loops on virtual time; the list of targets, leases and faults are scripted.
+Method: the real manager and loops run in virtual time; a script controls the target list, leases and faults.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Reader:
 
     async def collect(self, now: datetime) -> Observation:
         world = self._world
-        assert world.reading.get(self._id, 0) == 0, "two read one target at the same time"
+        assert world.reading.get(self._id, 0) == 0, "two collectors read one target at the same time"
         world.reading[self._id] = 1
         try:
             await asyncio.sleep(0)
@@ -153,7 +153,7 @@ async def running(world: World, *managers: CollectorManager) -> AsyncIterator[as
         await world.time.run_for(0)
 
 
-async def test_every_enabled_target_is_read_and_all_is_closed_and_given_back_at_the_end() -> None:
+async def test_every_enabled_target_is_read_and_at_the_end_all_leases_are_released() -> None:
     world = World("a", "b", "c")
     async with running(world, world.manager()):
         await world.time.run_for(60)
@@ -163,7 +163,7 @@ async def test_every_enabled_target_is_read_and_all_is_closed_and_given_back_at_
     assert world.targets.leases == {}
 
 
-async def test_targets_come_and_go_while_it_runs() -> None:
+async def test_targets_can_be_added_and_removed_during_the_run() -> None:
     world = World("a")
     manager = world.manager()
     async with running(world, manager):
@@ -180,7 +180,7 @@ async def test_targets_come_and_go_while_it_runs() -> None:
     assert world.sink.written.count(TargetId("a")) == written
 
 
-async def test_a_changed_address_is_read_anew() -> None:
+async def test_a_target_with_a_changed_address_is_opened_again() -> None:
     world = World("a")
     async with running(world, world.manager()):
         await world.time.run_for(10)
@@ -208,7 +208,7 @@ async def test_one_failing_target_never_stops_the_others(fault: Exception) -> No
     assert (manager.broken_count > 0) == (not isinstance(fault, TargetUnavailableError))
 
 
-async def test_an_address_that_is_none_is_reported_once_and_left_alone() -> None:
+async def test_an_invalid_address_is_reported_once_and_not_retried() -> None:
     world = World("bad", "good")
     world.open_faults[TargetId("bad")] = InvalidInputError([FieldProblem("url", "has no host", "http://...")])
     async with running(world, world.manager()):
@@ -239,7 +239,7 @@ async def test_a_target_that_cannot_be_opened_is_reported_and_tried_again(error:
     assert manager.broken_count == 0
 
 
-async def test_two_collectors_share_the_targets_and_one_takes_over_from_one_that_vanished() -> None:
+async def test_two_collectors_share_the_targets_and_one_takes_over_if_the_other_vanishes() -> None:
     world = World("a", "b", "c")
     first, second = world.manager("first"), world.manager("second")
     for target_id in world.targets.rows:
@@ -252,7 +252,7 @@ async def test_two_collectors_share_the_targets_and_one_takes_over_from_one_that
         assert not first.watched & second.watched
 
 
-async def test_while_the_store_is_away_targets_are_read_on() -> None:
+async def test_targets_are_still_read_while_the_store_is_unavailable() -> None:
     world = World("a")
     manager = world.manager()
     async with running(world, manager):
@@ -265,7 +265,7 @@ async def test_while_the_store_is_away_targets_are_read_on() -> None:
         world.targets.is_away = False
 
 
-async def test_a_poll_that_hangs_at_the_end_is_cut_off() -> None:
+async def test_a_poll_that_hangs_at_shutdown_is_cancelled() -> None:
     world = World("a")
     world.hanging.add(TargetId("a"))
     manager = world.manager()

@@ -1,4 +1,4 @@
-"""CC-4: unaligned checkpoints side by side persist, each of them, exactly what lies between its own two snapshots."""
+"""CC-4: each of several concurrent unaligned checkpoints persists exactly the bytes between its own two snapshots."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def _engine(seed: int, *plan: FaultSpec, records: int | None = RECORDS) -> JobEn
 
 
 def _side_by_side(engine: JobEngine) -> int:
-    """Most checkpoints that one subtask copies input for at this moment."""
+    """The largest number of checkpoints for which one subtask persists input at this moment."""
     runs = (task.checkpointing._snapshots.runs.values() for task in engine.tasks if task.source is None)
     return max(sum(run.is_input_open for run in each) for each in runs)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_each_of_them_persists_the_bytes_between_its_own_snapshots(seed: int) -> None:
+def test_each_concurrent_checkpoint_persists_the_bytes_between_its_own_snapshots(seed: int) -> None:
     watch = Watch(_engine(seed, records=None))
     most = 0
     for at_us in range(5_000, 600_000, 5_000):
         watch.run_until(at_us)
         most = max(most, _side_by_side(watch.engine))
-    assert most > 1, f"seed {seed}: never two at once"
+    assert most > 1, f"seed {seed}: never two concurrent ones"
     assert watch.checked_checkpoints > 5, f"seed {seed}"
     assert watch.checked_bytes > 0, f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", [1, 4])
-def test_what_crashes_and_loses_messages_meanwhile_is_exactly_once_all_the_same(seed: int) -> None:
+def test_concurrent_checkpoints_stay_exactly_once_under_crashes_and_lost_messages(seed: int) -> None:
     lost = tuple(FaultSpec(point, hit=5, action=FaultAction.DROP) for point in ("rpc.trigger", "rpc.abort", "rpc.ack"))
     crash = (FaultSpec("task.mid-channel-state", hit=20), FaultSpec("coordinator.after-store", hit=6))
     watch = Watch(_engine(seed, *lost, *crash), records=RECORDS)
@@ -62,7 +62,7 @@ def test_what_crashes_and_loses_messages_meanwhile_is_exactly_once_all_the_same(
     assert watch.engine.restart_count > 0, f"seed {seed}"
 
 
-def test_a_savepoint_runs_beside_none_of_them() -> None:
+def test_a_savepoint_never_runs_concurrently_with_them() -> None:
     engine = _engine(3, records=None)
     engine.run_until(200_000)
     savepoint = engine.request_savepoint()

@@ -1,8 +1,8 @@
-"""Goal: no sender ever exceeds its credit, and no buffer is lost or doubled (INV-8; CR-1, CR-5, BUF-3, BUF-4).
+"""Goal: no sender ever exceeds its credit, and no buffer is lost or duplicated (INV-8; CR-1, CR-5, BUF-3, BUF-4).
 
-Method: after every third event of a run the books of each channel, gate and pool must balance
-(``tests/support/buffer_books.py``). Seeds draw schedules, record sizes and late triggers; every run ends with the
-failure and the restart of the job.
+Method: after every third event of a run, the accounts of each channel, gate and pool must balance
+(``tests/support/buffer_books.py``). Seeds draw schedules, record sizes and late triggers; in every run the job fails
+and restarts once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.runtime_jobs import PROTOCOLS, late_triggers, small_job
 
 @pytest.mark.parametrize("exclusive", [2, 0])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_books_of_credits_and_buffers_balance_after_every_event(protocol: str, exclusive: int) -> None:
+def test_credits_and_buffers_balance_after_every_event(protocol: str, exclusive: int) -> None:
     for seed in range(4 if exclusive else 2):
         plan = [FaultSpec("task.in-sync", hit=15 + seed), *(late_triggers() if seed % 2 else ())]
         spec = small_job(
@@ -45,7 +45,7 @@ def _after_every_event(engine: JobEngine, what: str, *, until_us: int) -> None:
     while engine.now_us < until_us:
         engine.run_until(heap[0][0] if heap else until_us)
         checked += 1
-        # Every third event: the books of one event show at the next as well, and the check costs more than the run.
+        # Check every third event: an imbalance lasts for several events, and the check costs more than the run.
         if checked % 3 or engine.status != "RUNNING":
             continue
         where = f"{what}, {engine.now_us} us"

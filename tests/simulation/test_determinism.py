@@ -1,4 +1,4 @@
-"""Goal: the same job, settings and seed give the same trace (DET-4), however it is cut, and looking changes nothing."""
+"""Goal: the same job, settings and seed give the same trace (DET-4), however the run is sliced and observed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_another_seed_gives_another_trace() -> None:
     assert len(hashes) == 5
 
 
-def test_slicing_the_run_and_looking_at_it_change_nothing() -> None:
+def test_slicing_and_observing_the_run_change_nothing() -> None:
     whole = JobEngine(small_job("aligned-timeout", seed=5))
     whole.run_until(2_000_000)
     sliced = build_live_engine(small_job("aligned-timeout", seed=5))
@@ -43,7 +43,7 @@ def test_slicing_the_run_and_looking_at_it_change_nothing() -> None:
     assert sliced._engine.trace_hash == whole.trace_hash
 
 
-def test_checkpointing_changes_timing_and_no_result() -> None:
+def test_checkpointing_changes_timing_but_no_result() -> None:
     rows = []
     for protocol, interval in (("aligned", "100 ms"), ("unaligned", "37 ms"), ("capped", "53 ms")):
         engine = JobEngine(
@@ -55,7 +55,7 @@ def test_checkpointing_changes_timing_and_no_result() -> None:
     assert len(rows[0]) == RECORDS
 
 
-def test_a_change_of_settings_while_it_runs_is_part_of_the_trace() -> None:
+def test_a_change_of_settings_during_the_run_changes_the_trace() -> None:
     engines = [JobEngine(small_job("unaligned", seed=5)) for _ in range(2)]
     for engine in engines:
         engine.run_until(500_000)
@@ -83,7 +83,7 @@ def test_the_trace_is_the_same_byte_by_byte_whatever_the_hash_seed_is() -> None:
 
 
 def _another_python() -> str | None:
-    """Another version that starts (a shim may not), on the path or among those that pyenv keeps."""
+    """Another Python version that starts (a shim may not), on the path or among those of pyenv."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}."
     named = (shutil.which(f"python3.{minor}") for minor in range(11, 16))
     kept = sorted(Path.home().glob(".pyenv/versions/3.1[1-5].*/bin/python"))

@@ -1,9 +1,9 @@
-"""Goal: no setting breaks the guarantees: drawn buffers, costs, timeouts, caps, parallelism, faults and lost messages.
+"""Goal: no settings break the guarantees: buffers, costs, timeouts, caps, parallelism, faults and messages are drawn.
 
-Method: one seed draws everything, also timeouts that no checkpoint can keep. After a while the settings that forbid
-success are relaxed: then the job must commit every record once, whatever was lost on the way, and complete checkpoints.
-No invariant is broken meanwhile (``tests/support/invariants.py``).
-To replay one run: ``drawn_job(17)``.
+Method: one seed draws everything, including timeouts that no checkpoint can meet. After some time the settings that
+prevent success are relaxed. Then the job must commit every record once, whatever was lost before, and complete
+checkpoints. Invariants are checked throughout (``tests/support/invariants.py``). To replay one run:
+``drawn_job(17)``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def drawn_job(seed: int) -> JobSpec:
     ]
     store = {"latency": one_of("1 ms", "5 ms", "80 ms"), "bytes_per_s": "10 mb"}
     savepoints = _drawn_savepoints(seed)
-    # Draws of their own, so that the others stay as they are.
+    # These have a stream of their own, so that other draws stay the same.
     more = Stream(seed, "drawn operators")
     vertices[0] |= (
         {},
@@ -92,7 +92,7 @@ def drawn_job(seed: int) -> JobSpec:
         {"legacy": True, "nonblocking_hook": more.below(2) == 1},
     )[more.below(4)]
     if more.below(3) == 0:
-        # Records are numbered as they leave: the oracle is the same, the state comes and goes.
+        # Timers number records when they leave. The oracle is the same; the state grows and shrinks.
         hold = ("0 ms", "10 ms", "1 h")[more.below(3)]
         vertices[2] |= {"kind": "timer+sink", "hold": hold, "timer_cost_us": (0, 300)[more.below(2)]}
         settings["execution.checkpointing.unaligned.interruptible-timers.enabled"] = more.below(2) == 1
@@ -114,7 +114,7 @@ def drawn_job(seed: int) -> JobSpec:
 
 
 def _drawn_options(seed: int) -> dict[str, object]:
-    """What is off by default, from a stream of its own: the other draws stay what they were."""
+    """Options that are off by default, from a stream of their own, so that other draws stay the same."""
     draws = Stream(seed, "drawn options")
 
     def one_of(*values: object) -> Any:
@@ -139,7 +139,7 @@ def _drawn_savepoints(seed: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3, 4))])
-def test_no_setting_loses_doubles_or_stops_anything(part: int) -> None:
+def test_no_settings_lose_or_repeat_records_or_stop_the_job(part: int) -> None:
     restores = savepoints = 0
     for seed in range(part, _SEEDS, 5):
         engine = JobEngine(drawn_job(seed), keeps_rows=True)

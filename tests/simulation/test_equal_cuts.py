@@ -1,9 +1,10 @@
 """Goal: an aligned and an unaligned checkpoint that cut the sources at the same place lead to the same output (T-12).
 
-Method: until its first checkpoint a job runs alike, whatever the protocol. So the first ones, aligned, unaligned,
-switched and capped, hold the same offsets; what the unaligned ones hold in flight the aligned one has in its state. A
-new job starts from each, and its ledger goes on. Where there is one source and every edge is hashed by key, the order
-of a key's records is given: then the ledgers must be the same row by row; elsewhere each record and each key's counts.
+Method: until its first checkpoint, a job runs the same under every protocol. So the first aligned, unaligned,
+switched and capped checkpoints hold the same offsets; the records that unaligned ones hold in flight are in the
+state of the aligned one. A new job starts from each checkpoint and continues its ledger. If there is one source and
+every edge is hashed by key, the order of a key's records is fixed, and the ledgers must be equal row by row.
+Otherwise they must agree in each record and in each key's counts.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _continued(spec: JobSpec) -> tuple[list[Row], Completed]:
     while first.coordinator.newest is None:
         first.run_until(first.now_us + 1_000)
     newest = first.coordinator.newest
-    # Nothing behind the cut is committed by the run that took it.
+    # The run that took the checkpoint commits nothing after it.
     second = JobEngine(spec, keeps_rows=True, restore=newest.stored(newest.record.graph))
     take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 30_000_000:
@@ -79,9 +80,9 @@ def test_aligned_and_unaligned_cuts_at_the_same_place_lead_to_the_same_ledger(
     rows, cut = runs["aligned"]
     assert (len(rows), cut.record.persisted_bytes) == (_RECORDS, 0)
     for protocol, (other_rows, other) in runs.items():
-        where = f"seed {seed}: {protocol} beside aligned"
-        assert _offsets(other) == _offsets(cut), f"{where}: other offsets, nothing is compared"
-        # Several sources meet a key in any order: then each record, and each key's counts, and not which has which.
+        where = f"seed {seed}: {protocol} against aligned"
+        assert _offsets(other) == _offsets(cut), f"{where}: the offsets differ, so that nothing can be compared"
+        # With several sources, the records of a key arrive in any order: compare records and counts separately.
         views = (lambda r: (r.origin, r.key), lambda r: (r.key, r.value), lambda r: (r.origin, r.key, r.value))
         for view in views[: 3 if sources == 1 else 2]:
             assert sorted(map(view, other_rows)) == sorted(map(view, rows)), where

@@ -1,9 +1,8 @@
-"""Goal: event time gives the results that the sources' records demand, whatever crashes; and only what may differ does.
+"""Goal: event time gives the results that the source records require, whatever crashes.
 
-Method: windows are compared with what the same sources yield when they are read directly, result by result and with the
-source records each came from (DET-10); timers must pass every record on once and in order. Idle sources must hold
-nobody up (WM-1), the end of the sources must fire everything (WM-2), and restored in-flight data meets no watermark
-(RC-9).
+Method: windows are compared with those computed directly from the same sources, by result and by the source records
+of each result (DET-10). Timers must emit every record once and in order. Idle sources must not hold back watermarks
+(WM-1), the end of the sources must fire all timers (WM-2), and restored in-flight data sees no watermark (RC-9).
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def _sources(spec: JobSpec) -> list[tuple[int, int, int]]:
 
 
 def _windows(spec: JobSpec) -> dict[tuple[int, int], Counter[int]]:
-    """(key, window) -> origins, by definition."""
+    """(key, window) -> origins, by the definition of windows."""
     windows: defaultdict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     for origin, key, at_us in _sources(spec):
         windows[key, at_us // _WINDOW_US][origin] += 1
@@ -93,7 +92,7 @@ def _run(spec: JobSpec, rows: int, *, most_us: int = 20_000_000) -> JobEngine:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_each_window_holds_exactly_its_records_whatever_crashes(protocol: str) -> None:
+def test_each_window_has_exactly_its_records_after_crashes(protocol: str) -> None:
     restores = 0
     struck: Counter[str] = Counter()
     for seed in range(9):
@@ -117,7 +116,7 @@ def test_each_window_holds_exactly_its_records_whatever_crashes(protocol: str) -
             seen[key, window] += 1
             assert sources == expected[key, window], f"{protocol}, seed {seed}: key {key}, window {window}"
             assert value == sources.total(), f"{protocol}, seed {seed}"
-        assert seen == Counter(expected.keys()), f"{protocol}, seed {seed}: windows missing or twice"
+        assert seen == Counter(expected.keys()), f"{protocol}, seed {seed}: windows missing or repeated"
         restores += engine.coordinator.restored_count
         struck.update(engine.env.faults.struck)
     assert restores > 8
@@ -125,7 +124,7 @@ def test_each_window_holds_exactly_its_records_whatever_crashes(protocol: str) -
 
 
 @pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
-def test_timers_pass_each_record_on_once_and_in_the_order_of_event_time(protocol: str) -> None:
+def test_timers_emit_each_record_once_and_in_the_order_of_event_time(protocol: str) -> None:
     for seed in range(4):
         spec = _job(
             protocol,
@@ -148,8 +147,8 @@ def test_timers_pass_each_record_on_once_and_in_the_order_of_event_time(protocol
         assert engine.restart_count == 2, f"seed {seed}"
 
 
-def test_the_end_of_the_sources_fires_every_timer_and_is_passed_on() -> None:
-    # Held back by far more than the sources last: only the last watermark can set them free (WM-2).
+def test_the_end_of_the_sources_fires_every_timer_and_is_forwarded() -> None:
+    # The hold exceeds the run of the sources by far: only the last watermark can release the records (WM-2).
     engine = JobEngine(_job("unaligned", kind="timer+sink", timed={"hold": "1 h"}), keeps_rows=True)
     engine.run_until(100_000)
     assert engine.ledger.committed_count == 0
@@ -159,7 +158,7 @@ def test_the_end_of_the_sources_fires_every_timer_and_is_passed_on() -> None:
 
 
 def _two_sources(idle_timeout: str, *, rate: int) -> JobEngine:
-    """A source of one record a second beside one of ``rate``, both through a map, into windows of 50 ms."""
+    """A source of one record per second and one of ``rate``, both through a map into windows of 50 ms."""
     common = {"kind": "source", "keys": 5, "watermark_interval_ms": 10, "idle_timeout": idle_timeout}
     vertices = [
         {"id": "steady", "rate": rate} | common,
@@ -178,7 +177,7 @@ def _two_sources(idle_timeout: str, *, rate: int) -> JobEngine:
     return JobEngine(load_job_document(document), keeps_rows=True)
 
 
-def test_a_source_that_has_nothing_holds_nobody_up_once_it_is_idle() -> None:
+def test_a_source_without_records_does_not_hold_back_watermarks_once_it_is_idle() -> None:
     waiting, excluded = _two_sources("0 ms", rate=200), _two_sources("30 ms", rate=200)
     for engine in (waiting, excluded):
         engine.run_until(950_000)
@@ -190,7 +189,7 @@ def test_a_source_that_has_nothing_holds_nobody_up_once_it_is_idle() -> None:
     assert [channel.is_idle for channel in excluded.tasks[2].gate.channels] == [False, True]
     for engine in (waiting, excluded):
         engine.run_until(1_020_000)
-    # Its second record is there: it counts again, and the watermark does not go back.
+    # The second record ends the idleness, and the watermark does not go back.
     assert [channel.is_idle for channel in excluded.tasks[2].gate.channels] == [False, False]
     assert waiting.tasks[-1].watermark_us > 900_000
     for engine in (waiting, excluded):
@@ -199,7 +198,7 @@ def test_a_source_that_has_nothing_holds_nobody_up_once_it_is_idle() -> None:
     assert excluded.tasks[-1].watermark_us > 1_700_000
 
 
-def test_idleness_of_all_inputs_is_passed_on_and_ends_with_the_next_record() -> None:
+def test_idleness_of_all_inputs_is_forwarded_and_ends_with_the_next_record() -> None:
     engine = _two_sources("30 ms", rate=2)
     engine.run_until(300_000)
     middle, last = engine.tasks[2], engine.tasks[3]
@@ -245,16 +244,16 @@ def _sync_starts(*, is_interruptible: bool) -> list[int]:
 
 
 def test_interruptible_timers_yield_to_a_waiting_unaligned_barrier() -> None:
-    """One watermark fires 1200 timers into a slow sink: uninterrupted, the task is blocked in that one step (BP-4)."""
+    """One watermark fires 1200 timers into a slow sink; if not interruptible, the task blocks in this step (BP-4)."""
     blocked, yielding = _sync_starts(is_interruptible=False), _sync_starts(is_interruptible=True)
     assert max(blocked) > 2_000_000, max(blocked)
     assert max(yielding) < 50_000, max(yielding)
-    # One checkpoint waited for all of them; the ticks that came meanwhile were queued, and followed it (CO-3).
+    # One checkpoint waited for all timers. The requests made during the wait were queued and followed it (CO-3).
     assert sum(delay > 50_000 for delay in blocked) == 1
     assert len(blocked) == len(yielding)
 
 
-def test_timers_cost_time_and_change_no_result() -> None:
+def test_timers_cost_time_but_change_no_result() -> None:
     rows = []
     busy = []
     for cost_us in (0, 1_000):
@@ -263,15 +262,15 @@ def test_timers_cost_time_and_change_no_result() -> None:
         rows.append(sorted((row.origin, row.key) for row in engine.ledger.rows))
         busy.append(sum(t.account.settle(engine.now_us)[0] for t in engine.tasks if t.spec.id == "timed"))
     assert rows[0] == rows[1]
-    # Each record has a timer of its own, except where two of one key have the same time.
+    # Each record has its own timer, except two records of one key with the same time.
     assert 0.9 * _RECORDS * 1_000 < busy[1] - busy[0] <= _RECORDS * 1_000
 
 
-# --- what a recovery knows of the watermark ---------------------------------------------------------------------------
+# --- the watermark in a recovery --------------------------------------------------------------------------------------
 
 
 def _untagged_after_restore(protocol: str, *, stores_watermark: bool) -> tuple[int, int, list[str]]:
-    """(records tagged without a watermark after the restore, records in flight restored, what went wrong)."""
+    """(records without a watermark after the restore, restored in-flight records, problems)."""
     spec = small_job(
         protocol,
         seed=2,
@@ -299,16 +298,16 @@ def _untagged_after_restore(protocol: str, *, stores_watermark: bool) -> tuple[i
     return sum(row.value == -1 for row in after), in_flight, problems
 
 
-def test_restored_in_flight_data_meets_no_watermark_unless_it_is_stored() -> None:
-    """RC-9: the same job tags records otherwise after an unaligned recovery than after an aligned one."""
+def test_restored_in_flight_data_sees_no_watermark_unless_it_is_stored() -> None:
+    """RC-9: the same job tags records differently after an unaligned recovery than after an aligned one."""
     aligned, nothing, wrong = _untagged_after_restore("aligned", stores_watermark=False)
     assert not wrong
     assert nothing == 0
     unaligned, in_flight, wrong = _untagged_after_restore("unaligned", stores_watermark=False)
     assert not wrong
     assert in_flight > 10
-    # The source's first record goes ahead of its first watermark; of what was in flight, all up to the first watermark
-    # that was in flight with it.
+    # These records have no watermark: the source's first record, which precedes its first watermark, and the in-flight
+    # records before the first in-flight watermark.
     assert aligned <= 1
     assert unaligned >= aligned + 10, (aligned, unaligned, in_flight)
     stored, in_flight, wrong = _untagged_after_restore("unaligned", stores_watermark=True)

@@ -1,11 +1,10 @@
-"""Goal: no crash at any failpoint loses or doubles a record (INV-4, INV-5, INV-14), whatever the protocol.
+"""Goal: no crash at any failpoint loses or repeats a record (INV-4, INV-5, INV-14), whatever the protocol.
 
-Method: one seed fixes the job's data, the places of the crashes, one or two task managers, the sizes of records and the
-schedule. After the faults stop the job must commit everything, each record once and each key's counts 1..n, and no
-invariant may be broken on the way there (``tests/support/invariants.py``). Over 200
-seeds (``make test-long``) each failpoint of a protocol must have struck at least five times, over the first 45 once;
-``make sim SEEDS=10000`` goes through far more. To replay one run: ``drawn_run("unaligned", 17)`` of
-``tests/support/runtime_jobs.py``.
+Method: a seed determines the job's data, the crashes, the number of task managers, the record sizes and the
+schedule. After the faults, the job must commit every record once, with each key's counts 1..n, and no invariant may
+be broken in the run (``tests/support/invariants.py``). Over 200 seeds (``make test-long``), each failpoint of a
+protocol must have struck at least five times; over the first 45, once. ``make sim SEEDS=10000`` runs far more. To
+replay one run: ``drawn_run("unaligned", 17)`` of ``tests/support/runtime_jobs.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.support.runtime_jobs import (
     ("seeds", "hits_least"), [(45, 1), pytest.param(200, 5, marks=pytest.mark.slow)], ids=["some-seeds", "all-seeds"]
 )
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_no_crash_loses_or_doubles_a_record(protocol: str, seeds: int, hits_least: int) -> None:
+def test_no_crash_loses_or_repeats_a_record(protocol: str, seeds: int, hits_least: int) -> None:
     struck: Counter[str] = Counter()
     restores = 0
     for seed in range(seeds):
@@ -44,7 +43,7 @@ def test_no_crash_loses_or_doubles_a_record(protocol: str, seeds: int, hits_leas
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_lost_doubled_and_late_messages_cost_time_and_no_record(protocol: str) -> None:
+def test_lost_repeated_and_late_messages_cost_time_but_no_record(protocol: str) -> None:
     for seed in range(12):
         kinds = enumerate((point, action) for point in MESSAGE_POINTS for action in ("drop", "duplicate", "delay"))
         plan = [
@@ -56,4 +55,4 @@ def test_lost_doubled_and_late_messages_cost_time_and_no_record(protocol: str) -
         engine = run_to_the_end(
             small_job(protocol, seed=seed, fuzz=seed, plan=tuple(plan), config=timeout), records=RECORDS
         )
-        assert engine.coordinator.failed_count > 0, f"{protocol}, seed {seed}: no fault was felt"
+        assert engine.coordinator.failed_count > 0, f"{protocol}, seed {seed}: the faults had no effect"

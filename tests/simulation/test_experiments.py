@@ -1,7 +1,7 @@
-"""Goal: the test plan of FLIP-76 comes out as its authors expected (T-3 to T-6).
+"""Goal: the test plan of FLIP-76 has the results that its authors expected (T-3 to T-6).
 
-Method: ``make experiments`` runs ``tests/simulators/experiments.py`` over twenty seeds and tells medians, intervals
-and every row; here are one seed of it, and what must hold of any.
+Method: ``make experiments`` runs ``tests/simulators/experiments.py`` over twenty seeds and prints medians and
+intervals. Here, one seed of each experiment runs, and the results must have the expected order.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def test_unaligned_times_do_not_depend_on_the_drain_time_and_throughput_does_not
 
 
 @pytest.mark.slow
-def test_progress_by_the_time_between_failures_and_the_death_spiral_of_much_in_flight() -> None:
+def test_progress_depends_on_the_time_between_failures_and_drops_with_much_in_flight_data() -> None:
     found = medians([row for protocol in ("aligned", "unaligned") for row in progress(protocol, 2)])
     useful = {(p, s): found["progress", f"failures {s}", p].value for p in ("aligned", "unaligned") for s in MTBF}
     assert useful["aligned", "below"] == 0 < useful["unaligned", "below"], useful
     assert useful["aligned", "at"] < useful["unaligned", "at"], useful
     assert min(useful["aligned", "above"], useful["unaligned", "above"]) > 800, useful
-    # What is in flight is processed before anything new, and before the next checkpoint: failures come sooner.
+    # A restart processes in-flight data before new records and before the next checkpoint, which delays both.
     much = "failures at, more in flight"
     assert found["progress", much, "unaligned"].value < useful["unaligned", "at"] / 4
     restart_ms = [found["restart", f"failures above{more}", "unaligned"].value for more in ("", ", more in flight")]

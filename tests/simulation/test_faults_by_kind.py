@@ -1,7 +1,7 @@
-"""Goal: under faults of every kind no invariant is broken, and the job goes on once they stop (T-1, T-2).
+"""Goal: under faults of every kind no invariant is broken, and the job continues after they stop (T-1, T-2).
 
-Method: the first seeds of ``make sim SEEDS=...`` (``tests/simulators/storms.py``), and those that once failed. To run
-one again: ``make sim SEEDS=1 ARGS='--replay unaligned/storm/17'``.
+Method: the first seeds of ``make sim SEEDS=...`` (``tests/simulators/storms.py``), and cases that once failed. To
+repeat one: ``make sim SEEDS=1 ARGS='--replay unaligned/storm/17'``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tests.simulators.fault_plans import CONCURRENT, EFFECTS, FROM_SAVEPOINT, IN
 from tests.simulators.storms import case_of, outcome_of
 from tests.support.runtime_jobs import points_of
 
-# What each of them found: a checkpoint that a cancelled one superseded was kept for ever; a deletion that a crash had
-# interrupted was left undone; an older barrier that a newer one had overtaken moved the newer one's cut.
+# The bugs that they found, in order. A checkpoint superseded by a cancelled one was kept forever. A deletion
+# interrupted by a crash was never finished. An older barrier that a newer one had overtaken moved the newer one's cut.
 _ONCE_FAILED = ("capped/messages/22/plain", "aligned/storm/389/plain", "capped/links/2007/plain")
 _SEEDS = range(len(MODES) * len(KINDS))
-# The second half of the kinds are those of the first with the job rescaled; they are an odd number apart.
+# The second half of the kinds are those of the first half with a rescaled job, an odd number of places later.
 _PLACE = {kind: n for n, kind in enumerate(KINDS)}
 
 
@@ -28,7 +28,7 @@ def test_no_kind_of_fault_breaks_an_invariant(half: int) -> None:
     struck: Counter[str] = Counter()
     for seed in _SEEDS:
         case = case_of(seed)
-        # Every protocol meets every kind of fault here, in turn with the job rescaled meanwhile and without that.
+        # Each half has every protocol with every kind of fault, either with a rescale or without.
         if (MODES.index(case.protocol) + _PLACE[case.kind]) % 2 != half:
             continue
         outcome = outcome_of(case)
@@ -38,17 +38,17 @@ def test_no_kind_of_fault_breaks_an_invariant(half: int) -> None:
     assert struck[IN_FLIGHT] > 5
     struck = Counter({name: n for name, n in struck.items() if name not in (*OPTIONS, *EFFECTS.values())})
     if half == 0:
-        # One run a cell; all of them together meet every kind of point.
+        # One run per protocol and kind; together they reach every group of failpoints.
         kinds = {point.partition(".")[0] for point in POINTS}
         assert {point.partition(".")[0] for point in struck} == kinds | {"rescale"}
 
 
 @pytest.mark.parametrize("name", _ONCE_FAILED)
-def test_what_once_failed_does_not_fail_again(name: str) -> None:
+def test_a_case_that_once_failed_does_not_fail_again(name: str) -> None:
     assert outcome_of(Case.of(name)).problem is None
 
 
-def test_seeds_go_through_all_protocols_kinds_and_points_alone_and_in_pairs() -> None:
+def test_seeds_cover_all_protocols_and_kinds_and_all_points_alone_and_in_pairs() -> None:
     cells = {(case.protocol, case.kind) for case in map(case_of, _SEEDS)}
     assert cells == {(protocol, kind) for protocol in MODES for kind in KINDS}
     points = points_of("aligned-timeout")
@@ -61,7 +61,7 @@ def test_seeds_go_through_all_protocols_kinds_and_points_alone_and_in_pairs() ->
     assert len(later) >= 3 * len(points) - len(points) // 2
 
 
-def test_options_that_are_off_by_default_are_drawn_each_in_a_twentieth_of_the_runs_at_least() -> None:
+def test_each_option_that_is_off_by_default_is_drawn_in_at_least_a_twentieth_of_the_runs() -> None:
     drawn = Counter(name for seed in range(1_000) for name in case_of(seed).options)
     assert {name: drawn[name] >= 50 for name in OPTIONS} == dict.fromkeys(OPTIONS, True), drawn
     case = next(case for case in map(case_of, _SEEDS) if CONCURRENT in case.options)

@@ -1,4 +1,4 @@
-"""What a link, a store and what it gives back do under induced faults (7.2, network and storage)."""
+"""Behaviour of links, stores and the data read back under induced faults (7.2, network and storage)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _stored(*, inline_below_bytes: int) -> StoredCheckpoint:
 
 
 @pytest.mark.parametrize("inline_below_bytes", [0, 1 << 20], ids=["files", "inline"])
-def test_any_bit_turned_in_any_part_of_a_checkpoint_is_found(inline_below_bytes: int) -> None:
+def test_a_flipped_bit_in_any_part_of_a_checkpoint_is_found(inline_below_bytes: int) -> None:
     stored = _stored(inline_below_bytes=inline_below_bytes)
     parts = set()
     for draw in range(150):
@@ -50,7 +50,7 @@ def test_a_missing_file_and_a_torn_one_are_found() -> None:
         assert caught.value.part == part
 
 
-def test_a_job_whose_checkpoint_is_damaged_ends_and_says_so() -> None:
+def test_a_job_whose_checkpoint_is_damaged_ends_with_the_reason() -> None:
     plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action=FaultAction.CORRUPT))
     engine = JobEngine(two_subtasks_job(plan=plan), keeps_rows=True)
     engine.run_until(5_000_000)
@@ -66,7 +66,7 @@ def test_a_job_whose_checkpoint_is_damaged_ends_and_says_so() -> None:
     assert savepoint.reason is FailureReason.NOT_ALL_TASKS_RUNNING
 
 
-def test_a_checkpoint_that_cannot_be_read_is_tried_again() -> None:
+def test_reading_a_checkpoint_is_retried_if_it_fails() -> None:
     plan = (FaultSpec("task.in-sync", hit=20), FaultSpec("store.read", action=FaultAction.ERROR, times=3))
     engine = JobEngine(two_subtasks_job(plan=plan))
     engine.run_until(5_000_000)
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again() -> None:
     assert engine.restored_id is not None
 
 
-def test_a_store_that_stands_still_makes_a_checkpoint_late_and_an_error_makes_it_fail() -> None:
+def test_a_stalled_store_delays_a_checkpoint_and_an_error_fails_it() -> None:
     slow = FaultSpec("store.write", hit=3, action=FaultAction.DELAY, delay_us=60_000)
     full = FaultSpec("store.write", at_us=1_000_000, action=FaultAction.ERROR, times=10)
     engine = JobEngine(two_subtasks_job(plan=(slow, full), store_ms=5))
@@ -90,7 +90,7 @@ def test_a_store_that_stands_still_makes_a_checkpoint_late_and_an_error_makes_it
 
 
 def _arrivals(action: str | None) -> list[int]:
-    """When the records of a slow source reached the other task manager."""
+    """Arrival times of a slow source's records at the other task manager."""
     plan = () if action is None else (FaultSpec("link.send", hit=20, action=action, delay_us=200_000),)
     config = {
         "runtime.task-managers": 2,
@@ -112,7 +112,7 @@ def _arrivals(action: str | None) -> list[int]:
     return times
 
 
-def test_a_stalled_link_holds_everything_up_for_a_while_and_loses_nothing() -> None:
+def test_a_stalled_link_delays_everything_and_loses_nothing() -> None:
     usual, delayed, stalled = _arrivals(None), _arrivals("delay"), _arrivals("stall")
     gap = max(b - a for a, b in itertools.pairwise(usual))
     for held in (delayed, stalled):
@@ -121,7 +121,7 @@ def test_a_stalled_link_holds_everything_up_for_a_while_and_loses_nothing() -> N
         assert held[-1] >= usual[-1] - gap
 
 
-def test_a_fault_strikes_as_often_in_a_row_as_it_says() -> None:
+def test_a_fault_strikes_as_many_times_in_a_row_as_configured() -> None:
     faults = Faults([FaultSpec("store.write", hit=3, action=FaultAction.ERROR, times=2)], lambda: 0)
     assert [faults.message("store.write") is not None for _ in range(6)] == [False, False, True, True, False, False]
     assert not faults.concerns("link.send")

@@ -1,7 +1,7 @@
 """Goal: a capped checkpoint never persists more than its cap, and never stalls the job (T-21; CAP-1 to CAP-3, CAP-6).
 
-Method: caps from nothing to plenty, schedules and record sizes drawn by seed, with and without triggers that come late
-at every second source. Every subtask of every completed checkpoint is measured against the cap in force.
+Method: caps from zero to more than enough; seeds draw schedules and record sizes, with and without late triggers at
+every second source. Every subtask of every completed checkpoint is compared with the cap in force.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def test_a_higher_cap_makes_checkpoints_shorter_and_larger_at_the_same_throughpu
         times.append(sorted(r.end_to_end_us or 0 for r in done)[len(done) // 2])
         sizes.append(sorted(r.persisted_bytes for r in done)[len(done) // 2])
         records.append(sum(t.records_in for t in engine.tasks if t.spec.id == "keyed"))
-    # A cap that is never reached differs from none by when the cut is made, a few microseconds of 11 ms, either way.
+    # A cap that is never reached changes only the moment of the cut, by a few microseconds of 11 ms.
     assert all(later <= earlier + 100 for earlier, later in itertools.pairwise(times)), times
     assert sizes == sorted(sizes)
     assert times[0] > 20 * times[-1]
     assert min(records) > 0.97 * max(records)
 
 
-def test_a_cap_that_declines_says_so_and_does_not_fail_the_job() -> None:
+def test_a_cap_that_declines_reports_it_and_does_not_fail_the_job() -> None:
     cap: dict[str, object] = {
         "runtime.inflight-cap.bytes": 100,
         "runtime.inflight-cap.on-cap": "decline",
@@ -112,7 +112,7 @@ def test_channels_are_open_again_when_a_capped_checkpoint_is_over() -> None:
 
 
 def _count(engine: JobEngine, closed: dict[tuple[str, int, object], int]) -> None:
-    """Blocks less unblocks of each channel, from now on."""
+    """From now on, count blocks minus unblocks of each channel."""
 
     def on_event(_: int, event: BarrierEvent) -> None:
         key = (event.vertex_id, event.subtask, event.channel)

@@ -1,9 +1,9 @@
-"""Goal: per channel and checkpoint, what is persisted is exactly what lies between the two snapshots (INV-2, INV-3).
+"""Goal: each checkpoint persists, per channel, exactly the bytes between the two snapshots (INV-2, INV-3).
 
-Method: every byte written to a channel is recorded (``tests/support/channel_oracle.py``). When a sender snapshots, so
-many bytes are *sent*; when the receiver snapshots, so many are *done*. Then persisted input ++ persisted output must
-equal the bytes (done, sent], in order; for aligned checkpoints nothing may lie between. Twenty seeds of drawn
-schedules and record sizes a protocol.
+Method: every byte written to a channel is recorded (``tests/support/channel_oracle.py``). *sent* is the number of
+bytes written when the sender snapshots, *done* the number read when the receiver does. Persisted input ++ persisted
+output must equal the bytes (done, sent], in order; for aligned checkpoints it must be empty. Twenty seeds per
+protocol draw schedules and record sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def test_persisted_bytes_are_those_between_the_snapshots(protocol: str) -> None:
         plan = tuple(late_triggers()) if seed % 3 else ()
         config: dict[str, object] = {}
         if seed % 5 == 4:
-            # Checkpoints expire while barriers are on their way, and tasks are not told: the next supersedes them.
+            # Checkpoints expire while barriers are on their way; without an abort message, the next one supersedes
+            # them.
             config["execution.checkpointing.timeout"] = "60 ms"
             plan += tuple(FaultSpec("rpc.abort", hit=1, action=FaultAction.DROP) for _ in range(400))
         spec = small_job(

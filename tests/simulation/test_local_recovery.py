@@ -1,4 +1,4 @@
-"""RC-10: what a subtask restores from its worker's own copy is what the store has, and takes no transfer."""
+"""RC-10: the state that a subtask restores from its worker's own copy equals the store's, and needs no transfer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCAL: dict[str, object] = {
 
 
 def _restarted(protocol: str, config: dict[str, object], *plan: FaultSpec) -> tuple[JobEngine, list[tuple[bool, bool]]]:
-    """A job that crashed once; for each subtask that had state: whether it is the copy's, and as in the store."""
+    """A job that crashed once; for each subtask with state: whether its local copy was used, and equals the store's."""
     spec = small_job(protocol, seed=4, plan=plan, config=config, keyed={"state_bytes": 100})
     engine = JobEngine(spec, keeps_rows=True)
     told: list[tuple[bool, bool]] = []
@@ -51,7 +51,7 @@ def test_a_restart_reads_the_same_state_from_the_worker_in_no_time(protocol: str
     keyed = [task.initialization for task in local.tasks if task.spec.id == "keyed"]
     assert all(0 < each.local_bytes <= each.state_bytes for each in keyed)
     kept = [list(copies) for copies in local.env.local._copies.values()]
-    assert max(map(len, kept)) <= 2, "what is older than the last completed one is let go"
+    assert max(map(len, kept)) <= 2, "copies older than the last completed checkpoint are dropped"
     whole = run_to_the_end(local.spec, records=RECORDS)
     assert whole.restart_count == 1
 
@@ -70,11 +70,11 @@ def _snapshot(*keyed: dict[int, bytes], entries: tuple[bytes, ...] = ()) -> Subt
     return SubtaskSnapshot(tuple(OperatorSnapshot(each, (state,)) for each in keyed), ChannelState(), -1, 9, 0)
 
 
-def test_a_copy_is_of_one_checkpoint_and_of_its_key_groups_and_goes_when_it_is_over() -> None:
+def test_a_copy_serves_one_checkpoint_and_its_key_groups_and_is_dropped_after_it() -> None:
     copies, task, read = LocalCopies(), (0, 1), _snapshot({1: b"a", 2: b"b"}, entries=(b"dealt out anew",))
     for checkpoint_id in (3, 4, 5):
         copies.keep(task, checkpoint_id, _snapshot({1: b"a", 2: b"b"}, entries=(b"old",)).operators)
-    # Only what is keyed is taken from the copy.
+    # Only keyed state is taken from the copy.
     assert copies.restored(task, 4, read) == (read, True)
     assert copies.restored((0, 2), 4, read) == (read, False)
     assert copies.restored(task, 6, read) == (read, False)

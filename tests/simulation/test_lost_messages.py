@@ -1,4 +1,4 @@
-"""Messages between coordinator and tasks that are lost, kind by kind: nobody waits for ever (CO-11, SNK-2, AL-6)."""
+"""Lost messages between coordinator and tasks, kind by kind: nothing waits forever (CO-11, SNK-2, AL-6)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.runtime_jobs import small_job, two_subtasks_job
 
 
 def _lost(point: str, *hits: int) -> tuple[FaultSpec, ...]:
-    """``hits`` are counted from the one before."""
+    """Drop messages; each of ``hits`` is counted from the previous one."""
     return tuple(FaultSpec(point, hit=hit, action=FaultAction.DROP) for hit in hits)
 
 
 @pytest.mark.parametrize("hits", [(1, 1), (1,), (2,), (1, 1, 1, 1, 1)])
 @pytest.mark.parametrize("drains", [False, True])
-def test_a_job_that_stops_ends_though_tasks_do_not_hear_that_its_savepoint_is_complete(
+def test_a_job_that_stops_ends_although_notifications_of_its_savepoint_are_lost(
     hits: tuple[int, ...], drains: bool
 ) -> None:
     engine = JobEngine(two_subtasks_job(plan=_lost("rpc.notify", *hits), interval="1 s"))
@@ -37,14 +37,14 @@ def test_a_job_that_stops_ends_though_tasks_do_not_hear_that_its_savepoint_is_co
     assert engine.restart_count == 0
     ended = [task.ended_us for task in engine.tasks]
     assert len(ended) == 2
-    # It is told an interval later, as the next checkpoint would have told.
+    # The message is repeated after one interval, when the next checkpoint would have brought it.
     rounds = {(1, 1): 1, (1,): 1, (2,): 1, (1, 1, 1, 1, 1): 3}[hits]
     assert stop.ended_at_us is not None
     assert (stop.ended_at_us - stop.completed_at_us + 500_000) // 1_000_000 == rounds
 
 
-def test_an_abort_brings_the_news_of_the_completion_that_was_lost() -> None:
-    # The sink does not hear that the first is complete; the second expires, and its abort says so.
+def test_an_abort_also_reports_a_completion_whose_notification_was_lost() -> None:
+    # The first completion message to the sink is lost. The second checkpoint expires, and its abort names the first.
     late = FaultSpec("rpc.ack", hit=4, action=FaultAction.DELAY, delay_us=500_000)
     engine = JobEngine(two_subtasks_job(interval="10 s", timeout="100 ms", plan=(*_lost("rpc.notify", 2), late)))
     for at_us in (50_000, 100_000):
@@ -59,7 +59,7 @@ def test_an_abort_brings_the_news_of_the_completion_that_was_lost() -> None:
 
 
 def _joining_job(plan: tuple[FaultSpec, ...]) -> Any:
-    """Two sources, a map that joins them, and a sink behind it and a third source."""
+    """Two sources, a map that joins them, and a sink that reads the map and a third source."""
     document: dict[str, Any] = {
         "name": "joining",
         "config": {
@@ -82,8 +82,8 @@ def _joining_job(plan: tuple[FaultSpec, ...]) -> Any:
     return replace(load_job_document(document), faults=plan)
 
 
-def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> None:
-    # The second source is never triggered: the map waits for its barrier, and so does the sink, behind the map.
+def test_a_task_whose_abort_is_lost_gets_a_cancel_marker() -> None:
+    # The second source is never triggered: the map waits for its barrier, and the sink waits for the map's.
     plan = (*_lost("rpc.trigger", 2), *_lost("rpc.abort", 5))
     engine = JobEngine(_joining_job(plan))
     engine.run_until(50_000)
@@ -99,8 +99,8 @@ def test_an_abort_that_a_task_does_not_hear_comes_to_it_as_a_cancel_marker() -> 
     assert pending_ids(sink) == ()
 
 
-def test_a_barrier_that_still_waits_for_its_turn_is_given_up_at_the_next_though_the_abort_was_lost() -> None:
-    # AT-7, UC-12: the barriers of the first are behind full output queues until it expires, and no source hears of it.
+def test_a_barrier_that_waits_in_the_output_is_dropped_at_the_next_one_if_the_abort_is_lost() -> None:
+    # AT-7, UC-12: the first checkpoint's barriers wait in full output queues until it expires; all aborts are lost.
     config: dict[str, object] = {
         "execution.checkpointing.interval": "10 s",
         "execution.checkpointing.timeout": "50 ms",
@@ -112,7 +112,7 @@ def test_a_barrier_that_still_waits_for_its_turn_is_given_up_at_the_next_though_
     engine.run_until(260_000)
     sources = [task for task in engine.tasks if task.sourcing is not None]
     assert [record.reason for record in engine.coordinator.history] == [FailureReason.EXPIRED]
-    assert [pending_ids(task) for task in sources] == [(1,), (1,)], "the news of the expiry is lost"
+    assert [pending_ids(task) for task in sources] == [(1,), (1,)], "the aborts after the expiry are lost"
     engine.coordinator.triggering.request_checkpoint()
     engine.run_until(265_000)
     assert [pending_ids(task) for task in sources] == [(2,), (2,)]

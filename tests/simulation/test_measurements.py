@@ -1,7 +1,7 @@
-"""Goal: every measurement equals what an oracle computes from the trace (T-13; ME-1 to ME-9, ME-11, ME-19).
+"""Goal: every measurement equals the value that an oracle computes from the trace (T-13; ME-1 to ME-9, ME-11, ME-19).
 
-Method: the oracle of ``tests/support/measurement_oracle.py``, at every checkpoint that completes. Ten seeds of drawn
-schedules a protocol.
+Method: the oracle of ``tests/support/measurement_oracle.py`` checks every completed checkpoint. Ten seeds per
+protocol draw schedules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.support.runtime_jobs import PROTOCOLS, small_job
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_measurement_is_what_the_trace_says(protocol: str) -> None:
+def test_every_measurement_matches_the_trace(protocol: str) -> None:
     checked = 0
     for seed in range(10):
         spec = small_job(protocol, seed=seed, fuzz=seed, task_managers=1 + seed % 2, record_bytes=(120, 700)[seed % 2])

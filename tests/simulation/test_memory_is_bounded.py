@@ -1,7 +1,7 @@
-"""Goal: what a run keeps in memory does not grow with its length (T-23).
+"""Goal: the memory of a run does not grow with its length (T-23).
 
-Method: the soak's job (``tests/simulators/soak.py``), with its crashes; what lives is counted, not what is allocated,
-so that the machine does not matter. A million records and a thousand checkpoints: ``make soak``.
+Method: the soak's job (``tests/simulators/soak.py``) with its crashes. Live objects are counted instead of allocated
+bytes, so that the machine does not matter. ``make soak`` runs a million records and a thousand checkpoints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.simulators.soak import soak_job
 
 
 @pytest.mark.slow
-def test_what_a_run_keeps_does_not_grow_with_its_length() -> None:
+def test_the_live_objects_of_a_run_do_not_grow_with_its_length() -> None:
     engine = soak_job("aligned-timeout", records=30_000, seed=1)
     counts = []
     for share in (1, 2, 3):
@@ -23,7 +23,7 @@ def test_what_a_run_keeps_does_not_grow_with_its_length() -> None:
         gc.collect()
         counts.append(len(gc.get_objects()))
     first, second, third = counts
-    # What is kept of each checkpoint for the history's sake, up to a thousand of them.
+    # The history keeps an entry for each of up to a thousand checkpoints.
     assert engine.coordinator.completed_count > 20
     a_checkpoint = 200
     assert third - second < a_checkpoint * engine.coordinator.completed_count, counts

@@ -1,9 +1,9 @@
-"""Goal: every kind of edge and join keeps the guarantees, and only edges that may be overtaken are (OPT-5 to OPT-7).
+"""Goal: every kind of edge and join keeps the guarantees; only edges that allow it are overtaken (OPT-5 to OPT-7).
 
-Method: one job with two sources of unequal parallelism, a forward and a rescale edge, a join of a shuffled and a
-broadcast input, a keyed stage with a fan-out before it and a sink behind another shuffle. Crashes, schedules and task
-managers are drawn by seed; what was committed must be what an undisturbed run commits, each record as often and each
-key counted in order, and no invariant is broken on the way there (``tests/support/invariants.py``).
+Method: one job has two sources of unequal parallelism, a forward and a rescale edge, a join of a shuffled and a
+broadcast input, a keyed stage after a fan-out, and a sink after another shuffle. Seeds draw crashes, schedules and
+task managers. The job must commit each record as often as an undisturbed run does, with each key counted in order,
+and no invariant may be broken in the run (``tests/support/invariants.py``).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _job(
 
 @pytest.mark.parametrize("seeds", [7, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_joins_and_pointwise_and_broadcast_edges_lose_and_double_nothing(protocol: str, seeds: int) -> None:
+def test_joins_and_pointwise_and_broadcast_edges_lose_and_repeat_nothing(protocol: str, seeds: int) -> None:
     restores = 0
     for seed in range(seeds):
         draws = Stream(seed, "mixed edges")
@@ -81,9 +81,7 @@ def test_joins_and_pointwise_and_broadcast_edges_lose_and_double_nothing(protoco
 
 @pytest.mark.parametrize("protocol", ["unaligned", "aligned-timeout", "capped"])
 @pytest.mark.parametrize("is_forced", [False, True])
-def test_pointwise_edges_are_overtaken_only_where_forced_and_broadcast_ones_never(
-    protocol: str, is_forced: bool
-) -> None:
+def test_pointwise_edges_are_overtaken_only_if_forced_and_broadcast_edges_never(protocol: str, is_forced: bool) -> None:
     persisted: Counter[int] = Counter()
     for seed in range(6):
         config: dict[str, object] = {"execution.checkpointing.unaligned.forced": is_forced}
@@ -101,11 +99,11 @@ def test_pointwise_edges_are_overtaken_only_where_forced_and_broadcast_ones_neve
     join_inputs = (2, _BROADCAST)
     assert not any(persisted[edge] for edge in join_inputs), persisted
     assert any(persisted[edge] for edge in _POINTWISE) == is_forced, persisted
-    # Behind the forced alignment the kind is restored (OPT-6).
+    # After the forced alignment, the barrier is unaligned again (OPT-6).
     assert persisted[4] > 0, persisted
 
 
-def test_a_forced_alignment_is_as_blocking_as_any_other() -> None:
+def test_a_forced_alignment_blocks_channels_like_any_other() -> None:
     engine = JobEngine(_job("unaligned", seed=1))
     engine.run_until(1_500_000)
     blocked = {

@@ -1,7 +1,7 @@
-"""Goal: no interleaving of a small job breaks INV-1 to INV-3, at least once INV-6, or leaves anything behind (T-8).
+"""Goal: no interleaving of a small job breaks INV-1 to INV-3 or INV-6, or leaves anything behind (T-8).
 
-Method: the state space of ``tests/simulators/model_job.py``, whole, over the real input handlers; here the smallest
-ones, and broken handlers that must be found. The larger ones: ``make model-check``.
+Method: explore the whole state space of ``tests/simulators/model_job.py`` over the real input handlers. Here, only
+the smallest spaces are explored, and broken handlers must be found; ``make model-check`` explores the larger ones.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_a_capped_checkpoint_holds_and_persists_no_more_than_its_cap_in_every_in
     assert found == endings
 
 
-def test_no_checkpoint_at_least_once_loses_a_record_in_any_interleaving_and_what_repeats_is_known() -> None:
+def test_at_least_once_loses_no_record_in_any_interleaving_and_repeats_known_ones_only() -> None:
     states, _, endings = explore(World(Alignment.AT_LEAST_ONCE, None, 1, expires=False))
     assert states > 1_000
     assert endings == {"1 completed", "2 completed"}
@@ -98,7 +98,7 @@ def test_a_handler_that_leaves_a_command_out_is_found(
         (Capped, "_advance", _world(Alignment.UNALIGNED, cap=2), r"INV-2|INV-3"),
     ],
 )
-def test_a_snapshot_with_the_first_barrier_is_found(
+def test_a_snapshot_at_the_first_barrier_is_found(
     handler: Any, method: str, world: World, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = getattr(handler, method)
@@ -113,7 +113,7 @@ def test_a_snapshot_with_the_first_barrier_is_found(
         explore(world)
 
 
-def test_a_count_that_ends_with_the_first_barrier_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_that_ends_at_the_first_barrier_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     barrier = AtLeastOnce.barrier
 
     def hasty(self: AtLeastOnce, *given: Any) -> list[Any]:
@@ -125,7 +125,7 @@ def test_a_count_that_ends_with_the_first_barrier_is_found(monkeypatch: pytest.M
         explore(_world(Alignment.AT_LEAST_ONCE))
 
 
-def test_a_cap_that_nobody_looks_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cap_that_is_not_enforced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     advance = Capped._advance
 
     def greedy(self: Capped, now_us: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""CAP-5: where the output does not fit, a barrier overtakes as much of its tail as does, and the rest flows first."""
+"""CAP-5: if the output exceeds the cap, a barrier overtakes as much of its end as fits, and the rest flows first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UC = Barrier(5, 0, Alignment.UNALIGNED, is_capped=True)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 4])
-def test_what_is_overtaken_in_part_is_a_consistent_cut_within_the_cap(seed: int) -> None:
+def test_a_partly_overtaken_output_is_a_consistent_cut_within_the_cap(seed: int) -> None:
     config = {"runtime.inflight-cap.bytes": _CAP_BYTES, "runtime.inflight-cap.on-cap": "partial"}
     spec = small_job(
         "capped",
@@ -48,11 +48,11 @@ def test_what_is_overtaken_in_part_is_a_consistent_cut_within_the_cap(seed: int)
         (300, 701, CapAction.PARTIAL, 700),
         (1_000, 1, CapAction.PARTIAL, 0),
         (0, 5_000, CapAction.PARTIAL, 1_000),
-        # What lies in front of the cuts cannot be overtaken in part: it is waited for.
+        # The input before the cut cannot be overtaken in part: the checkpoint waits for it.
         (1_001, 0, None, None),
     ],
 )
-def test_the_output_is_overtaken_as_far_as_the_input_leaves_room(
+def test_as_much_output_is_overtaken_as_the_input_leaves_room_for(
     input_bytes: int, output_bytes: int, action: CapAction | None, left_bytes: int | None
 ) -> None:
     told: list[CapDecision] = []
@@ -77,7 +77,7 @@ def test_the_output_is_overtaken_as_far_as_the_input_leaves_room(
 @pytest.mark.parametrize(
     ("most_bytes", "overtaken"), [(None, [0, 1, 2, 3]), (256, [0, 1, 2, 3]), (255, [1, 2, 3]), (64, [3]), (63, [])]
 )
-def test_the_barrier_stands_in_front_of_the_buffers_that_fit(most_bytes: int | None, overtaken: list[int]) -> None:
+def test_the_barrier_is_placed_before_the_buffers_that_fit(most_bytes: int | None, overtaken: list[int]) -> None:
     pool = OutputPool(
         Scheduler(),
         channels=1,

@@ -1,4 +1,4 @@
-"""PH-1, PH-2, T-16: what each order of phases costs on a chain of five, that none loses a record, what is refused."""
+"""PH-1, PH-2, T-16: the cost of each order of phases on a chain of five; no order loses records; invalid ones fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHAIN = ("source", "first", "second", "third", "sink")
 
 
 def _chain(order: str) -> JobSpec:
-    """Five tasks with the same sync cost; beside the second comes a source that is triggered late."""
+    """Five tasks with the same sync cost. The second also reads a source that is triggered late."""
     document: dict[str, Any] = {
         "name": "chain",
         "config": {
@@ -61,7 +61,7 @@ def _measured(order: str) -> dict[str, SubtaskCheckpoint]:
 
 
 @pytest.mark.parametrize("order", ["A-S-F", "A-F-S", "S-F-L", "F-S-L"])
-def test_the_barrier_comes_later_by_what_the_order_puts_in_front_of_it(order: str) -> None:
+def test_the_barrier_is_delayed_by_the_phases_that_precede_it(order: str) -> None:
     measured = _measured(order)
     for before, task in pairwise(_CHAIN):
         sync_us = _SYNC_US if order.index("S") < order.index("F") else 0
@@ -80,7 +80,7 @@ def test_the_barrier_comes_later_by_what_the_order_puts_in_front_of_it(order: st
 @pytest.mark.parametrize(
     ("order", "protocol"), [("A-S-F", "aligned"), ("S-F-L", "unaligned"), ("S-F-L", "aligned-timeout")]
 )
-def test_with_the_state_taken_first_every_checkpoint_is_a_consistent_cut(order: str, protocol: str) -> None:
+def test_if_the_state_is_taken_first_every_checkpoint_is_a_consistent_cut(order: str, protocol: str) -> None:
     for seed in (1, 3):
         crash = (
             FaultSpec("task.before-forward", hit=15 + seed),
@@ -120,7 +120,9 @@ def test_with_the_state_taken_first_every_checkpoint_is_a_consistent_cut(order: 
         ("A-S-F", _UNALIGNED, "do not align"),
     ],
 )
-def test_an_order_that_is_no_cut_or_means_nothing_is_refused(order: str, settings: dict[str, object], why: str) -> None:
+def test_an_order_that_gives_no_consistent_cut_or_has_no_meaning_is_refused(
+    order: str, settings: dict[str, object], why: str
+) -> None:
     with pytest.raises(PlanError, match=why) as raised:
         small_job("aligned", config={"runtime.phase-order": order} | settings)
     assert raised.value.rule == "PH-1"

@@ -1,4 +1,4 @@
-"""What is shown of backpressure and buffers is what an observer of the subtasks counts (ME-19, ME-20, ME-21)."""
+"""Shown backpressure and buffer usage equal what an observer of the subtasks counts (ME-19, ME-20, ME-21)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _view(live: RuntimeEngine) -> JobView:
     return live.view(job_id="j", origin_epoch_ms=0, lag_ms=0)
 
 
-def test_the_longest_wait_of_a_period_is_told_also_where_it_is_not_over() -> None:
+def test_the_longest_wait_of_a_period_is_reported_even_if_it_still_lasts() -> None:
     account = TimeAccount(0, samples=12)
     for at_us, usage in (
         (1_000, Usage.SOFT),
@@ -35,7 +35,7 @@ def test_the_longest_wait_of_a_period_is_told_also_where_it_is_not_over() -> Non
     assert account.longest_us == (3_000, 500)
     account.turn(Usage.BUSY, 29_000)
     account.sample(30_000)
-    assert account.longest_us == (20_000, 0), "from where it began, in the period before"
+    assert account.longest_us == (20_000, 0), "counted from its beginning in the previous period"
     account.sample(40_000)
     assert account.longest_us == (0, 0)
 
@@ -43,9 +43,7 @@ def test_the_longest_wait_of_a_period_is_told_also_where_it_is_not_over() -> Non
 @pytest.mark.parametrize(
     ("ms_per_s", "level"), [(0, "ok"), (100, "ok"), (101, "low"), (500, "low"), (501, "high"), (1000, "high")]
 )
-def test_levels_of_backpressure_are_flinks_and_a_vertex_has_the_worst_of_its_subtasks(
-    ms_per_s: int, level: str
-) -> None:
+def test_backpressure_levels_are_flinks_and_a_vertex_has_that_of_its_worst_subtask(ms_per_s: int, level: str) -> None:
     view = _view(build_live_engine(small_job("aligned")))
     first, *rest = view.vertices[0].subtasks
     still = replace(first, soft_backpressured_ms_per_s=0, hard_backpressured_ms_per_s=0)
@@ -58,8 +56,8 @@ def test_levels_of_backpressure_are_flinks_and_a_vertex_has_the_worst_of_its_sub
     assert [row["backpressureLevel"] for row in rows if isinstance(row, dict)] == ["ok", level]
 
 
-def test_usage_of_the_output_is_what_its_queues_hold_and_more_than_all_of_it_with_overdraft() -> None:
-    # Records of several segments: a step that has begun takes what the pool does not have (BUF-4).
+def test_output_usage_is_the_share_of_used_buffers_and_exceeds_one_with_overdraft() -> None:
+    # Records span several segments: a step that has begun may take more than the pool has (BUF-4).
     live = build_live_engine(small_job("aligned", records=None, record_bytes=3_000, task_managers=2))
     most = 0.0
     for at_us in range(0, 1_500_000, 10_000):

@@ -1,7 +1,7 @@
-"""Goal: the options that are off by default do what they say and break nothing (UC-13, AT-13, AT-14, CAP-7).
+"""Goal: options that are off by default do what they promise and break nothing (UC-13, AT-13, AT-14, CAP-7).
 
-Method: the small job with and without an option, its checkpoints compared; and crashes at drawn failpoints with all of
-them on, the committed ledger against the sources.
+Method: the small job runs with and without an option, and its checkpoints are compared. With all options on, crashes
+strike at drawn failpoints, and the committed ledger is compared with the sources.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _median_us(records: list[CheckpointRecord]) -> int:
     return sorted(r.end_to_end_us or 0 for r in records)[len(records) // 2]
 
 
-def test_channels_without_barrier_are_read_first_and_the_checkpoint_is_no_shorter() -> None:
+def test_channels_without_barrier_are_read_first_but_the_checkpoint_is_no_shorter() -> None:
     medians: list[int] = []
     behind: list[int] = []
     for prefers in (False, True):
@@ -44,13 +44,13 @@ def test_channels_without_barrier_are_read_first_and_the_checkpoint_is_no_shorte
         medians.append(_median_us(records))
         behind.append(counter.bytes)
         assert all(task.gate.prefers is None or engine.coordinator.in_progress_count for task in engine.tasks)
-    # What comes from channels whose barrier is here already waits while there is something from the others.
+    # Input from channels whose barrier arrived waits while other channels have input.
     assert behind[1] < 0.8 * behind[0]
     assert medians[1] == pytest.approx(medians[0], rel=0.1)
 
 
 class _BehindBarriers:
-    """Bytes that a task read from channels whose barrier had come, while it waited for the barriers of others."""
+    """Bytes that a task read from channels whose barrier had arrived while it waited for other barriers."""
 
     def __init__(self, engine: JobEngine) -> None:
         self.bytes = 0
@@ -69,8 +69,8 @@ class _BehindBarriers:
             self.bytes += sum(task.gate.channels[i].bytes_received - then for i, then in received.items())
 
 
-def test_a_barrier_overtakes_after_its_wait_in_an_output_long_before_the_timeout() -> None:
-    # The global timeout never passes: only the wait in an output queue may make a barrier overtake.
+def test_a_barrier_overtakes_after_its_wait_in_an_output_queue_long_before_the_timeout() -> None:
+    # The global timeout never expires: only the wait in an output queue can make a barrier overtake.
     never = {_AT: "1 h"}
     aligned = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config=dict(never))), 4_000_000)
     config: dict[str, object] = {**never, _UNFLUSHED: "10 ms"}
@@ -82,14 +82,14 @@ def test_a_barrier_overtakes_after_its_wait_in_an_output_long_before_the_timeout
     assert first_hop < 60_000, "each hop waits 10 ms at most, and the running step"
 
 
-def test_the_global_timeout_still_bounds_the_age_where_the_hop_would_wait_longer() -> None:
+def test_the_global_timeout_still_bounds_the_age_if_the_hop_would_wait_longer() -> None:
     config: dict[str, object] = {_AT: "20 ms", _UNFLUSHED: "30 s"}
     plain = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config={_AT: "20 ms"})), 3_000_000)
     both = _completed(JobEngine(small_job("aligned-timeout", seed=4, records=None, config=config)), 3_000_000)
     assert [r.end_to_end_us for r in both] == [r.end_to_end_us for r in plain]
 
 
-def test_a_clock_of_each_tasks_own_waits_longer_and_switches_less_often() -> None:
+def test_with_a_clock_per_task_barriers_wait_longer_and_switch_less_often() -> None:
     switched: list[int] = []
     medians: list[int] = []
     for own in (False, True):
@@ -102,7 +102,7 @@ def test_a_clock_of_each_tasks_own_waits_longer_and_switches_less_often() -> Non
     assert medians[1] > medians[0] + 20_000
 
 
-def test_what_was_decided_at_the_cap_is_told_for_each_subtask() -> None:
+def test_the_decision_at_the_cap_is_reported_for_each_subtask() -> None:
     actions: set[CapAction] = set()
     for cap in (3_000, 6_000, 12_000):
         config: dict[str, object] = {"runtime.inflight-cap.bytes": cap}
@@ -127,7 +127,7 @@ def test_what_was_decided_at_the_cap_is_told_for_each_subtask() -> None:
     assert all(a.measured.cap is None for r in _completed(uncapped, 1_000_000) for a in r.acks.values())
 
 
-def test_the_bytes_that_made_a_subtask_decline_stand_in_its_events() -> None:
+def test_the_event_of_a_decline_at_the_cap_has_its_bytes() -> None:
     config: dict[str, object] = {"runtime.inflight-cap.bytes": 100, "runtime.inflight-cap.on-cap": "decline"}
     engine = JobEngine(small_job("unaligned", seed=1, records=None, config=config))
     declined: list[int | None] = []
@@ -143,7 +143,7 @@ def test_the_bytes_that_made_a_subtask_decline_stand_in_its_events() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["unaligned", "aligned-timeout"])
-def test_all_options_together_lose_and_double_nothing(protocol: str) -> None:
+def test_all_options_together_lose_and_repeat_nothing(protocol: str) -> None:
     restarts = 0
     for seed in range(0, 45, 5):
         options = {_MISSING: True, _UNFLUSHED: "5 ms", _OWN_CLOCK: bool(seed % 2)}
@@ -152,7 +152,7 @@ def test_all_options_together_lose_and_double_nothing(protocol: str) -> None:
     assert restarts > 5
 
 
-def test_order_and_kinds_of_barriers_are_told_for_each_subtask() -> None:
+def test_phase_order_and_kinds_of_barriers_are_reported_for_each_subtask() -> None:
     orders: dict[str, set[PhaseOrder]] = {}
     kinds: set[tuple[Alignment | None, Alignment | None]] = set()
     for protocol in ("aligned", "unaligned", "aligned-timeout"):

@@ -1,7 +1,7 @@
-"""Goal: what a restart cost is told in parts, and each part is what an oracle sees in the run (ME-17, RC-8, RC-11).
+"""Goal: the cost of a restart is reported in parts, and each part equals what an oracle sees (ME-17, RC-8, RC-11).
 
-Method: small jobs that crash once; the oracle steps through virtual time, watches states and offsets of the subtasks,
-and knows nothing of how the runtime measures. Then restarts that leave in-flight data out, on demand.
+Method: small jobs crash once. The oracle steps through virtual time and watches states and offsets of the subtasks,
+without the runtime's measurements. Then restarts leave out in-flight data on request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _crashing(protocol: str, seed: int) -> JobSpec:
 
 
 class _Watched:
-    """Steps through a run and notes when each subtask ran, had restored its gate, and each source was back."""
+    """Step through a run and note when each subtask ran, when its gate was restored and when each source was back."""
 
     def __init__(self, engine: JobEngine) -> None:
         self.failed_us = self.deployed_us = 0
@@ -43,7 +43,7 @@ class _Watched:
             engine.run_until(engine.now_us + _STEP_US)
         self.failed_us = engine.exceptions[0].at_us
         dead = engine.tasks
-        # The last record before the crash is emitted in the event of the crash.
+        # The event of the crash itself emits the last record before it.
         offsets = {t.key: t.source.offset for t in dead if t.source}
         while engine.tasks is dead:
             engine.run_until(engine.now_us + _STEP_US)
@@ -64,7 +64,7 @@ def _near(measured_us: int | None, seen_us: int) -> bool:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_part_of_a_restart_is_what_was_seen(protocol: str) -> None:
+def test_every_part_of_a_restart_equals_what_the_oracle_saw(protocol: str) -> None:
     for seed in (1, 2):
         engine = JobEngine(_crashing(protocol, seed))
         seen = _Watched(engine)
@@ -76,7 +76,7 @@ def test_every_part_of_a_restart_is_what_was_seen(protocol: str) -> None:
         assert restart.cause.startswith("InducedFailure"), where
         assert _near(restart.running_at_us, max(seen.running.values())), where
         assert _near((restart.deployed_at_us or 0) + (restart.source_replay_us or 0), max(seen.back.values())), where
-        assert restart.catch_up_us is None, "as fast as it can: there is no schedule to be behind"
+        assert restart.catch_up_us is None, "an unlimited source has no schedule to catch up with"
         completed = {c.record.id: c for c in engine.coordinator.completed}
         for key, one in restart.subtasks.items():
             what = f"{where}, {key}"
@@ -98,7 +98,7 @@ def test_every_part_of_a_restart_is_what_was_seen(protocol: str) -> None:
             assert (restart.channel_replay_us or 0) > 1_000, where
 
 
-def test_a_source_with_a_rate_catches_up_and_it_is_told_when() -> None:
+def test_the_time_until_a_source_with_a_rate_has_caught_up_is_reported() -> None:
     document = {
         "name": "rated",
         "config": {
@@ -129,12 +129,12 @@ def test_a_source_with_a_rate_catches_up_and_it_is_told_when() -> None:
         behind = (source.due_us() or 0) <= engine.now_us
     seen_us = engine.now_us
     engine.run_until(seen_us + 2_000)
-    # The source finds that nothing is due at its next step.
+    # At its next step, the source finds that no record is due.
     assert seen_us - _STEP_US <= (restart.deployed_at_us or 0) + (restart.catch_up_us or 0) <= seen_us + _STEP_US
     assert (restart.source_replay_us or 0) < (restart.catch_up_us or 0)
 
 
-def test_a_job_that_fails_again_while_it_restarts_has_two_restarts_and_the_first_was_not_finished() -> None:
+def test_a_failure_during_a_restart_begins_a_second_one_and_the_first_stays_unfinished() -> None:
     plan = (FaultSpec("source.after-emit", hit=40, at_us=700_000), FaultSpec("recovery.before-new-data", at_us=700_000))
     engine = JobEngine(small_job("unaligned", records=None, plan=plan))
     engine.run_until(2_000_000)
@@ -146,7 +146,7 @@ def test_a_job_that_fails_again_while_it_restarts_has_two_restarts_and_the_first
 
 
 @pytest.mark.parametrize("protocol", ["unaligned", "aligned-timeout"])
-def test_in_flight_data_is_left_out_on_demand_only_and_what_is_lost_is_told(protocol: str) -> None:
+def test_in_flight_data_is_left_out_only_on_request_and_the_loss_is_reported(protocol: str) -> None:
     records = 1_000
     for drops in (False, True):
         plan = (FaultSpec("source.after-emit", hit=1, at_us=700_000),)
@@ -161,7 +161,7 @@ def test_in_flight_data_is_left_out_on_demand_only_and_what_is_lost_is_told(prot
         engine.run_until(8_000_000)
         (restart,) = engine.restarts
         assert restart.lost_channel_bytes == (in_flight_bytes if drops else 0)
-        # Records of 120 bytes, one that a snapshot cut among them; the rest are watermarks.
+        # Records have 120 bytes, and one of them may be cut by a snapshot; the rest are watermarks.
         missing = records - engine.ledger.committed_count
         assert (missing > 0) == drops
         if drops:

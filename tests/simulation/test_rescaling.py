@@ -1,8 +1,9 @@
-"""Goal: a job restarted at another parallelism loses and doubles nothing, whatever it restarts from (RS-1 to RS-14).
+"""Goal: a job restarted at another parallelism loses and repeats nothing, whatever it restarts from (RS-1 to RS-14).
 
-Method: the jobs of ``tests/support/rescaled_jobs.py`` fill both edges, are stopped there and started again with other
-parallelisms; the ledger must hold each record once and each key's counts 1..n. Every partitioner meets every kind of
-checkpoint here, each with a change or two of RS-13 in turn; ``RESCALE_SEEDS=n`` runs all of them for n seeds.
+Method: the jobs of ``tests/support/rescaled_jobs.py`` fill both edges, stop, and start again with other
+parallelisms. The ledger must hold each record once, with each key's counts 1..n. Every partitioner is combined with
+every kind of checkpoint, each with one or two changes of RS-13 in turn; ``RESCALE_SEEDS=n`` runs all changes for n
+seeds.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _changes(mode: str, partitioner: str) -> list[tuple[tuple[int, int], int]]:
 
 
 def _run(mode: str, partitioner: str, pair: tuple[int, int], seed: int) -> JobEngine:
-    """The change in the middle; what is before and behind it changes otherwise, at the same time (RS-13)."""
+    """Change the map's parallelism. Its neighbours change equally, or differently for even seeds (RS-13)."""
     before, after = pair
     first = (before, before, before), {"source": after, "map": after, "keyed": after}
     other = (2, before, 3), {"source": 3, "map": after, "keyed": 2}
@@ -61,7 +62,7 @@ def _run(mode: str, partitioner: str, pair: tuple[int, int], seed: int) -> JobEn
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_job_goes_on_exactly_once_at_another_parallelism(mode: str, partitioner: str) -> None:
+def test_a_job_continues_exactly_once_at_another_parallelism(mode: str, partitioner: str) -> None:
     in_flight = 0
     for pair, seed in _changes(mode, partitioner):
         engine = _run(mode, partitioner, pair, seed)
@@ -79,11 +80,11 @@ def test_a_job_goes_on_exactly_once_at_another_parallelism(mode: str, partitione
     if mode in ("aligned", "savepoint"):
         assert in_flight == 0
     elif mode == "unaligned":
-        assert in_flight > 0, f"{mode}, {partitioner}: nothing in flight, nothing tested"
+        assert in_flight > 0, f"{mode}, {partitioner}: no in-flight data, so that nothing was tested"
 
 
-def test_ambiguous_records_are_kept_by_one_subtask_and_the_others_are_counted() -> None:
-    """RS-9, ME-17: every record in flight on the hashed edges is kept once; the copies are what is filtered."""
+def test_ambiguous_records_are_kept_by_one_subtask_and_their_copies_are_counted() -> None:
+    """RS-9, ME-17: one subtask keeps each in-flight record of a hashed edge; the other copies count as filtered."""
     for seed, (before, after) in enumerate(((2, 3), (3, 2), (1, 2))):
         spec = rescaled_job("unaligned", "hash", (2, before, before), seed=seed)
         engine = run_rescaled(spec, {"map": after, "keyed": after}, from_savepoint=False)
@@ -93,7 +94,7 @@ def test_ambiguous_records_are_kept_by_one_subtask_and_the_others_are_counted() 
         for key, one in engine.restarts[-1].subtasks.items():
             by_vertex[key[0]] += one.records_filtered
         assert by_vertex[0] == 0, "a source reads no channel"
-    # From few to one nothing is ambiguous (RS-4), and between round robins nothing ever is (RS-5).
+    # Nothing is ambiguous from several subtasks to one (RS-4), nor under round robin (RS-5).
     for partitioner, wanted in (("hash", {"map": 1, "keyed": 1}), ("rebalance", {"map": 3}), ("shuffle", {"map": 5})):
         engine = run_rescaled(rescaled_job("unaligned", partitioner, (2, 2, 2), seed=4), wanted, from_savepoint=False)
         assert engine.rescales[0].persisted_bytes > 0
@@ -102,7 +103,7 @@ def test_ambiguous_records_are_kept_by_one_subtask_and_the_others_are_counted() 
 
 @pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout", "savepoint"])
 def test_records_of_one_key_and_split_stay_in_order_through_a_rescale(mode: str) -> None:
-    """INV-1 through virtual channels: the keyed stage reads the sources, and splits and keys change their subtasks."""
+    """INV-1 through virtual channels: the keyed stage reads the sources, and splits and keys change subtasks."""
     for seed, (before, after) in enumerate(((2, 3), (3, 2), (4, 2))):
         document = {
             "name": "ordered",
@@ -129,7 +130,7 @@ def test_records_of_one_key_and_split_stay_in_order_through_a_rescale(mode: str)
         assert (engine.rescales[0].persisted_bytes > 0) == (mode != "savepoint")
 
 
-def test_a_crash_while_a_rescaled_job_recovers_loses_and_doubles_nothing() -> None:
+def test_a_crash_while_a_rescaled_job_recovers_loses_and_repeats_nothing() -> None:
     struck: Counter[str] = Counter()
     points = ("recovery.before-output", "recovery.mid-output", "recovery.in-operator", "recovery.mid-input")
     for seed in range(4):
@@ -148,7 +149,7 @@ def test_a_crash_while_a_rescaled_job_recovers_loses_and_doubles_nothing() -> No
     assert sum(struck.values()) > 6, struck
 
 
-def test_a_job_is_rescaled_again_and_again() -> None:
+def test_a_job_can_be_rescaled_several_times() -> None:
     engine = JobEngine(rescaled_job("unaligned", "hash", (2, 2, 2), seed=3), keeps_rows=True)
     engine.run_until(200_000)
     changes = ({"map": 4, "keyed": 3}, {"source": 1, "keyed": 1}, {"source": 3, "map": 2, "keyed": 4})
@@ -161,20 +162,22 @@ def test_a_job_is_rescaled_again_and_again() -> None:
     assert [r.restored_id for r in engine.rescales] == sorted({r.restored_id or 0 for r in engine.rescales})
     assert [t.spec.parallelism for t in engine.tasks if t.index == 0] == [3, 2, 4]
     (source,) = (v for v in engine.env.graph.vertices if v.kind.is_source)
-    assert (source.parallelism, source.split_count) == (3, 2), "a log has the splits that it has"
+    assert (source.parallelism, source.split_count) == (3, 2), (
+        "the number of splits belongs to the log and does not change"
+    )
 
 
-def test_another_job_begins_from_a_savepoint_at_another_parallelism() -> None:
+def test_another_job_starts_from_a_savepoint_at_another_parallelism() -> None:
     first = JobEngine(rescaled_job("unaligned", "hash", (3, 2, 2), seed=3), keeps_rows=True)
     first.run_until(200_000)
-    # No later checkpoint commits what comes behind the savepoint.
+    # No later checkpoint commits the records after the savepoint.
     first.set_config({"execution.checkpointing.interval": "1 h"})
     first.run_until(260_000)
     asked = first.request_savepoint()
     first.run_until(500_000)
     first.rescale({"source": 1, "map": 1, "keyed": 1})
     stored = first.savepoint(asked.checkpoint_id or 0)
-    assert stored is not None, "it still says of which parallelism it is"
+    assert stored is not None, "the savepoint still has its parallelism"
     second = JobEngine(rescaled_job("unaligned", "hash", (2, 4, 3), seed=3), keeps_rows=True, restore=stored)
     take_over(second.ledger, first.ledger)
     committed = first.ledger.committed_count
@@ -183,8 +186,8 @@ def test_another_job_begins_from_a_savepoint_at_another_parallelism() -> None:
     assert violations(second) == []
 
 
-def test_a_job_that_lost_a_worker_goes_on_with_fewer_subtasks_where_no_checkpoint_can_be_taken_any_more() -> None:
-    """RS-14: overload, the store refuses, and what there is is the last unaligned checkpoint."""
+def test_a_job_that_lost_a_worker_continues_with_fewer_subtasks_if_checkpoints_fail() -> None:
+    """RS-14: under overload the store rejects writes, and only the last unaligned checkpoint is left."""
     refusing = tuple(FaultSpec("store.write", at_us=260_000, action=FaultAction.ERROR) for _ in range(400))
     engine = JobEngine(rescaled_job("unaligned", "rebalance", (2, 4, 4), seed=2, plan=refusing), keeps_rows=True)
     engine.run_until(600_000)
@@ -203,8 +206,8 @@ def test_a_job_that_lost_a_worker_goes_on_with_fewer_subtasks_where_no_checkpoin
 
 
 @pytest.mark.parametrize("wanted", [{"source": 2}, {"source": 3, "keyed": 3}, {"source": 1, "keyed": 1}])
-def test_no_window_fires_early_where_splits_and_channels_change_hands(wanted: dict[str, int]) -> None:
-    """RS-10: splits of very different progress; no record is late, and each window has its records."""
+def test_no_window_fires_early_if_splits_and_channels_change_subtasks(wanted: dict[str, int]) -> None:
+    """RS-10: splits differ much in progress; no record is late, and each window has its records."""
     for seed in (1, 2):
         document = {
             "name": "windows",
@@ -248,7 +251,7 @@ def test_no_window_fires_early_where_splits_and_channels_change_hands(wanted: di
 
 
 def _untagged(*, is_unaligned: bool, stores_watermark: bool) -> int:
-    """Records in flight that met no watermark behind a rescale."""
+    """In-flight records that saw no watermark after a rescale."""
     keyed: dict[str, object] = {"kind": "tag+sink", "store_watermark": stores_watermark}
     config: dict[str, object] = {"execution.checkpointing.unaligned.enabled": is_unaligned}
     spec = rescaled_job("aligned", "rebalance", (1, 1, 2), seed=1, keyed=keyed, config=config, watermark_interval_ms=2)
@@ -262,8 +265,8 @@ def _untagged(*, is_unaligned: bool, stores_watermark: bool) -> int:
     return sum(row.value == -1 for row in engine.ledger.rows[before:])
 
 
-def test_the_watermark_caveat_and_its_cure_hold_through_a_rescale() -> None:
-    """RC-9: stored per key group in union state, the watermark meets the records at whoever owns the group now."""
+def test_the_watermark_problem_of_in_flight_data_and_its_cure_hold_through_a_rescale() -> None:
+    """RC-9: stored per key group in union state, the watermark reaches the records at the new owner of the group."""
     plain = _untagged(is_unaligned=True, stores_watermark=False)
     assert plain > 20, plain
     assert _untagged(is_unaligned=True, stores_watermark=True) == 0
@@ -272,8 +275,8 @@ def test_the_watermark_caveat_and_its_cure_hold_through_a_rescale() -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_a_pointwise_edge_with_data_in_flight_is_not_rescaled_and_the_job_goes_on() -> None:
-    """RS-11: such data is there only where ``unaligned.forced`` is set (OPT-7)."""
+def test_a_pointwise_edge_with_in_flight_data_is_not_rescaled_and_the_job_continues() -> None:
+    """RS-11: such an edge has in-flight data only if ``unaligned.forced`` is set (OPT-7)."""
     config: dict[str, object] = {"execution.checkpointing.unaligned.forced": True}
     spec = rescaled_job("unaligned", "rebalance", (2, 2, 2), seed=2, config=config)
     for partitioner in ("forward", "rescale"):
@@ -290,8 +293,8 @@ def test_a_pointwise_edge_with_data_in_flight_is_not_rescaled_and_the_job_goes_o
         with pytest.raises(PlanError, match=r"RS-11 at 'source -> map': .*; rescale from a savepoint") as refused:
             engine.rescale({"source": 3, "map": 3})
         assert (refused.value.rule, refused.value.vertex) == ("RS-11", "source -> map")
-        assert (engine.tasks is tasks, engine.trace_hash, engine.rescales) == (True, hashed, []), "nothing happened"
-        # What lies behind that edge can be rescaled; with a savepoint so can all of it.
+        assert (engine.tasks is tasks, engine.trace_hash, engine.rescales) == (True, hashed, []), "it changed the job"
+        # Vertices after that edge can be rescaled; from a savepoint, all can.
         engine.rescale({"keyed": 3})
         engine.run_until(engine.now_us + 60_000)
         engine.rescale({"source": 3, "map": 3}, from_savepoint=True)
@@ -300,7 +303,7 @@ def test_a_pointwise_edge_with_data_in_flight_is_not_rescaled_and_the_job_goes_o
         assert {t.spec.parallelism for t in engine.tasks} == {3}
 
 
-def test_a_rescale_that_a_job_file_asks_for_is_carried_out_or_told_as_refused() -> None:
+def test_a_rescale_in_a_job_file_is_carried_out_or_reported_as_refused() -> None:
     spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=1)
     rescales = (
         RescaleSpec(150_000, {"map": 3, "keyed": 4}),
@@ -321,7 +324,7 @@ def test_a_rescale_that_a_job_file_asks_for_is_carried_out_or_told_as_refused() 
     assert engine.restarts[0].cause == "rescaled: keyed 2 -> 4, map 2 -> 3"
 
 
-def test_a_simulation_prints_what_became_of_a_rescale_and_ends_with_a_refusal() -> None:
+def test_a_simulation_prints_the_result_of_a_rescale_and_ends_at_a_refusal() -> None:
     spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=1)
     fine = replace(spec, rescales=(RescaleSpec(200_000, {"map": 3}),))
     (row,) = simulate(fine, duration_us=250_000).to_json()["rescales"]
@@ -348,7 +351,7 @@ def test_a_job_that_stops_is_not_rescaled() -> None:
 
 
 @pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout"])
-def test_a_run_by_sizes_is_rescaled_as_one_with_bytes(mode: str) -> None:
+def test_a_run_by_sizes_is_rescaled_like_one_with_payloads(mode: str) -> None:
     for seed, (before, after) in enumerate(((2, 3), (3, 2))):
         spec = rescaled_job(mode, "hash", (2, before, before), seed=seed)
         spec = replace(spec, rescales=(RescaleSpec(200_000, {"map": after, "keyed": after}),))
@@ -379,8 +382,8 @@ def test_a_savepoint_that_fails_rescales_nothing() -> None:
     assert (engine.restart_count, rescale.stopped_at_us) == (0, None)
 
 
-def test_a_savepoint_that_a_newer_checkpoint_overtook_is_not_gone_back_to() -> None:
-    """CO-8: what the checkpoint committed would be committed once more, had the job begun from the savepoint."""
+def test_a_rescale_restores_a_checkpoint_that_is_newer_than_its_savepoint() -> None:
+    """CO-8: a start from the savepoint would commit again what the newer checkpoint committed."""
     late = (FaultSpec("rpc.ack", hit=1, at_us=200_000, action=FaultAction.DELAY, delay_us=300_000),)
     config: dict[str, object] = {"execution.checkpointing.max-concurrent-checkpoints": 2}
     spec = rescaled_job("aligned", "hash", (2, 2, 2), seed=1, plan=late, config=config)
@@ -390,12 +393,14 @@ def test_a_savepoint_that_a_newer_checkpoint_overtook_is_not_gone_back_to() -> N
     assert rescale.status == "IN_PROGRESS"
     finish(engine)
     assert rescale.status == "COMPLETED"
-    assert (rescale.restored_id or 0) > max(engine.coordinator.savepoints), "the savepoint was first: nothing is shown"
+    assert (rescale.restored_id or 0) > max(engine.coordinator.savepoints), (
+        "the savepoint completed first, so that nothing was tested"
+    )
     assert violations(engine) == []
 
 
-def test_records_that_are_not_filtered_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A negative control (T-9): ambiguous channels without the filter."""
+def test_missing_filters_of_ambiguous_records_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative control (T-9): ambiguous channels without a filter."""
     monkeypatch.setattr(Recovery, "_keeps", lambda self, edge: lambda record: True)
     spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=1)
     with pytest.raises(InvariantError, match="PT-2"):

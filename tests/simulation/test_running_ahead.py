@@ -1,8 +1,8 @@
-"""Goal: whether steps are planned ahead or are events each makes no difference to anything (DET-4, INV-12).
+"""Goal: planning steps ahead gives the same results as running each step as an event (DET-4, INV-12).
 
-Method: jobs drawn by seed over protocols, partitioners, segments, costs that make many steps of one instant, sources
-with and without a rate, crashes. Each runs with every step as an event, and ahead, looked at in the middle of plans.
-To replay one run: ``drawn_ahead(17)``.
+Method: seeds draw jobs: protocols, partitioners, segments, costs that put many steps at one instant, sources with
+and without a rate, and crashes. Each job runs with every step as an event, and with steps planned ahead, and is
+observed in the middle of plans. To replay one run: ``drawn_ahead(17)``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def drawn_ahead(seed: int) -> JobSpec:
         "runtime.inflight-cap.stall": "100 ms",
     }
     settings |= PROTOCOLS[protocol] | one_of({}, {}, {}, _AT_LEAST_ONCE if protocol == "aligned" else {})
-    # Multiples of one another: many steps fall on one instant.
+    # Costs are multiples of each other, so that many steps fall on one instant.
     cost_us = one_of(50, 100)
     common = {"parallelism": one_of(2, 3), "record_bytes": one_of(64, 120, 700)}
     source = {"id": "source", "kind": "source", "cost_us": cost_us, "keys": 20, **common}
@@ -93,7 +93,7 @@ def _compare(seed: int, *, is_size_only: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_planning_steps_ahead_changes_nothing_that_can_be_seen(seed: int) -> None:
+def test_planning_steps_ahead_changes_nothing_observable(seed: int) -> None:
     _compare(seed, is_size_only=seed % 2 == 1)
 
 
@@ -104,7 +104,7 @@ def test_planning_steps_ahead_changes_nothing_over_many_jobs(part: int) -> None:
         _compare(seed, is_size_only=seed % 3 == 1)
 
 
-def test_most_steps_of_a_busy_job_are_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_steps_of_a_busy_job_are_not_events(monkeypatch: pytest.MonkeyPatch) -> None:
     config: dict[str, object] = {"taskmanager.memory.segment-size": 8192}
     vertices = [
         {"id": "source", "kind": "source", "cost_us": 100, "record_bytes": 60},
@@ -125,7 +125,7 @@ def test_most_steps_of_a_busy_job_are_no_events(monkeypatch: pytest.MonkeyPatch)
     assert events[False] < events[True] / 10
 
 
-def test_a_source_is_idle_from_its_last_record_on_though_that_was_no_event() -> None:
+def test_the_idle_timeout_of_a_source_counts_from_a_last_record_that_was_planned_ahead() -> None:
     burst = {"rate": 1_000, "burst_period": "100 ms", "burst_ratio": 0.001, "idle_timeout": "10 ms"}
     vertices = [
         {"id": "source", "kind": "source", "cost_us": 200, "watermark_interval_ms": 1_000, "record_bytes": 60, **burst},
@@ -142,12 +142,12 @@ def test_a_source_is_idle_from_its_last_record_on_though_that_was_no_event() -> 
         while not sourcing._time.is_idle and engine.now_us < 90_000:
             engine.run_until(engine.now_us + 50)
         idle_from_us.append(engine.now_us)
-    # A hundred records at once, and then nothing for the timeout.
+    # A hundred records at once, and then none until the timeout.
     assert idle_from_us[0] == idle_from_us[1]
     assert 29_800 <= idle_from_us[0] <= 31_000
 
 
-def test_what_was_in_flight_is_run_through_ahead_at_another_parallelism_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovered_in_flight_data_is_planned_ahead_at_another_parallelism_too(monkeypatch: pytest.MonkeyPatch) -> None:
     planned = Counter[bool]()
     plan = RunningAhead.plan
 
@@ -167,7 +167,7 @@ def test_what_was_in_flight_is_run_through_ahead_at_another_parallelism_too(monk
 
 
 def test_no_step_begins_before_the_one_before_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A subtask that is told of something within its own step must not be woken for it besides (DET-6).
+    # A subtask that gets a notification within its own step must not be woken for it again (DET-6).
     early: list[str] = []
     step = Task._step
 

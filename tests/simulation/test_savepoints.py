@@ -1,4 +1,4 @@
-"""Savepoints of a running job: what a savepoint may do, what its failure counts, and starting from one."""
+"""Savepoints of a running job: what a savepoint may do, which of its failures count, and a start from one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.runtime_jobs import PROTOCOLS, RECORDS, exactly_once_violatio
 _CP = "execution.checkpointing."
 
 
-def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_only_slot() -> None:
+def test_a_forced_savepoint_starts_although_an_aligned_checkpoint_has_the_only_slot() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=80))
     engine.run_until(150_000)
     while not engine.coordinator.in_progress_count:
@@ -31,7 +31,7 @@ def test_a_forced_savepoint_starts_beside_an_aligned_checkpoint_that_takes_the_o
     assert engine.coordinator.in_progress_count == 2
     engine.run_until(engine.now_us + 150_000)
     assert savepoint.reason is None
-    # The store writes one thing at a time; otherwise nothing waited.
+    # The store writes one file at a time; there was no other wait.
     assert asked_us + 80_000 <= (savepoint.ended_at_us or 0) <= asked_us + 100_000
     record = next(r for r in engine.coordinator.history if r.id == savepoint.checkpoint_id)
     assert record.triggered_at_us == asked_us
@@ -60,7 +60,7 @@ def _unaligned(*, store_ms: int) -> JobSpec:
 
 
 def test_a_savepoint_subsumes_nothing_commits_nothing_and_is_no_recovery_point() -> None:
-    # Checkpoint acknowledgements come very late, those of the savepoint at once: it is complete first.
+    # Acknowledgements of the checkpoint are very late, those of the savepoint are not: the savepoint completes first.
     late = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DELAY, delay_us=400_000) for _ in range(2))
     spec = two_subtasks_job(plan=late, max_concurrent_checkpoints=1)
     engine = JobEngine(spec, keeps_rows=True)
@@ -110,7 +110,7 @@ def test_a_restart_uses_the_newest_checkpoint_and_not_a_newer_savepoint() -> Non
     assert engine.restored_id < (savepoint.checkpoint_id or 0)
 
 
-def test_a_requested_savepoint_is_told_why_it_failed() -> None:
+def test_a_failed_savepoint_reports_the_reason_to_its_requester() -> None:
     engine = JobEngine(
         two_subtasks_job(plan=(FaultSpec("rpc.ack", hit=3, at_us=300_000, action=FaultAction.DROP),), timeout="200 ms")
     )
@@ -124,7 +124,7 @@ def test_a_requested_savepoint_is_told_why_it_failed() -> None:
     assert savepoint.ended_at_us is not None
 
 
-def test_what_waits_or_runs_when_the_job_fails_is_told_so() -> None:
+def test_requests_that_wait_or_run_when_the_job_fails_end_with_that_reason() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=500, plan=(FaultSpec("source.after-emit", at_us=400_000),)))
     engine.run_until(380_000)
     running = engine.request_savepoint()
@@ -166,7 +166,7 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
     )
     strict.run_until(500_000)
     assert strict.restart_count == 1
-    # The same failure of a savepoint is the coordinator's own, and no sign of a sick job (FP-6).
+    # For a savepoint, this failure is at the coordinator, and does not count against the job (FP-6).
     asked = JobEngine(
         two_subtasks_job(
             plan=(FaultSpec(point, at_us=350_000, action=FaultAction.ERROR),), tolerable_failed_checkpoints=0
@@ -190,7 +190,7 @@ def test_a_failing_write_at_the_coordinator_fails_the_checkpoint_and_counts(
         ((FaultSpec("task.before-sync"),), FailureReason.COORDINATOR_SUSPENDED),
     ],
 )
-def test_who_waits_for_a_savepoint_hears_of_its_end_in_an_event_of_that_instant(
+def test_a_waiter_for_a_savepoint_is_notified_in_an_event_at_the_instant_of_its_end(
     plan: tuple[FaultSpec, ...], reason: FailureReason | None
 ) -> None:
     engine = JobEngine(two_subtasks_job(store_ms=10, interval="10 s", plan=plan))
@@ -203,7 +203,7 @@ def test_who_waits_for_a_savepoint_hears_of_its_end_in_an_event_of_that_instant(
     assert heard == [(savepoint.ended_at_us, savepoint)]
 
 
-def test_a_stop_that_is_refused_leaves_the_job_as_it_was() -> None:
+def test_a_refused_stop_leaves_the_job_unchanged() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=5),)))
     while engine.status != "RESTARTING":
         engine.run_until(engine.now_us + 1_000)
@@ -216,7 +216,7 @@ def test_a_stop_that_is_refused_leaves_the_job_as_it_was() -> None:
     assert engine.coordinator.completed_count > completed + 2
 
 
-def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not() -> None:
+def test_a_savepoint_failure_counts_at_a_task_and_not_at_the_coordinator() -> None:
     policy = FailurePolicy()
     for reason in (FailureReason.EXPIRED, FailureReason.FINALIZE_FAILURE, FailureReason.IO_FAILURE):
         assert not policy.failed(Failure(1, reason, SnapshotType.SAVEPOINT, is_at_task=False), tolerable=0)
@@ -226,7 +226,7 @@ def test_what_fails_a_savepoint_at_a_task_counts_and_at_the_coordinator_does_not
     assert not policy.failed(Failure(1, FailureReason.SUBSUMED, SnapshotType.CHECKPOINT, is_at_task=False), tolerable=0)
 
 
-def test_each_acknowledgement_is_told_apart() -> None:
+def test_duplicate_late_and_unknown_acknowledgements_are_distinguished() -> None:
     twice = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DUPLICATE) for _ in range(4))
     late = (FaultSpec("rpc.ack", hit=2, action=FaultAction.DELAY, delay_us=300_000),)
     engine = JobEngine(two_subtasks_job(plan=(*twice, *late), timeout="150 ms"))
@@ -256,12 +256,12 @@ def test_more_requests_than_the_queue_holds_are_refused() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_job_started_from_a_savepoint_goes_on_where_it_was_taken(protocol: str) -> None:
+def test_a_job_started_from_a_savepoint_continues_where_it_was_taken(protocol: str) -> None:
     records = 3 * RECORDS
     spec = small_job(protocol, seed=3, task_managers=2, records=records)
     first = JobEngine(spec, keeps_rows=True)
     first.run_until(450_000)
-    # No later checkpoint commits what comes behind the savepoint.
+    # No later checkpoint commits the records after the savepoint.
     first.set_config({f"{_CP}interval": "1 h"})
     first.run_until(700_000)
     savepoint = first.request_savepoint()
@@ -270,7 +270,7 @@ def test_a_job_started_from_a_savepoint_goes_on_where_it_was_taken(protocol: str
     assert savepoint.checkpoint_id is not None
     assert 0 < first.ledger.committed_count < records
     kept = first.coordinator.savepoints[savepoint.checkpoint_id]
-    assert not kept.has_channel_state, "a savepoint is aligned, whatever the checkpoints are"
+    assert not kept.has_channel_state, "a savepoint is aligned, whatever the mode of the checkpoints"
     stored = first.savepoint(savepoint.checkpoint_id)
     assert stored is not None
     second = JobEngine(spec, keeps_rows=True, restore=stored)

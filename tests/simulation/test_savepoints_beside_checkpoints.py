@@ -1,8 +1,8 @@
-"""Goal: savepoints beside the checkpoints cost no record, and nobody judges a job's health by them.
+"""Goal: savepoints during checkpointing lose no record, and do not affect the diagnosed health of a job.
 
-Method: savepoints are requested all the time, under crashes at every failpoint, lost messages and fuzzed schedules; the
-committed ledger is compared with the sources. Then a healthy demo job whose savepoints are slow, for they align, is
-read by the collector and diagnosed.
+Method: savepoints are requested all the time, under crashes at every failpoint, lost messages and drawn schedules;
+the committed ledger is compared with the sources. Then the collector reads a healthy demo job whose savepoints are
+slow because they align, and the job is diagnosed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _with_savepoints(spec: JobSpec, seed: int) -> JobSpec:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_savepoints_lose_and_double_nothing_whatever_fails(protocol: str) -> None:
+def test_savepoints_lose_and_repeat_nothing_whatever_fails(protocol: str) -> None:
     completed = restarts = 0
     for seed in _SEEDS:
         spec = _with_savepoints(drawn_run(protocol, seed), seed)
@@ -73,5 +73,5 @@ async def test_slow_savepoints_are_shown_as_such_and_leave_the_job_healthy() -> 
     assert all(c.header.status is not CheckpointStatus.FAILED for c in savepoints)
     slowest = max(c.header.end_to_end_duration_ms or 0 for c in savepoints)
     others = [c.header.end_to_end_duration_ms or 0 for c in evidence.checkpoints if c not in savepoints]
-    assert slowest > 3 * max(others), "the test shows nothing where savepoints are as fast as checkpoints"
+    assert slowest > 3 * max(others), "savepoints are as fast as checkpoints, so that nothing was tested"
     assert job.diagnosis.health is Health.HEALTHY

@@ -1,7 +1,7 @@
-"""Goal: the runtime has the shape that real Flink showed (flink-baseline.md), not only its vocabulary.
+"""Goal: the runtime's checkpoints behave like those of real Flink (flink-baseline.md).
 
-The recordings B2 and C2 are one job, aligned and unaligned; ``tests/support/flink_model.py`` models it. Run
-``pytest -s -k prints_both_errors``, or ``make bench``, to read the comparison.
+The recordings B2 and C2 are one job, aligned and unaligned; ``tests/support/flink_model.py`` models it. To read the
+comparison, run ``pytest -s -k prints_both_errors``, or ``make bench``.
 """
 
 from __future__ import annotations
@@ -86,5 +86,5 @@ def test_the_model_of_the_recorded_job_is_nearer_than_the_plain_formula_and_prin
     assert of_b2.formula_error is not None
     assert abs(of_b2.error) < 0.25
     assert abs(of_b2.error) < abs(of_b2.formula_error)
-    # Tens of milliseconds in one recorded run on a loaded machine are noise: only the order of size is compared.
+    # Tens of milliseconds in one recorded run on a loaded machine are noisy: compare only the order of magnitude.
     assert 0.3 < of_c2.runtime_ms / of_c2.recorded_ms < 3

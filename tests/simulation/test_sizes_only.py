@@ -1,4 +1,4 @@
-"""Goal: a run by sizes is the run itself: same events, times, bytes and state, on drawn jobs over the protocols."""
+"""Goal: a run by sizes has the same events, times, bytes and state as with payloads, on drawn jobs of all protocols."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.runtime_jobs import PROTOCOLS, drawn_run, exactly_once_violat
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_nothing_that_can_be_seen_of_a_run_tells_whether_it_has_payloads(protocol: str) -> None:
+def test_a_run_by_sizes_cannot_be_distinguished_from_one_with_payloads(protocol: str) -> None:
     for seed in (2, 7):
         whole, sized = (observed(drawn_run(protocol, seed), is_size_only=flag) for flag in (False, True))
         assert whole.keys() == sized.keys()
@@ -26,7 +26,7 @@ def test_nothing_that_can_be_seen_of_a_run_tells_whether_it_has_payloads(protoco
             assert sized[what] == seen, f"{what} of {protocol}, seed {seed}"
 
 
-def test_at_least_once_what_comes_again_is_the_same_by_sizes() -> None:
+def test_under_at_least_once_a_run_by_sizes_repeats_the_same_records() -> None:
     spec = drawn_run("aligned", 12)
     config = {
         "execution.checkpointing.mode": "AT_LEAST_ONCE",
@@ -41,11 +41,11 @@ def test_at_least_once_what_comes_again_is_the_same_by_sizes() -> None:
         assert sized[what] == seen, what
     rows = whole["rows"]
     assert isinstance(rows, list)
-    assert len({row.origin for row in rows}) < len(rows), "nothing came again"
+    assert len({row.origin for row in rows}) < len(rows), "no record was repeated"
 
 
 def test_in_flight_records_across_segments_are_persisted_and_restored_by_size() -> None:
-    # Records of one and a half segments lie in several chunks, on both sides of the channel.
+    # Records of one and a half segments span several chunks, on both sides of the channel.
     spec = drawn_run("unaligned", 41)
     spec = replace(small_job("unaligned", seed=3, task_managers=2, record_bytes=777), faults=spec.faults)
     engine = JobEngine(spec, keeps_rows=True)

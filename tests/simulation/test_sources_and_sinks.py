@@ -1,7 +1,7 @@
-"""Goal: each kind of source and sink behaves as its rule says, under backpressure and over a crash (SRC-2, 4, SNK-6).
+"""Goal: each kind of source and sink follows its rule, under backpressure and after a crash (SRC-2, SRC-4, SNK-6).
 
-Method: small jobs whose last stage is the slow one. What a legacy source does differently shows in where its time goes
-and in how long a trigger waits for it; what a sink guarantees shows in what the external system holds in the end.
+Method: small jobs have a slow last stage. A legacy source differs in how its time is accounted and in how long a
+trigger waits for it. A sink's guarantee shows in the final content of the external system.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _with(spec: JobSpec, vertex_id: str, **changes: Any) -> JobSpec:
 
 def _source_figures(*, legacy: bool, hook: bool) -> tuple[int, int, int]:
     """(soft, hard backpressured time, longest start delay) of the sources, in microseconds."""
-    # Records of several segments: an emission that finds no room ends in the middle.
+    # Records span several segments: an emission without room stops in the middle.
     spec = small_job("unaligned", seed=3, records=None, record_bytes=3000, parallelism=1, keyed={"cost_us": 30_000})
     engine = JobEngine(_with(spec, "source", is_legacy=legacy, has_nonblocking_hook=hook))
     engine.run_until(3_000_000)
@@ -53,9 +53,9 @@ def _source_figures(*, legacy: bool, hook: bool) -> tuple[int, int, int]:
     return soft_us, hard_us, max(delays)
 
 
-def test_a_legacy_source_blocks_in_the_middle_of_an_emission_and_its_trigger_waits() -> None:
+def test_a_legacy_source_blocks_within_an_emission_and_its_trigger_waits() -> None:
     soft_us, hard_us, delay_us = _source_figures(legacy=True, hook=False)
-    # It never looks for room first: all its waiting is inside an emission, under the lock.
+    # It does not check for room first: it waits only inside an emission, and holds the lock.
     assert soft_us == 0
     assert hard_us > 2_000_000
     assert delay_us > 15_000
@@ -66,7 +66,7 @@ def test_a_legacy_source_blocks_in_the_middle_of_an_emission_and_its_trigger_wai
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_legacy_sources_lose_and_double_nothing(protocol: str) -> None:
+def test_legacy_sources_lose_and_repeat_nothing(protocol: str) -> None:
     for seed in range(3):
         plan = (FaultSpec("task.in-sync", hit=9 + seed), FaultSpec("source.after-emit", hit=150))
         spec = small_job(protocol, seed=seed, task_managers=2, fuzz=seed, plan=plan, record_bytes=700)
@@ -74,7 +74,7 @@ def test_legacy_sources_lose_and_double_nothing(protocol: str) -> None:
         assert engine.restart_count == 2, f"seed {seed}"
 
 
-def test_the_busy_time_of_a_legacy_source_is_no_number() -> None:
+def test_the_busy_time_of_a_legacy_source_is_not_a_number() -> None:
     spec = _with(small_job("aligned", records=None), "source", is_legacy=True)
     engine = build_live_engine(spec)
     engine.run_until(2_000_000)
@@ -106,12 +106,12 @@ def _due_times(**fields: Any) -> list[int]:
     return times
 
 
-def test_a_burst_brings_what_happens_in_a_period_in_the_first_part_of_it() -> None:
+def test_a_burst_emits_the_records_of_a_period_in_its_first_part() -> None:
     even, bursty = _due_times(rate=100), _due_times(rate=100, burst_period="200 ms", burst_ratio=0.1)
     assert even == list(range(0, 1_000_000, 10_000))
     assert bursty == sorted(bursty)
     assert all(at_us % 200_000 < 20_000 for at_us in bursty)
-    # The rate is the same: as many in each period.
+    # The rate is the same: each period has as many records.
     assert Counter(at_us // 200_000 for at_us in bursty) == Counter(at_us // 200_000 for at_us in even)
 
 
@@ -120,12 +120,12 @@ def test_bursts_without_a_rate_are_refused() -> None:
         _due_times(burst_period="200 ms")
 
 
-def test_a_backlog_is_there_from_the_start() -> None:
+def test_a_backlog_exists_from_the_start() -> None:
     assert _due_times(rate=100, backlog=40) == [0] * 40 + list(range(0, 600_000, 10_000))
 
 
 def _triggers(during_backlog: str) -> tuple[list[int], list[int], int]:
-    """(trigger times while the backlog is worked off, those after it, when it was done), in microseconds."""
+    """(trigger times while there is a backlog, trigger times after it, its end), in microseconds."""
     spec = small_job(
         "aligned",
         records=None,
@@ -147,14 +147,14 @@ def _triggers(during_backlog: str) -> tuple[list[int], list[int], int]:
     return [t for t in triggered if t < done_us], [t for t in triggered if t > done_us + 5_000], done_us
 
 
-def test_the_interval_during_a_backlog_holds_until_the_last_source_is_through() -> None:
+def test_the_interval_during_a_backlog_lasts_until_the_last_source_has_caught_up() -> None:
     same, _, done_us = _triggers("same")
     assert len(same) > 4
     rare, after, done_us = _triggers("400 ms")
-    # The first trigger was planned before the coordinator knew.
+    # The first trigger was scheduled before the coordinator knew of the backlog.
     assert len(rare) <= 2 + done_us // 400_000
     assert {b - a for a, b in pairwise(rare[1:])} <= {400_000}
-    # The shorter interval holds at once when it ends.
+    # The shorter interval takes effect as soon as the backlog ends.
     assert after[0] <= done_us + 105_000
     assert len(after) > 10
     none, after, done_us = _triggers("0 ms")
@@ -180,16 +180,16 @@ def _crashed(sink: str) -> JobEngine:
     return engine
 
 
-def test_the_plain_sink_loses_nothing_and_doubles_what_came_after_the_checkpoint() -> None:
+def test_the_plain_sink_loses_nothing_and_repeats_rows_after_the_checkpoint() -> None:
     engine = _crashed("append")
     origins = Counter(row.origin for row in engine.ledger.rows)
     assert len(origins) == 400
     assert 0 < sum(n > 1 for n in origins.values()) < 400
-    # Twice or more, and always with the same value: what is behind the sink is exactly once.
+    # Repeated rows have the same value: everything before the sink is exactly once.
     assert len({(row.origin, row.key, row.value) for row in engine.ledger.rows}) >= len(origins)
 
 
-def test_the_idempotent_sink_holds_in_the_end_what_an_undisturbed_run_holds() -> None:
+def test_the_idempotent_sink_ends_with_the_content_of_an_undisturbed_run() -> None:
     engine = _crashed("idempotent")
     undisturbed = JobEngine(small_job("unaligned", seed=5, keyed={"sink": "idempotent"}), keeps_rows=True)
     undisturbed.run_until(4_000_000)
@@ -202,7 +202,7 @@ def test_the_idempotent_sink_holds_in_the_end_what_an_undisturbed_run_holds() ->
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_record_costs_may_be_asked_of_a_function_and_changes_no_result() -> None:
+def test_the_cost_of_a_record_may_come_from_a_function_and_changes_no_result() -> None:
     plain = small_job("aligned", seed=2)
 
     def cost_of(record: Record) -> int:
@@ -216,12 +216,12 @@ def test_what_a_record_costs_may_be_asked_of_a_function_and_changes_no_result() 
     assert busy[1] - busy[0] == pytest.approx(4_000 * slow, rel=0.05)
 
 
-def test_one_upload_has_a_limit_of_its_own_and_leaves_the_rest_to_others() -> None:
+def test_an_upload_with_its_own_limit_leaves_the_remaining_bandwidth_to_others() -> None:
     done: dict[str, int] = {}
     scheduler = Scheduler()
     store = SnapshotStore(scheduler, latency_us=0, bytes_per_s=1_000_000, upload_bytes_per_s=250_000)
     for name in ("first", "second"):
         store.write(100_000, lambda _, name=name: done.update({name: scheduler.now}))  # type: ignore[misc]
     scheduler.run_until(10_000_000)
-    # 100 ms of the shared bandwidth each, in turn, and 400 ms of their own.
+    # Each takes 100 ms of the shared bandwidth, in turn, and 400 ms under its own limit.
     assert done == {"first": 400_000, "second": 500_000}

@@ -1,8 +1,8 @@
-"""Goal: a job stops with a savepoint, or goes on as if nothing had been asked; never something between (SV-3, FN-30).
+"""Goal: a job either stops with a savepoint or continues as without the request (SV-3, FN-30).
 
-Method: jobs of every protocol are stopped in the middle of their work. What the sources had read when the job ended
-must be committed, each record once; started again from the savepoint, the job must do the rest. Crashes strike at every
-step of stopping. What a task sees of the end is asserted as a list of events (6.6).
+Method: jobs of every protocol are stopped in the middle of their work. All records read before the end must be
+committed once; a job started from the savepoint must do the rest. Crashes strike at every step of stopping. The
+events that a task sees at the end are compared with a list (6.6).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _read(engine: JobEngine) -> int:
 
 
 def _stopped(spec: JobSpec, *, at_us: int = 330_000, drains: bool = False) -> JobEngine:
-    """The engine when it has finished or restarted over the stop that was asked for at ``at_us``."""
+    """The engine after it finished or restarted because of the stop that was requested at ``at_us``."""
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(at_us)
     engine.request_stop(drains=drains)
@@ -43,7 +43,7 @@ def _stopped(spec: JobSpec, *, at_us: int = 330_000, drains: bool = False) -> Jo
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_was_read_is_committed_once_and_nothing_is_left_over(protocol: str) -> None:
+def test_records_read_before_a_stop_are_committed_once_and_nothing_remains(protocol: str) -> None:
     drains = protocol in ("unaligned", "capped")
     engine = _stopped(small_job(protocol, records=None, task_managers=2), at_us=150_000, drains=drains)
     assert engine.status == "FINISHED"
@@ -63,7 +63,7 @@ def test_what_was_read_is_committed_once_and_nothing_is_left_over(protocol: str)
 
 
 @pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
-def test_a_job_that_was_stopped_goes_on_from_its_savepoint(protocol: str) -> None:
+def test_a_stopped_job_continues_from_its_savepoint(protocol: str) -> None:
     records = 1000
     spec = small_job(protocol, records=records)
     first = _stopped(spec, at_us=100_000)
@@ -79,17 +79,17 @@ def test_a_job_that_was_stopped_goes_on_from_its_savepoint(protocol: str) -> Non
     assert exactly_once_violations(second.ledger.rows, records) == []
 
 
-def test_with_drain_every_timer_fires_and_without_none_does() -> None:
+def test_with_drain_every_timer_fires_and_without_drain_none_does() -> None:
     spec = small_job("aligned", records=None, keyed=_HELD)
     drained, suspended = (_stopped(spec, drains=drains) for drains in (True, False))
     assert drained.ledger.committed_count == _read(drained)
-    # What the timers hold back is in the savepoint instead.
+    # The records that timers hold back are in the savepoint instead.
     assert 0 < suspended.ledger.committed_count < _read(suspended)
     fired = [max(task.watermark_us for task in e.tasks) for e in (drained, suspended)]
     assert fired[0] > 1 << 60 > fired[1]
 
 
-def test_each_channel_ends_in_the_order_of_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_channel_ends_in_the_specified_order(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
     next_element = InputGate.next_element
 
@@ -106,7 +106,7 @@ def test_each_channel_ends_in_the_order_of_the_rules(monkeypatch: pytest.MonkeyP
         return found
 
     monkeypatch.setattr(InputGate, "next_element", watched)
-    # Every subtask is told twice that the savepoint is complete, and ends once.
+    # Every subtask is notified twice that the savepoint is complete, and ends once.
     twice = FaultSpec("rpc.notify", hit=1, action=FaultAction.DUPLICATE, times=1_000, delay_us=100)
     for drains in (False, True):
         seen.clear()
@@ -138,8 +138,8 @@ _STEPS = (
 )
 
 
-def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_doubles_nothing() -> None:
-    """The interval is an hour: every step that is passed is one of stopping."""
+def test_after_a_crash_at_any_step_of_stopping_the_job_runs_and_loses_and_repeats_nothing() -> None:
+    """The interval is an hour, so that every failpoint that is passed belongs to the stop."""
     records, recovered_from_it = 400, 0
     for number, point in enumerate(_STEPS):
         drains = number % 2 == 1
@@ -151,7 +151,7 @@ def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_do
         stop = engine.request_stop(drains=drains)
         engine.run_until(1_500_000)
         assert engine.env.faults.struck[point] == 1, point
-        # A job whose last subtask had been told may have ended before the crash could hit anything.
+        # A job whose last subtask was notified may have ended before the crash could strike.
         assert engine.restart_count == 1, point
         assert (engine.status, stop.reason is None) == ("RUNNING", False), point
         is_complete = stop.completed_at_us is not None
@@ -160,7 +160,7 @@ def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_do
         assert stop.reason is (FailureReason.TASK_FAILURE if is_complete else FailureReason.COORDINATOR_SUSPENDED), (
             point
         )
-        # No partially stopped job remains (FN-30): it reads on, and its checkpoints commit what it reads.
+        # The job is not partially stopped (FN-30): it still reads records, and its checkpoints commit them.
         engine.set_config({f"{_CP}interval": "100 ms"})
         while engine.ledger.committed_count < records and engine.now_us < 30_000_000:
             engine.coordinator.triggering.request_checkpoint()
@@ -169,7 +169,7 @@ def test_a_crash_at_any_step_of_stopping_leaves_a_job_that_runs_and_loses_and_do
     assert recovered_from_it >= 4
 
 
-def test_a_failure_behind_the_savepoint_ends_the_job_where_that_is_asked_for() -> None:
+def test_a_failure_after_the_savepoint_ends_the_job_if_the_settings_say_so() -> None:
     config: dict[str, object] = {"runtime.on-stop-failure": "fail", f"{_CP}interval": "1 h"}
     engine = JobEngine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config=config))
     engine.run_until(60_000)
@@ -177,7 +177,7 @@ def test_a_failure_behind_the_savepoint_ends_the_job_where_that_is_asked_for() -
     engine.run_until(2_000_000)
     assert (engine.status, stop.reason) == ("FAILED", FailureReason.TASK_FAILURE)
     assert str(stop.checkpoint_id) in engine.exceptions[0].message
-    # Before it was complete, there is nothing to lose by starting again.
+    # Before the savepoint is complete, a restart loses nothing.
     engine = JobEngine(small_job("aligned", plan=(FaultSpec("task.before-ack"),), config=config))
     engine.run_until(60_000)
     engine.request_stop()
@@ -185,7 +185,7 @@ def test_a_failure_behind_the_savepoint_ends_the_job_where_that_is_asked_for() -
     assert engine.status == "RUNNING"
 
 
-def test_a_savepoint_that_the_job_recovered_from_stays_the_users() -> None:
+def test_a_savepoint_from_which_the_job_recovered_stays_owned_by_the_user() -> None:
     engine = JobEngine(small_job("aligned", plan=(FaultSpec("sink.after-commit"),), config={f"{_CP}interval": "1 h"}))
     engine.run_until(60_000)
     stop = engine.request_stop()
@@ -209,7 +209,9 @@ def test_a_savepoint_that_the_job_recovered_from_stays_the_users() -> None:
     ],
     ids=lambda value: value.value if isinstance(value, FailureReason) else "",
 )
-def test_a_stop_that_fails_fails_the_job_whatever_is_tolerable(fault: FaultSpec, reason: FailureReason) -> None:
+def test_a_stop_that_fails_fails_the_job_whatever_failures_are_tolerable(
+    fault: FaultSpec, reason: FailureReason
+) -> None:
     engine = JobEngine(
         two_subtasks_job(store_ms=10, timeout="300 ms", interval="100 ms", plan=(fault,)), keeps_rows=True
     )
@@ -220,10 +222,10 @@ def test_a_stop_that_fails_fails_the_job_whatever_is_tolerable(fault: FaultSpec,
     assert engine.exceptions[0].message.startswith("Stopping with a savepoint failed")
     newest = engine.coordinator.newest
     assert newest is not None
-    assert newest.record.triggered_at_us > engine.exceptions[0].at_us, "checkpoints go on"
+    assert newest.record.triggered_at_us > engine.exceptions[0].at_us, "checkpoints continue"
 
 
-def test_a_stop_is_refused_while_a_task_restores_and_the_job_goes_on() -> None:
+def test_a_stop_is_refused_while_a_task_restores_and_the_job_continues() -> None:
     spec = two_subtasks_job(store_ms=1, plan=(FaultSpec("source.after-emit", at_us=300_000),), interval="20 ms")
     engine = JobEngine(spec.with_config({"runtime.cost.recovery-bytes-per-s": 1_000}))
     while engine.status != "RESTARTING":
@@ -238,7 +240,7 @@ def test_a_stop_is_refused_while_a_task_restores_and_the_job_goes_on() -> None:
     assert engine.coordinator.completed_count > completed + 10
 
 
-def test_while_a_job_stops_nothing_else_is_triggered_and_a_second_stop_is_the_same() -> None:
+def test_while_a_job_stops_nothing_else_is_triggered_and_a_second_stop_returns_the_first() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=400, interval="100 ms", max_concurrent_checkpoints=2))
     engine.run_until(150_000)
     before = engine.coordinator.in_progress_count
@@ -249,9 +251,9 @@ def test_while_a_job_stops_nothing_else_is_triggered_and_a_second_stop_is_the_sa
     engine.run_until(2_000_000)
     assert (engine.status, stop.reason, stop.kind) == ("FINISHED", None, SnapshotType.SAVEPOINT_SUSPEND)
     assert waiting.reason is FailureReason.COORDINATOR_SHUTDOWN
-    assert pending == before + 1, "the savepoint is forced: it starts beside the checkpoint"
+    assert pending == before + 1, "the savepoint is forced: it starts during the checkpoint"
     assert engine.coordinator.history[0].id == stop.checkpoint_id
-    # CO-8: it subsumes what was pending before it, or that completed first.
+    # CO-8: the savepoint subsumes the checkpoint that was pending before it, unless that completed first.
     assert {r.state for r in engine.coordinator.history} <= {CheckpointState.COMPLETED, CheckpointState.FAILED}
 
 
@@ -262,7 +264,7 @@ def test_a_stop_in_at_least_once_mode_is_at_least_once() -> None:
     assert engine.ledger.committed_count == _read(engine)
 
 
-def test_a_job_file_asks_for_a_stop_at_a_time() -> None:
+def test_a_job_file_can_request_a_stop_at_a_time() -> None:
     document = {
         "name": "stops",
         "vertex": [{"id": "s", "kind": "source", "rate": 10}],
@@ -278,7 +280,7 @@ def test_a_job_file_asks_for_a_stop_at_a_time() -> None:
     )
 
 
-def test_whatever_fails_a_savepoint_that_stops_the_job_fails_the_job() -> None:
+def test_every_failure_of_a_savepoint_that_stops_the_job_fails_the_job() -> None:
     for kind in (SnapshotType.SAVEPOINT_SUSPEND, SnapshotType.SAVEPOINT_TERMINATE):
         for reason in (FailureReason.EXPIRED, FailureReason.SUBSUMED, FailureReason.DECLINED_ON_CANCELLATION):
             assert FailurePolicy().failed(Failure(1, reason, kind, is_at_task=True), tolerable=-1)

@@ -1,9 +1,9 @@
-"""Goal: whoever makes a job of the reference runtime slow is the one that ``diagnose`` names, and nobody else.
+"""Goal: ``diagnose`` names the vertex that slows a job of the reference runtime, and no other.
 
-Method: the jobs run in the engine on virtual time; the runtime's own REST, the collector's parser and the diagnosis
-read them as they would read a live target. First the demo jobs, then jobs drawn from a seed whose culprit is known by
-construction: which vertex, which subtask, at which parallelism and with which kind of checkpoints.
-To replay one: pytest tests/simulation/test_verdicts_of_the_demo_jobs.py -k "straggler-seed-1"
+Method: the jobs run in the engine in virtual time; the runtime's own REST API, the collector's parser and the
+diagnosis read them like a live target. First come the demo jobs, then jobs drawn from a seed, whose culprit is known
+by construction: the vertex, the subtasks, the parallelism and the kind of checkpoints. To replay one: pytest
+tests/simulation/test_verdicts_of_the_demo_jobs.py -k "straggler-seed-1"
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _read(target: SimulatedTarget, run_s: float) -> tuple[Answer, list[Job
 
 @pytest.fixture(scope="module")
 def demo() -> tuple[Answer, list[JobEvidence], list[int]]:
-    """The demo jobs beside each other, as the live runtime has them; last, who gets most records of the hot key."""
+    """All demo jobs together, as in the live runtime; last, the records of each subtask of the job with the hot key."""
 
     async def run() -> tuple[Answer, list[JobEvidence], list[int]]:
         names = demo_names()
@@ -63,7 +63,7 @@ def demo() -> tuple[Answer, list[JobEvidence], list[int]]:
 
 
 @pytest.mark.parametrize("name", sorted(DEMO))
-def test_each_demo_job_is_told_what_it_was_made_to_suffer_from(demo, name):
+def test_the_verdict_of_each_demo_job_is_the_problem_built_into_it(demo, name):
     answer, _, records = demo
     healths, kind, vertex, subtasks, phase = DEMO[name]
     found = {job["job"]: job for job in json.loads(as_json(answer))["jobs"]}[name]
@@ -93,8 +93,8 @@ def test_each_slow_checkpoint_of_a_demo_job_names_the_same_culprit_as_the_job(de
             assert verdict.subtasks == (records.index(max(records)),)
 
 
-def test_unaligned_checkpoints_change_the_health_and_not_the_culprit(demo):
-    """The same job twice: what unaligned checkpoints hide is told all the same."""
+def test_unaligned_checkpoints_change_the_health_but_not_the_culprit(demo):
+    """The same job twice: the culprit is named even if unaligned checkpoints hide it."""
     found = {job.name: job.diagnosis for job in demo[0].jobs}
     aligned, unaligned = found["orders-aligned"], found["orders-unaligned"]
     one, other = aligned.verdict, unaligned.verdict
@@ -118,7 +118,7 @@ async def _diagnosed(job: DrawnJob) -> tuple[Diagnosis, DrawnJob, tuple[int, ...
 @pytest.mark.anyio
 @pytest.mark.parametrize("seed", range(SEEDS), ids=lambda seed: f"seed-{seed}")
 @pytest.mark.parametrize("cause", sorted(CAUSES))
-async def test_the_culprit_that_was_drawn_is_the_one_that_is_named(cause, seed):
+async def test_the_drawn_culprit_is_named(cause, seed):
     found, job, subtasks = await _diagnosed(CAUSES[cause](random.Random(f"{cause}/{seed}")))
     verdict = found.verdict
     why = f"{cause}, seed {seed}, {job.mode}: {found.health.value}, {verdict.sentence}"
@@ -131,26 +131,26 @@ async def test_the_culprit_that_was_drawn_is_the_one_that_is_named(cause, seed):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("ahead_s", [-3_600, -30, 30, 3_600])
-async def test_a_clock_that_differs_makes_no_open_checkpoint_overdue(ahead_s):
-    """The snapshots of this job take most of its interval: one is open at most instants."""
+async def test_a_clock_difference_makes_no_open_checkpoint_overdue(ahead_s):
+    """The snapshots of this job take most of its interval, so that one is in progress at most instants."""
     async with SimulatedTarget([load_job(demo_path("slow-store"))], ahead_s=ahead_s) as target:
         await target.sleep(39.5)
         (evidence,) = await target.evidence()
         opened = [c for c in evidence.checkpoints if c.header.status is CheckpointStatus.IN_PROGRESS]
 
-    assert opened, "no checkpoint is open at this instant: choose another"
+    assert opened, "no checkpoint is in progress at this instant: choose another"
     age_s = (evidence.now - opened[0].header.triggered_at).total_seconds()
     assert 0 <= age_s <= 5, f"our clock is {ahead_s} s ahead"
 
 
 @pytest.mark.anyio
-async def test_after_an_expiry_the_gauges_tell_when_the_barrier_came_to_those_who_had_not_acknowledged():
-    """Watched as the collector watches a live target: every two seconds, from before the trigger to past the expiry."""
+async def test_after_an_expiry_gauges_show_when_barriers_reached_subtasks_that_did_not_acknowledge():
+    """Poll like a collector of a live target: every two seconds, from before the trigger until after the expiry."""
     async with SimulatedTarget([load_job(demo_path("backpressured"))]) as target:
         await target.sleep(40)
         gathered = await target.watched(polls=12, every_s=2)
     evidence = gathered.evidence()
-    # Those before were not watched while they were open, the last one may have its barrier yet to come.
+    # Earlier ones were not watched while in progress; the barriers of the last one may not have arrived yet.
     expired = [c for c in evidence.checkpoints[:-1] if c.header.failure_reason is FailureReason.EXPIRED]
     watched = [c for c in expired if c.header.triggered_at > ORIGIN + timedelta(seconds=40)]
 

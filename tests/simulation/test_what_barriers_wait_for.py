@@ -1,8 +1,10 @@
-"""Goal: what a barrier waits for, and who waits for a checkpoint, is bounded as the documents say (rows of section 8).
+"""Goal: the waits of barriers, triggers and commits are bounded as the documents say (rows of section 8).
 
-How long a barrier queues follows from the buffers in front of it (CR-1 to CR-6), how long a source's trigger waits from
-one step (SRC-1), when a row is committed from the checkpoint (SNK-2), what is read again from the checkpoint's age
-(RC-11). Method: jobs so small that each figure follows from the settings.
+The queueing time of a barrier depends on the buffers before it (CR-1 to CR-6). The wait of a source's trigger
+depends on one step (SRC-1), and the commit of a row on the checkpoint (SNK-2). The number of records that are read
+again depends on the checkpoint's age (RC-11).
+
+Method: jobs so small that each figure follows from the settings.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _RPC_US = 1_000
 def _chain(
     *, hops: int = 1, config: dict[str, object] | None = None, store_ms: int = 1, source: dict[str, Any] | None = None
 ) -> JobSpec:
-    """A source, maps and a sink on two task managers, one subtask each: a queue between any two."""
+    """A source, maps and a sink on two task managers, one subtask each, with a queue between neighbours."""
     settings: dict[str, object] = {
         f"{_CP}interval": "200 ms",
         f"{_CP}tolerable-failed-checkpoints": "unlimited",
@@ -52,7 +54,7 @@ def _chain(
 
 
 def _completed(spec: JobSpec, *, until_us: int = 2_000_000) -> list[CheckpointRecord]:
-    """But for the first two, which ran while buffers were still filling."""
+    """Completed checkpoints without the first two, which ran while buffers were filling."""
     engine = JobEngine(spec, is_size_only=True)
     engine.run_until(until_us)
     records = list(engine.coordinator.all_completed)[2:]
@@ -64,7 +66,7 @@ def _start_delay_us(record: CheckpointRecord, vertex: int) -> int:
     return record.acks[vertex, 0].measured.start_delay_us
 
 
-def test_an_aligned_barrier_waits_no_longer_than_the_buffers_in_front_of_it_take() -> None:
+def test_an_aligned_barrier_waits_no_longer_than_the_buffers_before_it_take() -> None:
     waits_us = []
     for floating in (1, 8, 40):
         limits: dict[str, object] = {
@@ -73,16 +75,16 @@ def test_an_aligned_barrier_waits_no_longer_than_the_buffers_in_front_of_it_take
             "taskmanager.network.memory.max-buffers-per-channel": 2 + floating,
         }
         records = _completed(_chain(config=limits), until_us=4_000_000)
-        # Both ends hold at most that many, and each may have one more in work.
+        # Each end holds at most this number of buffers, and may have one more in work.
         most_records = 2 * (2 + floating + 1) * (_SEGMENT_BYTES // _RECORD_BYTES + 1)
         longest_us = max(_start_delay_us(record, 1) for record in records)
         assert longest_us <= most_records * _SINK_US + 2 * _RPC_US, f"{floating} floating buffers"
         waits_us.append(statistics.median(_start_delay_us(record, 1) for record in records))
-    # They are full of it: more buffers, a longer wait.
+    # The buffers are full: more buffers mean a longer wait.
     assert waits_us[0] * 2 < waits_us[1] < waits_us[2] / 2, waits_us
 
 
-def test_checkpoints_expire_under_backpressure_where_they_are_aligned() -> None:
+def test_aligned_checkpoints_expire_under_backpressure() -> None:
     ends = []
     for config in ({}, _UNALIGNED):
         engine = JobEngine(_chain(config={**config, f"{_CP}timeout": "50 ms"}), is_size_only=True)
@@ -92,7 +94,7 @@ def test_checkpoints_expire_under_backpressure_where_they_are_aligned() -> None:
 
 
 @pytest.mark.parametrize("config", [{}, _UNALIGNED])
-def test_a_source_is_triggered_within_a_step_however_long_the_way_behind_it(config: dict[str, object]) -> None:
+def test_a_source_is_triggered_within_a_step_however_many_hops_follow(config: dict[str, object]) -> None:
     for hops in (1, 3):
         records = _completed(_chain(hops=hops, config=config), until_us=2_000_000)
         delays_us = [_start_delay_us(record, 0) for record in records]
@@ -104,7 +106,7 @@ def test_a_source_is_triggered_within_a_step_however_long_the_way_behind_it(conf
 
 
 @pytest.mark.parametrize(("config", "store_ms"), [({}, 1), (_UNALIGNED, 1), (_UNALIGNED, 150)])
-def test_rows_are_committed_when_their_checkpoint_is_complete_and_not_before(
+def test_rows_are_committed_when_their_checkpoint_completes_and_not_before(
     config: dict[str, object], store_ms: int
 ) -> None:
     engine = JobEngine(_chain(config=config, store_ms=store_ms), is_size_only=True)
@@ -114,18 +116,18 @@ def test_rows_are_committed_when_their_checkpoint_is_complete_and_not_before(
     records = list(engine.coordinator.all_completed)
     assert len(records) > 5
     for record, at_us in zip(records, commits_us, strict=False):
-        # The notification travels, and waits for the step that runs.
+        # The notification has a latency, and waits for the running step.
         latency_us = at_us - record.triggered_at_us - (record.end_to_end_us or 0)
         assert _RPC_US <= latency_us <= _RPC_US + 2 * _SINK_US, record.id
     durations_us = [record.end_to_end_us or 0 for record in records]
     if not config:
         assert statistics.median(durations_us) > 60_000
     else:
-        # An unaligned barrier is fast, and the row waits for the store all the same.
+        # An unaligned barrier is fast, but the row still waits for the store.
         assert store_ms * 1_000 < statistics.median(durations_us) < store_ms * 1_000 + 10_000
 
 
-def test_what_is_read_again_grows_with_the_age_of_the_last_checkpoint() -> None:
+def test_the_records_read_again_grow_with_the_age_of_the_last_checkpoint() -> None:
     replayed = []
     for age_us in (100_000, 400_000, 1_200_000):
         crash = FaultSpec("source.after-emit", at_us=300_000 + age_us)
@@ -136,14 +138,15 @@ def test_what_is_read_again_grows_with_the_age_of_the_last_checkpoint() -> None:
         engine.run_until(300_000 + 3 * age_us)
         (restart,) = engine.restarts
         assert restart.restored_id == 1
-        # 500 records a second came since, and each is read again; the sink takes a thousand.
+        # The source emitted 500 records per second since then, and reads each again; the sink takes a thousand per
+        # second.
         assert restart.source_replay_us is not None
         replayed.append(restart.source_replay_us)
         assert (restart.catch_up_us or 0) > 0
     assert replayed[0] * 2 < replayed[1] < replayed[2] / 1.8, replayed
 
 
-def test_without_backpressure_one_mechanism_does_for_all() -> None:
+def test_without_backpressure_all_mechanisms_take_about_the_same_time() -> None:
     idle = {"rate": 200}
     aligned, unaligned, timed = (
         _completed(_chain(hops=3, config=dict(config), source=idle)) for config in ({}, _UNALIGNED, _WITH_TIMEOUT)
@@ -152,5 +155,5 @@ def test_without_backpressure_one_mechanism_does_for_all() -> None:
     assert {record.persisted_bytes for record in timed} == {0}
     durations_us = [statistics.median(r.end_to_end_us or 0 for r in each) for each in (aligned, unaligned, timed)]
     assert durations_us[2] == durations_us[0]
-    # What was held back for the flush goes in front of an aligned barrier: twenty records at most.
+    # Records that wait for the flush precede an aligned barrier: at most twenty.
     assert max(durations_us) < min(durations_us) + 20 * _SINK_US, durations_us

@@ -1,7 +1,8 @@
-"""Goal: ten vertices of 32 subtasks, every one connected to all of the next, run in the time of a test (T-25).
+"""Goal: a job of ten vertices with 32 subtasks and all-to-all edges runs within the time of a test (T-25).
 
-Method: over nine thousand channels carry records and checkpoints, by sizes; everything must be committed once, a
-checkpoint must complete at all 320 subtasks. The speed, in records a second of the wall clock, is printed (``-rP``).
+Method: over nine thousand channels carry records and checkpoints, by sizes. Every record must be committed once, and
+a checkpoint must complete at all 320 subtasks. The speed, in records per second of wall-clock time, is printed
+(``-rP``).
 """
 
 from __future__ import annotations

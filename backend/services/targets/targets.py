@@ -232,31 +232,6 @@ def _name(url: str, host: str) -> str:
 
 def target_out(record: TargetRecord) -> api.TargetOut:
     """Convert a target, with the health and cost of its polls."""
-    cost = None
-    if record.cost is not None and record.cost.poll_interval_s is not None:
-        cost = api.PollCostOut(
-            requests_per_poll=record.cost.requests_per_poll,
-            bytes_per_poll=record.cost.bytes_per_poll,
-            poll_duration_ms=record.cost.poll_duration_ms,
-            poll_interval_s=record.cost.poll_interval_s,
-        )
-    return api.TargetOut(
-        id=record.id,
-        name=record.name,
-        url=record.url,
-        kind=record.kind,
-        engine=record.engine,
-        engine_version=record.engine_version,
-        labels=dict(record.labels),
-        origin=record.origin,
-        is_enabled=record.is_enabled,
-        health=api.TargetHealthOut(
-            state=record.state,
-            reason=record.reason,
-            since=record.since,
-            last_success_at=record.last_success_at,
-            last_attempt_at=record.last_attempt_at,
-        ),
-        cost=cost,
-        added_at=record.added_at,
-    )
+    # The cost is shown from the second poll on: one poll has no interval.
+    is_measured = record.cost is not None and record.cost.poll_interval_s is not None
+    return api.TargetOut.of(record, health=api.TargetHealthOut.of(record), cost=record.cost if is_measured else None)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Double, bindparam, case, func, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, case, func, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.errors import LeadershipLostError
 from backend.store.postgres.connections import reading, writing
+from backend.store.postgres.statements import seconds_from_now
 from backend.store.schema import alert_tables
 from backend.store.schema.rows import value_of
 from backend.store.schema.tables import Instant
@@ -46,7 +47,7 @@ _NEW = pg_insert(alert_tables.alert_evaluator).values(
     holder=bindparam("holder"),
     term=1,
     # All processes compare with the database's clock.
-    expires_at=func.now() + func.make_interval(0, 0, 0, 0, 0, 0, bindparam("ttl", type_=Double)),
+    expires_at=seconds_from_now("ttl"),
 )
 _TAKE = _NEW.on_conflict_do_update(
     index_elements=[_ROW.id],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, Interval, Table, any_, bindparam, literal, literal_column
+from sqlalchemy import BindParameter, Column, Double, Interval, Table, any_, bindparam, func, literal, literal_column
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, psycopg
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.expression import ClauseElement
@@ -28,6 +28,11 @@ def type_name(kind: TypeEngine[Any]) -> str:
 def duration_after(instant: ColumnElement[datetime], ms: ColumnElement[int]) -> ColumnElement[datetime]:
     """The instant ``ms`` milliseconds after another."""
     return instant + ms * literal_column("interval '1 ms'", Interval)
+
+
+def seconds_from_now(name: str) -> ColumnElement[datetime]:
+    """The database's present time plus as many seconds as the value bound as ``name``."""
+    return func.now() + func.make_interval(0, 0, 0, 0, 0, 0, bindparam(name, type_=Double))
 
 
 def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:

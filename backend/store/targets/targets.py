@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping, Text, bindparam, delete, func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from backend.domain.errors import ConflictError, UnknownEntityError
 from backend.domain.ids import TargetId, target_id
 from backend.domain.target import TargetOrigin, TargetState
 from backend.store.postgres.connections import reading, writing
-from backend.store.postgres.encoding import clean, dump
+from backend.store.postgres.encoding import clean
+from backend.store.postgres.statements import beside_key, replaced, seconds_from_now
+from backend.store.schema import tables
+from backend.store.schema.rows import row_of, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +86,49 @@ class NewTarget:
         return target_id(url=self.url)
 
 
+_TARGET = tables.targets.c
+_LEASE = tables.target_leases.c
+_IS_KEPT = _TARGET.removed_at.is_(None)
+
+_ENABLED = (
+    select(tables.targets)
+    .where(_TARGET.is_enabled, _IS_KEPT, _TARGET.origin != TargetOrigin.PUSH.value)
+    .order_by(_TARGET.added_at, _TARGET.id)
+)
 _RECORDS = (
-    "SELECT t.id, t.url, t.name, t.kind, t.labels, t.origin, t.is_enabled, t.added_at, h.state, h.reason, h.since,"
-    " h.last_success_at, h.last_attempt_at, h.engine, h.engine_version, h.requests_per_poll, h.bytes_per_poll,"
-    " h.poll_duration_ms, h.poll_interval_s, h.rejected_count FROM targets t"
-    " LEFT JOIN target_health h ON h.target_id = t.id WHERE t.removed_at IS NULL"
+    select(tables.targets, tables.target_health)
+    .join_from(tables.targets, tables.target_health, isouter=True)
+    .where(_IS_KEPT)
+    .order_by(_TARGET.added_at, _TARGET.id)
+)
+_RECORD = _RECORDS.where(_TARGET.id == bindparam("target"))
+_RECORD_OF_URL = _RECORDS.where(_TARGET.url == bindparam("url"))
+_NEW = pg_insert(tables.targets)
+_ADD = _NEW.on_conflict_do_update(
+    index_elements=[_TARGET.url],
+    # The inserted row holds the defaults too: a revived target is enabled and not removed.
+    set_=replaced(_NEW, beside_key(tables.targets)),
+    where=_TARGET.removed_at.is_not(None),
+).returning(_TARGET.id)
+# The values to set are those that the caller passes under the names of columns.
+_CHANGE = update(tables.targets).where(_TARGET.id == bindparam("target"), _IS_KEPT).returning(_TARGET.id)
+_FORGET_HEALTH = delete(tables.target_health).where(tables.target_health.c.target_id == bindparam("target"))
+_LEASED = {
+    "target_id": _TARGET.id,
+    "holder": bindparam("holder", type_=Text),
+    "expires_at": seconds_from_now("ttl"),
+}
+_NEW_LEASE = pg_insert(tables.target_leases).from_select(
+    list(_LEASED),
+    select(*_LEASED.values()).where(_TARGET.id == bindparam("target"), _TARGET.is_enabled, _IS_KEPT),
+)
+_TAKE = _NEW_LEASE.on_conflict_do_update(
+    index_elements=tables.target_leases.primary_key,
+    set_=replaced(_NEW_LEASE, beside_key(tables.target_leases)),
+    where=or_(_LEASE.holder == _NEW_LEASE.excluded.holder, _LEASE.expires_at < func.now()),
+).returning(_LEASE.target_id)
+_RELEASE = delete(tables.target_leases).where(
+    _LEASE.target_id == bindparam("target"), _LEASE.holder == bindparam("holder")
 )
 
 
@@ -98,38 +140,25 @@ class TargetRepository:
 
     async def list_enabled(self) -> list[WatchedTarget]:
         """Every target that is to be read, oldest first; those that push are not."""
-        query = text(
-            "SELECT id, url, name, kind, labels FROM targets WHERE is_enabled AND removed_at IS NULL"
-            " AND origin <> :push ORDER BY added_at, id"
-        )
         async with reading(self._engine) as connection:
-            rows = (await connection.execute(query, {"push": TargetOrigin.PUSH.value})).all()
-        return [WatchedTarget(TargetId(i), url, name, kind, labels) for i, url, name, kind, labels in rows]
+            rows = (await connection.execute(_ENABLED)).mappings()
+            return [value_of(WatchedTarget, row) for row in rows]
 
     async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
         """Take or renew the sole right to read a target; False where another holds it, or the target is gone."""
-        statement = text(
-            "INSERT INTO target_leases AS l (target_id, holder, expires_at)"
-            " SELECT id, :holder, now() + make_interval(secs => :ttl) FROM targets"
-            " WHERE id = :id AND is_enabled AND removed_at IS NULL"
-            " ON CONFLICT (target_id) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at"
-            " WHERE l.holder = excluded.holder OR l.expires_at < now() RETURNING 1"
-        )
+        values = {"target": target_id, "holder": holder, "ttl": ttl_s}
         async with writing(self._engine) as connection:
-            taken = await connection.execute(statement, {"id": target_id, "holder": holder, "ttl": ttl_s})
-            return taken.first() is not None
+            return (await connection.execute(_TAKE, values)).first() is not None
 
     async def release(self, target_id: TargetId, *, holder: str) -> None:
         """Give the right back, so that another need not wait until it expires."""
-        statement = text("DELETE FROM target_leases WHERE target_id = :id AND holder = :holder")
         async with writing(self._engine) as connection:
-            await connection.execute(statement, {"id": target_id, "holder": holder})
+            await connection.execute(_RELEASE, {"target": target_id, "holder": holder})
 
     async def list_all(self) -> list[TargetRecord]:
         """Every target that was not removed, oldest first."""
         async with reading(self._engine) as connection:
-            rows = (await connection.execute(text(f"{_RECORDS} ORDER BY t.added_at, t.id"))).mappings().all()
-        return [_record(row) for row in rows]
+            return [_record(row) for row in (await connection.execute(_RECORDS)).mappings()]
 
     async def get(self, target_id: str) -> TargetRecord:
         """One target.
@@ -148,24 +177,9 @@ class TargetRepository:
             ConflictError: it is watched already.
 
         """
-        statement = text(
-            "INSERT INTO targets AS t (id, url, name, kind, labels, origin, added_at)"
-            " VALUES (:id, :url, :name, :kind, CAST(:labels AS jsonb), :origin, :at)"
-            " ON CONFLICT (url) DO UPDATE SET name = excluded.name, kind = excluded.kind, labels = excluded.labels,"
-            " origin = excluded.origin, is_enabled = TRUE, added_at = excluded.added_at, removed_at = NULL"
-            " WHERE t.removed_at IS NOT NULL RETURNING t.id"
-        )
-        values: dict[str, Any] = {
-            "id": new.id,
-            "url": new.url,
-            "name": clean(new.name),
-            "kind": new.kind,
-            "labels": dump({clean(k): clean(v) for k, v in new.labels.items()}),
-            "origin": new.origin.value,
-            "at": at,
-        }
+        row = row_of(tables.targets, new, id=new.id, labels=_clean(new.labels), added_at=at)
         async with writing(self._engine) as connection:
-            if (await connection.execute(statement, values)).first() is None:
+            if (await connection.execute(_ADD, row)).first() is None:
                 # What stands before the @ may be a password.
                 shown = new.url.rpartition("@")[2]
                 raise ConflictError(f"{shown} is watched already, as target {new.id}", kind="target-exists")
@@ -174,8 +188,7 @@ class TargetRepository:
     async def get_or_add(self, new: NewTarget, *, at: datetime) -> TargetRecord:
         """The target of that URL as it is; added, or revived, where it is not there."""
         async with reading(self._engine) as connection:
-            query = text(f"{_RECORDS} AND t.url = :url")
-            row = (await connection.execute(query, {"url": new.url})).mappings().first()
+            row = (await connection.execute(_RECORD_OF_URL, {"url": new.url})).mappings().first()
         if row is not None:
             return _record(row)
         try:
@@ -198,19 +211,15 @@ class TargetRepository:
             UnknownEntityError: there is none of this id.
 
         """
-        statement = text(
-            "UPDATE targets SET name = COALESCE(CAST(:name AS text), name),"
-            " labels = COALESCE(CAST(:labels AS jsonb), labels),"
-            " is_enabled = COALESCE(CAST(:is_enabled AS boolean), is_enabled) WHERE id = :id AND removed_at IS NULL"
-        )
-        values = {
-            "id": target_id,
+        given: dict[str, Any] = {
             "name": None if name is None else clean(name),
-            "labels": None if labels is None else dump({clean(k): clean(v) for k, v in labels.items()}),
+            "labels": None if labels is None else _clean(labels),
             "is_enabled": is_enabled,
         }
+        changed = {column: value for column, value in given.items() if value is not None}
         async with writing(self._engine) as connection:
-            await connection.execute(statement, values)
+            if changed:
+                await connection.execute(_CHANGE, {"target": target_id} | changed)
             return await _get(connection, target_id)
 
     async def remove(self, target_id: str, *, at: datetime) -> None:
@@ -220,34 +229,30 @@ class TargetRepository:
             UnknownEntityError: there is none of this id.
 
         """
-        statement = text("UPDATE targets SET removed_at = :at WHERE id = :id AND removed_at IS NULL RETURNING 1")
         async with writing(self._engine) as connection:
-            if (await connection.execute(statement, {"id": target_id, "at": at})).first() is None:
+            if (await connection.execute(_CHANGE, {"target": target_id, "removed_at": at})).first() is None:
                 raise UnknownEntityError(kind="target", id=target_id)
             # What was known of its health is of the time before.
-            await connection.execute(text("DELETE FROM target_health WHERE target_id = :id"), {"id": target_id})
+            await connection.execute(_FORGET_HEALTH, {"target": target_id})
 
 
 async def _get(connection: AsyncConnection, target_id: str) -> TargetRecord:
-    row = (await connection.execute(text(f"{_RECORDS} AND t.id = :id"), {"id": target_id})).mappings().first()
+    row = (await connection.execute(_RECORD, {"target": target_id})).mappings().first()
     if row is None:
         raise UnknownEntityError(kind="target", id=target_id)
     return _record(row)
 
 
+def _clean(labels: Mapping[str, str]) -> dict[str, str]:
+    return {clean(k): clean(v) for k, v in labels.items()}
+
+
 def _record(row: RowMapping) -> TargetRecord:
-    cost = None
-    if row["requests_per_poll"] is not None:
-        cost = TargetCost(
-            row["requests_per_poll"], row["bytes_per_poll"], row["poll_duration_ms"], row["poll_interval_s"]
-        )
-    return TargetRecord(
-        **{name: row[name] for name in ("id", "url", "name", "kind", "labels", "is_enabled", "added_at")},
-        origin=TargetOrigin(row["origin"]),
+    return value_of(
+        TargetRecord,
+        row,
         state=_state(row),
-        **{name: row[name] for name in ("reason", "since", "last_success_at", "last_attempt_at", "engine_version")},
-        engine=row["engine"],
-        cost=cost,
+        cost=None if row["requests_per_poll"] is None else value_of(TargetCost, row),
         rejected_count=row["rejected_count"] or 0,
     )
 

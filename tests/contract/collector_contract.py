@@ -1,4 +1,4 @@
-"""What every collector promises (``collectors.base``), as tests: derive a class with a ``kind`` and a ``source``."""
+"""Tests of the contract of ``collectors.base``. To use them, derive a class with a ``kind`` and a ``source``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Handed = tuple[EngineRunId, int, datetime, bool | None]
 
 
 def check_observation(observation: Observation, kind: CollectorKind) -> None:
-    """Identities are complete and unique, instants are aware, and only what the engine has is delivered."""
+    """Check that identities are complete and unique, instants have a time zone, and values fit the engine."""
     engine = observation.engine
     assert engine.kind in {e.kind for e in kind.engines}
     assert engine.name
@@ -62,7 +62,7 @@ def _check_capabilities(job: JobObservation, engine: EngineCapabilities) -> None
 
 
 def terminal(observation: Observation) -> list[Handed]:
-    """The checkpoints that an observation hands on as ended; one that is discarded later is handed on again."""
+    """Return the ended checkpoints of an observation. A collector hands on a checkpoint again once it is discarded."""
     return [
         (job.engine_run_id, c.header.checkpoint_id, c.header.triggered_at, c.header.is_discarded)
         for job in observation.jobs
@@ -72,7 +72,7 @@ def terminal(observation: Observation) -> list[Handed]:
 
 
 class CollectorContract:
-    """The promises of a collector that polls."""
+    """Tests of a collector that polls."""
 
     kind: ClassVar[CollectorKind]
     source: ClassVar[Callable[[], Source]]
@@ -87,11 +87,11 @@ class CollectorContract:
         return self.kind.open(Row(self.kind.kind, served.url), known or {})
 
     async def fresh(self, served: Served) -> list[Handed]:
-        """What a collector that has read nothing before hands on."""
+        """Return the ended checkpoints that a new collector hands on."""
         async with self.open(served) as collector:
             return terminal(await collector.collect(served.source.now))
 
-    async def test_observations_are_valid_and_deliver_only_what_the_engine_has(self, served: Served) -> None:
+    async def test_observations_are_valid_and_have_only_what_the_engine_has(self, served: Served) -> None:
         async with self.open(served) as collector:
             for _ in range(3):
                 observation = await collector.collect(served.source.now)
@@ -100,7 +100,7 @@ class CollectorContract:
                 check_observation(observation, self.kind)
                 served.source.advance()
 
-    async def test_what_the_engine_has_is_delivered(self, served: Served) -> None:
+    async def test_observations_have_all_that_the_engine_has(self, served: Served) -> None:
         seen: list[JobObservation] = []
         async with self.open(served) as collector:
             for _ in range(4):
@@ -124,7 +124,7 @@ class CollectorContract:
         assert {*first, *second} >= set(await self.fresh(served))
 
     @pytest.mark.parametrize("fault", list(Fault))
-    async def test_a_failed_poll_hands_on_nothing_and_forgets_nothing(
+    async def test_a_failed_poll_raises_and_the_next_poll_misses_nothing(
         self, served: Served, fault: Fault, timeout_s: float
     ) -> None:
         expected = TargetUnavailableError if fault in (Fault.AWAY, Fault.SLOW) else TargetProtocolError
@@ -156,7 +156,7 @@ class CollectorContract:
         assert [(j.name, j.state) for j in ended] == [("of before", JobState.ENDED)]
         assert not any((j.engine_run_id, j.started_at) == gone for j in second.jobs)
 
-    async def test_the_probe_finds_the_engine_and_the_jobs_that_the_collector_finds(self, served: Served) -> None:
+    async def test_the_probe_finds_the_same_engine_and_jobs_as_the_collector(self, served: Served) -> None:
         assert self.kind.probe is not None
         probed = await self.kind.probe(served.url, 5.0)
         async with self.open(served) as collector:
@@ -166,7 +166,7 @@ class CollectorContract:
         assert set(probed.running_jobs) == running
 
     @pytest.mark.parametrize("fault", list(Fault))
-    async def test_the_probe_fails_as_a_poll_does(self, served: Served, fault: Fault) -> None:
+    async def test_the_probe_fails_with_the_same_error_as_a_poll(self, served: Served, fault: Fault) -> None:
         assert self.kind.probe is not None
         served.fault = fault
         expected = TargetUnavailableError if fault in (Fault.AWAY, Fault.SLOW) else TargetProtocolError

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the contracts that reach into the store: one server a session, one database a test."""
+"""A real PostgreSQL for contract tests with a store: one server for the session, one database for each test."""
 
 from __future__ import annotations
 

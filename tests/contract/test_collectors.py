@@ -1,4 +1,4 @@
-"""Every collector keeps the promises of the port: Flink (recorded), the live runtime, a toy, and the Spark push."""
+"""Runs the collector contract with recorded Flink, the live runtime and a toy, and checks Spark's pushes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def timeout_s(monkeypatch: pytest.MonkeyPatch) -> float:
-    """The collectors wait half a second for an answer."""
+    """Let the collectors wait half a second for an answer, and return this limit."""
     monkeypatch.setattr(flink_kind, "_REQUEST_TIMEOUT_S", 0.5)
     monkeypatch.setattr(toy_collector, "TIMEOUT_S", 0.5)
     return 0.5
@@ -42,7 +42,7 @@ class TestToy(CollectorContract):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_spark_pushes_is_valid_and_only_what_the_engine_has(name: str) -> None:
+def test_observations_from_spark_pushes_are_valid_and_have_only_what_the_engine_has(name: str) -> None:
     pushed = SparkPushIn.model_validate(push(recorded(name)))
     (engine,) = SPARK.engines
 
@@ -53,7 +53,7 @@ def test_what_spark_pushes_is_valid_and_only_what_the_engine_has(name: str) -> N
         assert all(c.batch is not None for c in job.checkpoints if c.header.end_to_end_duration_ms is not None)
 
 
-def test_spark_is_pushed_and_so_there_is_nothing_to_open() -> None:
+def test_spark_pushes_so_its_kind_has_no_collector_to_open() -> None:
     assert SPARK.open is None
     assert all(e.is_pushed for e in SPARK.engines)
     assert not any(e.is_pushed for e in FLINK.engines)

@@ -1,4 +1,4 @@
-"""A target that is away, or not what it should be, over real HTTP: a clear error, bounded memory, and nothing lost."""
+"""Unreachable and broken targets over real HTTP: a clear error, bounded memory, and no lost checkpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def app_of(handler: Handler) -> web.Application:
 
 
 async def error_of(handler: Handler, *, timeout_s: float = PATIENCE_S) -> UpstreamError:
-    """What a GET raises against a server that answers everything by ``handler``."""
+    """Return the error of a GET from a server that answers every path with ``handler``."""
     async with serve_app(app_of(handler)) as url, open_transport(url, timeout_s=timeout_s) as transport:
         with pytest.raises(UpstreamError) as caught:
             await transport.get("/jobs/overview?secret=1")
@@ -62,7 +62,7 @@ async def test_a_name_that_does_not_resolve_is_unavailable() -> None:
             await transport.get("/config")
 
 
-async def test_html_is_said_to_be_html() -> None:
+async def test_html_is_reported_as_html() -> None:
     async def html(_: web.Request) -> web.Response:
         return web.Response(text="<html><body>Welcome to nginx</body></html>", content_type="text/html")
 
@@ -71,7 +71,7 @@ async def test_html_is_said_to_be_html() -> None:
     assert "answers HTML, not Flink's JSON" in str(error)
 
 
-async def test_html_under_another_name_is_found_out_when_it_is_read() -> None:
+async def test_html_with_the_content_type_of_json_is_recognised() -> None:
     async def html(_: web.Request) -> web.Response:
         return web.Response(text=" <!doctype html>", content_type="application/json")
 
@@ -91,7 +91,7 @@ async def test_an_internal_error_gives_its_first_line_and_no_stack_trace() -> No
     assert error.reason == "HTTP 500: Internal server error."
 
 
-async def test_half_a_json_is_malformed() -> None:
+async def test_truncated_json_is_malformed() -> None:
     async def half(_: web.Request) -> web.Response:
         return web.Response(text='{"jobs": [{"jid": "0123', content_type="application/json")
 
@@ -223,7 +223,7 @@ async def test_a_redirect_is_refused_and_not_followed() -> None:
     assert followed == ["/jobs/overview"]
 
 
-async def test_what_does_not_speak_http_is_malformed() -> None:
+async def test_a_server_that_does_not_speak_http_is_an_upstream_error() -> None:
     async def gibberish(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-OpenSSH_9.9\r\n\r\n")
         await writer.drain()
@@ -269,7 +269,7 @@ async def test_credentials_are_sent_and_never_shown() -> None:
         "http://f/#x",
     ],
 )
-async def test_what_is_no_target_address_is_refused_by_field(text: str) -> None:
+async def test_an_invalid_target_address_is_refused_by_field(text: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_target_url(text)
     assert caught.value.problems[0].field == "url"
@@ -301,7 +301,7 @@ def flink() -> RecordedFlink:
     return recorded
 
 
-async def test_over_http_it_reads_what_it_reads_in_memory(flink: RecordedFlink) -> None:
+async def test_the_collector_reads_the_same_over_http_as_in_memory(flink: RecordedFlink) -> None:
     in_memory = FlinkCollector(flink, target_id=TargetId("t"), monotonic_s=flink.monotonic_s)
     expected = await in_memory.collect(flink.now)
     async with serve(flink) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
@@ -313,7 +313,7 @@ async def test_over_http_it_reads_what_it_reads_in_memory(flink: RecordedFlink) 
 
 
 class Breaking:
-    """A recording whose answers break from the n-th request on."""
+    """A recording that raises ``error`` after ``left`` requests, counting only paths for which ``only`` is true."""
 
     def __init__(self, flink: RecordedFlink, error: Exception) -> None:
         self._flink = flink
@@ -330,7 +330,7 @@ class Breaking:
         return await self._flink.get(path)
 
 
-async def test_a_poll_that_breaks_off_anywhere_loses_nothing_and_doubles_nothing(flink: RecordedFlink) -> None:
+async def test_a_poll_that_fails_at_any_request_loses_and_duplicates_nothing(flink: RecordedFlink) -> None:
     whole = await FlinkCollector(flink, target_id=TargetId("t"), monotonic_s=flink.monotonic_s).collect(flink.now)
     expected = {c.header.checkpoint_id: c for c in whole.jobs[0].checkpoints}
     for left in range(whole.cost.request_count):
@@ -346,7 +346,7 @@ async def test_a_poll_that_breaks_off_anywhere_loses_nothing_and_doubles_nothing
         assert [c for c in once_more.jobs[0].checkpoints if c.header.status.is_terminal] == [], left
 
 
-async def test_a_job_that_restarts_in_the_middle_of_a_poll_leaves_the_header_and_then_the_detail(
+async def test_details_that_are_missing_in_one_poll_are_read_in_the_next(
     flink: RecordedFlink,
 ) -> None:
     gone = TargetProtocolError(url="x", reason="HTTP 404: Job not found", status=404)
@@ -364,7 +364,7 @@ async def test_a_job_that_restarts_in_the_middle_of_a_poll_leaves_the_header_and
     assert seen >= {c.header.checkpoint_id for c in first if c.header.status.is_terminal}
 
 
-async def test_a_detail_that_stays_gone_is_asked_twice_and_then_left(flink: RecordedFlink) -> None:
+async def test_a_detail_that_stays_gone_is_requested_twice_and_then_given_up(flink: RecordedFlink) -> None:
     breaking = Breaking(flink, TargetProtocolError(url="x", reason="HTTP 404", status=404))
     breaking.only = lambda path: "/details/" in path
     breaking.left = 0
@@ -376,11 +376,11 @@ async def test_a_detail_that_stays_gone_is_asked_twice_and_then_left(flink: Reco
     assert any("is gone" in p for p in observations[1].jobs[0].problems)
     terminal = [c for o in observations for c in o.jobs[0].checkpoints if c.header.status.is_terminal]
     assert len({c.header.checkpoint_id for c in terminal}) == len(terminal)
-    # What is in progress is still asked, what is over is not.
+    # The details of an open checkpoint are still requested; those of ended ones are not.
     assert -breaking.left - asked[0] <= 1
 
 
-async def test_a_job_that_answers_oddly_gets_a_problem_and_the_others_are_read(flink: RecordedFlink) -> None:
+async def test_a_job_that_cannot_be_read_gets_a_problem_and_the_others_are_read(flink: RecordedFlink) -> None:
     job_id = flink.recording.job_id
     body = await flink.get("/jobs/overview")
     twin = "f" * 32
@@ -407,7 +407,7 @@ def row_of(overview: bytes, job_id: str) -> bytes:
     return orjson.dumps(next(r for r in orjson.loads(overview)["jobs"] if r["jid"] == job_id))
 
 
-async def test_a_target_none_of_whose_jobs_can_be_read_is_malformed(flink: RecordedFlink) -> None:
+async def test_a_target_without_a_readable_job_is_malformed(flink: RecordedFlink) -> None:
     breaking = Breaking(flink, TargetProtocolError(url="x", reason="HTTP 500", status=500))
     breaking.only = lambda path: path.startswith("/jobs/") and path != "/jobs/overview"
     breaking.left = 0
@@ -416,7 +416,7 @@ async def test_a_target_none_of_whose_jobs_can_be_read_is_malformed(flink: Recor
 
 
 @pytest.mark.parametrize("part", ["/backpressure", "/metrics", "/exceptions", "/checkpoints/config", "/vertices/"])
-async def test_what_the_rest_can_do_without_costs_a_problem_line_only(flink: RecordedFlink, part: str) -> None:
+async def test_the_failure_of_an_optional_request_costs_at_most_a_problem_line(flink: RecordedFlink, part: str) -> None:
     breaking = Breaking(flink, TargetProtocolError(url="x", reason="HTTP 500: No value present", status=500))
     breaking.only = lambda path: part in path
     breaking.left = 0
@@ -426,7 +426,7 @@ async def test_what_the_rest_can_do_without_costs_a_problem_line_only(flink: Rec
     assert (part == "/backpressure") == (job.problems == ())
 
 
-async def test_the_web_application_of_a_recording_answers_as_the_recording(flink: RecordedFlink) -> None:
+async def test_the_web_application_of_a_recording_gives_the_recorded_answers(flink: RecordedFlink) -> None:
     async with serve_app(web_app(flink)) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
         assert await transport.get("/config") == await flink.get("/config")
         with pytest.raises(TargetProtocolError) as caught:

@@ -1,7 +1,7 @@
-"""Goal: whatever a target does, it shows reason and age, nothing else stops, nothing stored is lost or doubled.
+"""Goal: a failing target shows reason and age, stops nothing else, and loses or duplicates nothing in the store.
 
-Method: recordings of a real Flink served over real HTTP, faults switched on and off between polls and within them, the
-collector's own loop and role, a real PostgreSQL; compared with a reading of the same recording without any fault.
+Method: recordings of a real Flink are served over HTTP, with faults switched on and off between and during polls. The
+collector's own loop and role write to a real PostgreSQL. The result must equal a reading without any fault.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[Handler, str, str]] = {
 
 
 class Served:
-    """A recording over HTTP whose every answer, or those that ``spares`` lets through, may be a fault's."""
+    """A recording over HTTP. While ``fault`` is set, it answers every path for which ``spares`` is false."""
 
     def __init__(self, name: str = "B2", at_s: float = 40.0, now: datetime | None = None) -> None:
         self.flink = RecordedFlink(RECORDINGS / name, at_s=at_s, now=now)
@@ -132,7 +132,7 @@ class Served:
 
 
 class RecordedClock:
-    """The time of a recording."""
+    """A clock that shows the time of a recording."""
 
     def __init__(self, flink: RecordedFlink) -> None:
         self._flink = flink
@@ -157,9 +157,9 @@ async def rows(engine: AsyncEngine, query: str) -> list[tuple[Any, ...]]:
 
 
 async def history(engine: AsyncEngine) -> dict[str, list[tuple[Any, ...]]]:
-    """All that must be the same however often the target failed.
+    """Return the rows that must be equal however often the target failed.
 
-    Ids are made of addresses, and a transaction's number is the server's: both are left out.
+    Run and job ids depend on the address, and transaction ids on the server, so both are left out.
     """
     ids = "- 'run_id' - 'job_id' - 'observed_at' - 'changed_xid'"
     return {
@@ -172,7 +172,7 @@ async def history(engine: AsyncEngine) -> dict[str, list[tuple[Any, ...]]]:
 
 
 class _ByFault:
-    """A transport that gives up after 0.3 s on a server that never answers, and waits for every other answer."""
+    """A transport that waits 0.3 s for a server that never answers, and patiently for every other one."""
 
     def __init__(self, served: Served, patient: FlinkTransport, impatient: FlinkTransport) -> None:
         self._served, self._patient, self._impatient = served, patient, impatient
@@ -184,7 +184,7 @@ class _ByFault:
 
 
 async def polled(engine: AsyncEngine, served: Served, *, faulty: range, fault: Handler | None) -> TargetRecord:
-    """Twelve polls, those of ``faulty`` under the fault; the target's record as the last of these left it."""
+    """Poll twelve times, ``faulty`` ones under the fault, and return the target after the last faulty poll."""
     flink = served.flink
     clock = RecordedClock(flink)
     record = None
@@ -218,7 +218,7 @@ async def polled(engine: AsyncEngine, served: Served, *, faulty: range, fault: H
 
 @pytest.fixture(scope="module")
 def undisturbed(databases: Databases) -> dict[str, list[tuple[Any, ...]]]:
-    """What is stored where nothing fails."""
+    """The stored rows if nothing fails."""
 
     async def read() -> dict[str, list[tuple[Any, ...]]]:
         async with store_of(url) as engine:
@@ -232,7 +232,7 @@ def undisturbed(databases: Databases) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_target_that_fails_shows_reason_and_age_and_loses_and_doubles_nothing(
+async def test_a_failing_target_shows_reason_and_age_and_nothing_is_lost_or_duplicated(
     database: str, undisturbed: dict[str, list[tuple[Any, ...]]], name: str
 ) -> None:
     fault, state, reason = FAULTS[name]
@@ -251,7 +251,7 @@ async def test_a_target_that_fails_shows_reason_and_age_and_loses_and_doubles_no
 
 @pytest.mark.parametrize("part", ["/checkpoints", "/subtasks/", "/details/"])
 @pytest.mark.parametrize("name", ["dropped", "internal-error", "half-a-json", "200-MB"])
-async def test_a_fault_in_the_middle_of_polls_loses_and_doubles_nothing(
+async def test_a_fault_during_polls_loses_and_duplicates_nothing(
     database: str, undisturbed: dict[str, list[tuple[Any, ...]]], name: str, part: str
 ) -> None:
     async with store_of(database) as engine:
@@ -261,11 +261,11 @@ async def test_a_fault_in_the_middle_of_polls_loses_and_doubles_nothing(
         assert await history(engine) == undisturbed
 
 
-# --- a job that begins a new life under the same id ------------------------------------------------------------------
+# --- a job that is started again under the same id -------------------------------------------------------------------
 
 
 class Relived:
-    """``FlinkTransport``: from the n-th request on another recording answers, under the same job id and name."""
+    """``FlinkTransport``: after ``left`` requests a second recording answers, under the same job id and name."""
 
     def __init__(self, first: RecordedFlink, second: RecordedFlink) -> None:
         self._lives = (first, second)
@@ -292,7 +292,7 @@ class Relived:
 
 @pytest.mark.parametrize("is_first_poll", [True, False], ids=["new-job", "known-job"])
 @pytest.mark.parametrize("is_list_cached", [False, True], ids=["fresh-list", "cached-list"])
-async def test_a_job_restarted_under_its_old_id_at_any_request_of_a_poll_keeps_its_lives_apart(
+async def test_a_job_started_again_under_its_id_at_any_request_of_a_poll_gets_a_separate_run(
     database: str, is_list_cached: bool, is_first_poll: bool
 ) -> None:
     async with store_of(database) as engine:
@@ -303,7 +303,7 @@ async def test_a_job_restarted_under_its_old_id_at_any_request_of_a_poll_keeps_i
 
 
 async def relived(engine: AsyncEngine, left: int, *, is_list_cached: bool, is_first_poll: bool) -> bool:
-    """Let the second life begin ``left`` requests into a poll; whether the poll took so many."""
+    """Let the second recording begin ``left`` requests into a poll, and return whether the poll made that many."""
     first, second = RecordedFlink(RECORDINGS / "B2", at_s=40.0), RecordedFlink(RECORDINGS / "E", at_s=60.0)
     both, now = Relived(first, second), second.now
     new = NewTarget(url=f"http://f-{left}-{is_list_cached}-{is_first_poll}", name="f", origin=TargetOrigin.API)
@@ -315,7 +315,7 @@ async def relived(engine: AsyncEngine, left: int, *, is_list_cached: bool, is_fi
     both.left, both.delays_overview = left, is_list_cached
     await take(collector, writer, now)
     is_reached = both.left < 0
-    # Flink keeps an answer for some seconds: the list is fresh a poll later.
+    # Flink caches the list of jobs for some seconds, so it is fresh one poll later.
     both.left, both.delays_overview = -1, False
     for _ in range(3):
         await take(collector, writer, now)
@@ -357,13 +357,13 @@ async def take(collector: FlinkCollector, writer: IngestWriter, now: datetime) -
     await writer.write(observation)
 
 
-# --- the role: all of it at once --------------------------------------------------------------------------------------
+# --- the role with all faults at the same time ------------------------------------------------------------------------
 
 
-async def test_ten_broken_targets_beside_a_good_one_stop_nothing_and_no_credential_is_logged(
+async def test_broken_targets_do_not_stop_a_good_one_and_no_credential_is_logged(
     database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # As of now: the store takes what is within its retention.
+    # At the present time, because the store accepts only checkpoints within its retention.
     good = Served(at_s=recording(RECORDINGS / "B2").end_s, now=WallClock().now())
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -394,7 +394,7 @@ async def test_ten_broken_targets_beside_a_good_one_stop_nothing_and_no_credenti
             while True:
                 records = {name: await repository.get(target_id) for name, target_id in ids.items()}
                 (count,) = (await rows(engine, "SELECT COALESCE(max(poll_count), 0) FROM target_health"))[0]
-                # Those that hang take the request's whole time, 10 s, to be found out.
+                # A target that hangs fails only after the request's timeout of 10 s.
                 slow = {"silent", "trickle"}
                 if count >= 20 and all(r.state != "pending" for n, r in records.items() if n not in slow):
                     break

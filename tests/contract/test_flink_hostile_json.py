@@ -1,7 +1,7 @@
-"""Goal: no JSON that a target may send breaks a poll in any other way than by a clear error, and none gets far.
+"""Goal: whatever JSON a target sends, a poll gives an observation with bounded values or raises a clear error.
 
-Method: real answers of the recordings, one node in some of them replaced by something of another type, size or sign.
-A poll then gives an observation, which a store takes or refuses by its own rules, or raises ``UpstreamError``.
+Method: in some of the recorded answers, one node is deleted or replaced by a value of another type, size or sign.
+A poll must then give an observation, which the store can write, or raise ``UpstreamError``.
 To replay one run: pytest tests/contract/test_flink_hostile_json.py -k "seed-17"
 """
 
@@ -58,7 +58,7 @@ ODD: list[Any] = [
 
 
 def nodes(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) below ``value``."""
+    """Return every (container, key) below ``value``."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
@@ -75,7 +75,7 @@ def nodes(value: Any) -> list[tuple[Any, Any]]:
 
 
 class Hostile:
-    """A recording, some of whose answers lie."""
+    """A recording with some changed answers."""
 
     def __init__(self, flink: RecordedFlink, rnd: random.Random, rate: float) -> None:
         self._flink = flink
@@ -102,7 +102,7 @@ class Hostile:
 
 
 @over_seeds(SEEDS // 3, more=SEEDS)
-async def test_an_odd_answer_gives_a_reading_or_a_clear_error(seed: int) -> None:
+async def test_a_changed_answer_gives_a_reading_or_a_clear_error(seed: int) -> None:
     rnd = random.Random(seed)
     flink = RecordedFlink(RECORDINGS / rnd.choice(NAMES))
     hostile = Hostile(flink, rnd, rate=rnd.choice([0.2, 0.5, 1.0]))
@@ -122,7 +122,7 @@ async def test_an_odd_answer_gives_a_reading_or_a_clear_error(seed: int) -> None
         assert path.isascii(), f"seed={seed}"
         assert ".." not in path, f"seed={seed}"
         assert len(path) < 4096, f"seed={seed}"
-    # A target cannot make itself be asked without end.
+    # Whatever a target answers, the count of requests is bounded.
     assert len(hostile.asked) < 12 * 450, f"seed={seed}"
 
 
@@ -148,7 +148,7 @@ def check(observation: Observation, where: str) -> None:
             assert all(r is None or 0 <= r <= 1 for r in reading.busy_ratio), where
 
 
-async def test_whatever_is_read_of_a_lying_target_the_store_takes_and_the_next_target_is_stored_whole(
+async def test_the_store_accepts_readings_of_hostile_targets_and_stores_the_next_target_whole(
     database: str,
 ) -> None:
     engine = create_store_engine(database)

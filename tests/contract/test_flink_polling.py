@@ -1,6 +1,6 @@
-"""What one poll asks for: gauges while somebody is awaited and one timeout longer, little else, and never too much.
+"""The requests of a poll: gauges while a subtask is pending and one timeout longer, and a bounded count in total.
 
-Recordings of a real Flink are played back, frozen where time has to pass without anything happening, or multiplied.
+Recordings of a real Flink are replayed, frozen while time passes without any event, or multiplied to many jobs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TARGET = TargetId("t")
 
 
 class Frozen:
-    """``FlinkTransport``: a recording whose answers stand still from ``freeze`` on, while its clock goes on."""
+    """``FlinkTransport``: a recording whose answers can stand still while its clock advances by ``passed_s``."""
 
     def __init__(self, name: str) -> None:
         self.flink = RecordedFlink(RECORDINGS / name)
@@ -66,7 +66,7 @@ async def read_until(frozen: Frozen, collector: FlinkCollector, at_s: float) -> 
 
 
 def all_quiet(recording: Recording) -> tuple[float, dict[str, Any]]:
-    """When a history was answered in which nothing was in progress and the newest had just expired; and that one."""
+    """Return an instant (s) with no checkpoint in progress, and the newest entry of the history at that instant."""
     path = f"/jobs/{recording.job_id}/checkpoints"
     for at_s, (_, body) in zip(recording.times[path], recording.answers[path], strict=True):
         newest = max(body["history"], key=lambda entry: entry["id"], default=None)
@@ -75,13 +75,13 @@ def all_quiet(recording: Recording) -> tuple[float, dict[str, Any]]:
     raise AssertionError("no such moment")
 
 
-async def test_gauges_are_asked_for_one_timeout_beyond_an_expiry_and_no_longer() -> None:
+async def test_gauges_are_requested_for_one_timeout_after_an_expiry_and_no_longer() -> None:
     frozen = Frozen("E")
     collector = FlinkCollector(
         frozen,
         target_id=TARGET,
         monotonic_s=frozen.monotonic_s,
-        # The whole reading of a vertex has the gauges too; here only those asked for their own sake count.
+        # A whole reading of a vertex has the gauges too. This interval leaves only the requests for gauges alone.
         options=CollectorOptions(pressure_interval_s=10_000.0),
     )
     recording = frozen.flink.recording
@@ -89,7 +89,7 @@ async def test_gauges_are_asked_for_one_timeout_beyond_an_expiry_and_no_longer()
     failed_at = instant(newest["failure_timestamp"])
     assert failed_at is not None
     await read_until(frozen, collector, at_s)
-    # A barrier that comes at the last moment shows one fetch of the metrics later.
+    # A barrier that comes at the last moment shows in the next fetch of the metrics.
     first_s = 3.0 + 1.0 + recording.run["poll_seconds"]
     last_s = first_s + 2.0
     asked_at_s = []
@@ -100,12 +100,12 @@ async def test_gauges_are_asked_for_one_timeout_beyond_an_expiry_and_no_longer()
         if any(is_gauges_only(p) for p in frozen.asked):
             asked_at_s.append(since_s)
         else:
-            assert since_s > first_s, "not asked while the barrier may still arrive"
+            assert since_s > first_s, "gauges must be requested while the barrier may still arrive"
         frozen.passed_s += 0.5
     assert first_s < max(asked_at_s) <= last_s + 0.5
 
 
-async def test_gauges_are_asked_only_of_vertices_and_subtasks_that_are_awaited() -> None:
+async def test_gauges_are_requested_only_for_pending_subtasks() -> None:
     flink = RecordedFlink(RECORDINGS / "E")
     recording = flink.recording
     collector = FlinkCollector(
@@ -142,11 +142,11 @@ async def test_gauges_are_asked_only_of_vertices_and_subtasks_that_are_awaited()
             assert {(vertex, n) for n in subtasks} <= awaited | pending_ever, path
         flink.at_s += 1.0
     assert asked >= open_polls > 20
-    # One request a vertex and poll holds all its subtasks.
+    # One request for a vertex has all its subtasks.
     assert asked <= open_polls * (len(vertices) + 2)
 
 
-async def test_a_healthy_job_is_not_asked_for_gauges_alone() -> None:
+async def test_gauges_alone_are_not_requested_for_a_healthy_job() -> None:
     flink = RecordedFlink(RECORDINGS / "A")
     collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s)
     flink.at_s = flink.recording.begins_s
@@ -157,7 +157,7 @@ async def test_a_healthy_job_is_not_asked_for_gauges_alone() -> None:
 
 
 class Crowd:
-    """``FlinkTransport``: the job of a recording ``count`` times, under as many ids."""
+    """``FlinkTransport``: the job of a recording ``count`` times, each under its own id."""
 
     def __init__(self, flink: RecordedFlink, count: int) -> None:
         self._flink = flink
@@ -177,7 +177,7 @@ class Crowd:
         return body.replace(original.encode(), job_id.encode()) if job_id else body
 
 
-async def test_hundreds_of_jobs_are_read_by_turns_and_none_is_left_out_or_taken_for_gone() -> None:
+async def test_many_jobs_are_read_in_turns_and_none_is_left_out_or_taken_for_ended() -> None:
     flink = RecordedFlink(RECORDINGS / "B2", at_s=40.0)
     crowd = Crowd(flink, 60)
     collector = FlinkCollector(
@@ -209,7 +209,7 @@ async def last_of(collector: FlinkCollector, flink: RecordedFlink) -> Observatio
     return await collector.collect(flink.now)
 
 
-async def test_a_run_that_vanished_while_nobody_looked_is_handed_on_as_ended_once() -> None:
+async def test_a_known_run_that_has_vanished_is_handed_on_as_ended_once() -> None:
     flink = RecordedFlink(RECORDINGS / "A", at_s=40.0)
     vanished = (EngineRunId("e" * 32), flink.now - timedelta(hours=3))
     job_id = EngineRunId(flink.recording.job_id)
@@ -224,7 +224,7 @@ async def test_a_run_that_vanished_while_nobody_looked_is_handed_on_as_ended_onc
     assert {j.engine_run_id for j in (await last_of(collector, flink)).jobs} == {job_id}
 
 
-async def test_what_is_to_be_read_again_still_knows_who_was_there() -> None:
+async def test_forget_reads_checkpoints_again_and_keeps_the_known_runs() -> None:
     flink = RecordedFlink(RECORDINGS / "A", at_s=40.0)
     vanished = (EngineRunId("e" * 32), flink.now - timedelta(hours=3))
     collector = FlinkCollector(flink, target_id=TARGET, monotonic_s=flink.monotonic_s, known={vanished: "gone"})
@@ -237,7 +237,7 @@ async def test_what_is_to_be_read_again_still_knows_who_was_there() -> None:
 
 
 class LaggingRuntime(Crowd):
-    """Two jobs of a live runtime; the second one's clock is eight seconds more behind than the first."""
+    """Two jobs of a live runtime. The clock of the second is eight seconds behind the clock of the first."""
 
     lag_ms = 0
 
@@ -254,7 +254,7 @@ class LaggingRuntime(Crowd):
         return body
 
 
-async def test_a_job_of_the_runtime_is_dated_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_of_the_runtime_has_its_own_clock_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     offsets_s: dict[str, float] = {}
 
     class Noting(JobReader):
@@ -266,13 +266,13 @@ async def test_a_job_of_the_runtime_is_dated_by_its_own_clock(monkeypatch: pytes
     flink = RecordedFlink(RECORDINGS / "E", at_s=60.0)
     runtime = LaggingRuntime(flink, 2)
     observation = await FlinkCollector(runtime, target_id=TARGET, monotonic_s=flink.monotonic_s).collect(flink.now)
-    # The target's clock is that of its most advanced job; each run has its own.
+    # The clock of a target is that of its most advanced job. Each run has its own clock.
     assert observation.clock_offset_ms == pytest.approx(0, abs=1)
     assert [j.clock_offset_ms for j in observation.jobs] == [pytest.approx(0, abs=10), pytest.approx(-8000, abs=10)]
     assert offsets_s == {runtime.ids[0]: pytest.approx(0, abs=0.01), runtime.ids[1]: pytest.approx(-8, abs=0.01)}
 
 
-async def test_a_runtime_that_falls_behind_is_followed_at_once() -> None:
+async def test_the_clock_offset_of_a_runtime_that_falls_behind_is_updated_at_once() -> None:
     flink = RecordedFlink(RECORDINGS / "E", at_s=60.0)
     runtime = LaggingRuntime(flink, 2)
     collector = FlinkCollector(runtime, target_id=TARGET, monotonic_s=flink.monotonic_s)

@@ -1,7 +1,7 @@
 """The collector over six recordings of a real Flink 1.20.5, poll by poll in virtual time.
 
 The recorded JSON is walked here a second time, independently of ``collectors``: every checkpoint id, every value of
-every vertex and subtask must come out as it was recorded, and what was not reported must come out as None.
+every vertex and subtask must equal the recorded one, and a value that was not reported must be None.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = TargetId("t0000000000000000")
 
 
 class Replay:
-    """One recording read to its end, ``step_s`` between two polls."""
+    """A recording, and its observations when it is read to its end with ``step_s`` seconds between polls."""
 
     def __init__(self, name: str, *, step_s: float) -> None:
         self.flink = RecordedFlink(RECORDINGS / name)
@@ -60,7 +60,7 @@ class Replay:
 
     @property
     def detailed(self) -> dict[int, Checkpoint]:
-        """Each terminal checkpoint with its detail."""
+        """Each terminal checkpoint that has details, by its id."""
         return {cid: c for cid, handed_on in self.terminal.items() for c in handed_on if c.details}
 
 
@@ -80,7 +80,7 @@ async def test_every_recorded_checkpoint_is_handed_on_once_with_its_detail(repla
 
 
 @pytest.mark.anyio
-async def test_every_value_of_every_subtask_is_the_recorded_one_and_missing_stays_missing(replay: Replay) -> None:
+async def test_every_subtask_value_equals_the_recorded_one_and_missing_stays_missing(replay: Replay) -> None:
     recorded = recorded_subtasks(replay.recording)
     assert recorded
     seen = 0
@@ -93,21 +93,21 @@ async def test_every_value_of_every_subtask_is_the_recorded_one_and_missing_stay
 
 
 @pytest.mark.anyio
-async def test_every_header_is_the_recorded_one(replay: Replay) -> None:
+async def test_every_header_equals_the_recorded_one(replay: Replay) -> None:
     for checkpoint_id, entry in recorded_entries(replay.recording).items():
         header = replay.terminal[checkpoint_id][-1].header
-        # ``discarded`` turns true once a newer one is completed, and the header is handed on again then.
+        # ``discarded`` becomes true once a newer checkpoint completes. The collector then hands on the header again.
         for field, expected in expected_header(entry).items():
             assert getattr(header, field) == expected, (checkpoint_id, field)
 
 
 @pytest.mark.anyio
-async def test_a_checkpoint_in_progress_has_no_duration_and_no_size_of_nothing(replay: Replay) -> None:
+async def test_a_checkpoint_in_progress_has_no_duration_and_no_size_before_an_acknowledgement(replay: Replay) -> None:
     running = [c for j in replay.jobs for c in j.checkpoints if not c.header.status.is_terminal]
     for checkpoint in running:
         header = checkpoint.header
         assert header.end_to_end_duration_ms is None
-        # Of those that acknowledged what they said then, which is what they say for ever.
+        # A subtask's value stays the same after its acknowledgement.
         final = {d.vertex_id: d for d in replay.detailed[header.checkpoint_id].details}
         for detail in checkpoint.details:
             assert len(detail.pending) < detail.subtask_count
@@ -140,15 +140,15 @@ async def test_a_poll_costs_a_target_few_requests(
     first, later = counts[0], counts[1:]
     mean = sum(later) / len(later)
     record_property("requests_per_poll", f"first {first}, then mean {mean:.1f}, most {max(later)}")
-    # The list of jobs and the history; a detail a vertex; a reading of metrics a vertex. Rarely all at once.
+    # The list of jobs and the history; one detail and one reading of metrics for each vertex, rarely in one poll.
     assert mean <= (2 + vertex_count * (1 + 1)) * (1 if replay.step_s <= 2 else 2)
-    # Once in a run, the first time its tasks change: graph, exceptions, restarts, placements, settings, names.
+    # Once in a run, when its tasks first change: graph, exceptions, restarts, placements, settings, metric names.
     assert max(counts) <= 6 + vertex_count * (5 + 2 * replay.step_s)
     assert max(len(path) for path in replay.flink.asked) < 4000
 
 
 @pytest.mark.anyio
-async def test_details_are_asked_once_and_an_ended_job_no_more(replay: Replay) -> None:
+async def test_details_are_requested_once_and_those_of_an_ended_job_never_again(replay: Replay) -> None:
     final = [p for p in replay.flink.asked if "/subtasks/" in p and "details" in p]
     ids_in_progress = {
         c.header.checkpoint_id for j in replay.jobs for c in j.checkpoints if not c.header.status.is_terminal
@@ -181,7 +181,7 @@ async def test_the_job_is_described_as_recorded(replay: Replay) -> None:
     assert config.interval_ms == 5000
     assert config.timeout_ms == (3000 if replay.recording.folder.name == "E" else 600_000)
     assert config.is_unaligned_enabled == (arguments["mode"] == "unaligned")
-    # Flink prints 0 for both: not applicable where unaligned is off, at once where it is on.
+    # Flink prints 0 in both cases: without unaligned checkpoints the setting does not apply, with them 0 means at once.
     assert config.aligned_timeout_ms == (0 if arguments["mode"] == "unaligned" else None)
     placements = {p.vertex_id: p for j in replay.jobs for p in j.placements}
     assert set(placements) == set(order)
@@ -190,13 +190,13 @@ async def test_the_job_is_described_as_recorded(replay: Replay) -> None:
 
 
 @pytest.mark.anyio
-async def test_other_jobs_that_were_over_leave_no_trace(replay: Replay) -> None:
+async def test_other_jobs_that_had_ended_are_not_observed(replay: Replay) -> None:
     assert {j.engine_run_id for o in replay.observations for j in o.jobs} == {replay.recording.job_id}
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", NAMES)
-async def test_pressure_is_what_the_backpressure_endpoint_said_at_that_time(name: str) -> None:
+async def test_pressure_agrees_with_the_backpressure_endpoint_at_that_time(name: str) -> None:
     replay = await Replay(name, step_s=2.0).run()
     recording, agreeing, compared = replay.recording, 0, 0
     for job in replay.jobs:
@@ -211,13 +211,13 @@ async def test_pressure_is_what_the_backpressure_endpoint_said_at_that_time(name
                     compared += 1
                     agreeing += abs(measured - row["ratio"]) < 1e-6
     assert compared >= 40
-    # The two endpoints were asked some milliseconds apart, and Flink may have fetched in between.
+    # The recorder asked the two endpoints some milliseconds apart, and Flink may have fetched metrics in between.
     assert agreeing >= 0.97 * compared
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("step_s", [1.0, 2.0])
-async def test_late_barriers_tell_when_the_first_barrier_reached_who_never_acknowledged(step_s: float) -> None:
+async def test_late_barriers_give_the_first_barrier_of_subtasks_that_never_acknowledged(step_s: float) -> None:
     replay = await Replay("E", step_s=step_s).run()
     details = {(cid, d.vertex_id): d for cid, found in replay.detailed.items() for d in found.details}
     pending = {(*key, n) for key, detail in details.items() for n in detail.pending}
@@ -225,12 +225,12 @@ async def test_late_barriers_tell_when_the_first_barrier_reached_who_never_ackno
         (p.checkpoint_id, b.vertex_id, b.subtask): b for j in replay.jobs for p in j.progress for b in p.late_barriers
     }
     assert len(pending) >= 40
-    # Those that were late and acknowledged after all say so themselves.
+    # A subtask that acknowledged after all reports the same start delay.
     for cid, vertex_id, subtask in set(late) - pending:
         assert late[cid, vertex_id, subtask].start_delay_ms == details[cid, vertex_id].start_delay_ms[subtask]
-    # Nearly all, says the one who recorded it.
+    # The recording does not have the gauge of every pending subtask, but of nearly all.
     assert len(set(late) & pending) >= 0.9 * len(pending), sorted(pending - set(late))
-    # The independent walk: the value must be one that the gauge of that very subtask showed later than the trigger.
+    # The independent check: the subtask's gauge must have shown this value after the trigger.
     for (cid, vertex_id, subtask), barrier in late.items():
         triggered_at = replay.terminal[cid][-1].header.triggered_at
         shown = gauge_readings(replay.recording, vertex_id, subtask)

@@ -1,6 +1,6 @@
-"""What the API answers of six recordings of a real Flink that were collected and stored: the numbers that Flink gave.
+"""The API's answers for six collected and stored recordings of a real Flink equal Flink's own numbers.
 
-From the recorded JSON to our own, with collector, PostgreSQL, services and routes between them and no socket.
+From the recorded JSON through collector, PostgreSQL, services and routes to our JSON, without a socket.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERDICTS = {
     "G": ("failing", "failing-subtask", LAST, [0]),
     "H": ("healthy", "none", None, []),
 }
-# The API's name of a subtask's value -> the domain's.
+# Field of a subtask in the API -> field in the domain.
 MEASURED = {
     "start_delay_ms": "start_delay_ms",
     "alignment_duration_ms": "alignment_duration_ms",
@@ -52,7 +52,7 @@ async def get(client: httpx.AsyncClient, path: str, model: type[M]) -> M:
 
 
 def is_of_gauge(subtask: api.SubtaskPhasesOut) -> bool:
-    """It acknowledged nothing, so what is known of it came from its gauge, and says with which resolution."""
+    """Return whether the subtask did not acknowledge and its values come from its gauge, so they have a resolution."""
     return not subtask.is_acknowledged and subtask.first_barrier_resolution_ms is not None
 
 
@@ -62,7 +62,7 @@ async def collected(stored: Stored, until_s: float, *, from_s: float | None = No
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_every_subtask_of_every_checkpoint_is_served_as_it_was_recorded(database: str, name: str) -> None:
+async def test_every_subtask_of_every_checkpoint_is_served_as_recorded(database: str, name: str) -> None:
     async with opened(database, name) as stored:
         recording = stored.recording
         await collected(stored, recording.last_running_s)
@@ -87,7 +87,7 @@ async def test_every_subtask_of_every_checkpoint_is_served_as_it_was_recorded(da
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_verdict_of_the_job_is_the_one_that_diagnose_gives(database: str, name: str) -> None:
+async def test_the_verdict_of_each_recorded_job_names_its_culprit(database: str, name: str) -> None:
     async with opened(database, name) as stored:
         from_s = None
         for at_s in (47.0, 60.0):
@@ -101,7 +101,7 @@ async def test_the_verdict_of_the_job_is_the_one_that_diagnose_gives(database: s
             from_s = at_s
 
 
-async def test_what_watching_costs_is_served_with_the_target(database: str) -> None:
+async def test_the_cost_of_polling_is_served_with_the_target(database: str) -> None:
     async with opened(database, "B2") as stored:
         await collected(stored, 60.0)
         async with asking(api_over(stored.engine, stored.clock)) as client:

@@ -1,7 +1,7 @@
-"""Six recordings of a real Flink 1.20.5, read poll by poll into a real PostgreSQL: what is stored is what was served.
+"""Six recordings of a real Flink 1.20.5, read poll by poll into a real PostgreSQL: stored values equal recorded ones.
 
-The recorded JSON is walked independently (``recorded_values``) and compared with rows read back by plain SQL and by
-the store's own readers. Reading it all again, from the middle or out of order, must change nothing.
+``recorded_values`` reads the recorded JSON independently; it is compared with rows read back by plain SQL and by
+the store's own readers. Reading a recording again, from the middle or out of order, must change nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def stored(request: pytest.FixtureRequest, readings: Readings, anyio_backe
         yield found
 
 
-async def test_every_checkpoint_id_of_the_history_is_stored_once_with_every_value_of_its_header(
+async def test_every_checkpoint_of_the_history_is_stored_once_with_every_value_of_its_header(
     stored: Stored,
 ) -> None:
     entries = recorded_entries(stored.recording)
@@ -54,7 +54,7 @@ async def test_every_checkpoint_id_of_the_history_is_stored_once_with_every_valu
             assert getattr(record.header, field) == expected, (record.header.checkpoint_id, field)
 
 
-async def test_every_value_of_every_subtask_of_every_vertex_is_stored_and_missing_stays_missing(
+async def test_every_value_of_every_subtask_is_stored_and_missing_stays_missing(
     stored: Stored,
 ) -> None:
     recorded = recorded_subtasks(stored.recording)
@@ -77,7 +77,7 @@ async def test_every_value_of_every_subtask_of_every_vertex_is_stored_and_missin
 
 
 async def test_plain_sql_over_the_arrays_gives_the_recorded_values(stored: Stored) -> None:
-    """No reader of ours in between: NULL is all missing, one element the same for all, else one a subtask."""
+    """Plain SQL: NULL means that all values are missing, one element holds for all subtasks, else each has its own."""
     recorded = recorded_subtasks(stored.recording)
     query = (
         "SELECT d.checkpoint_id, d.vertex_id, s.n, {columns} FROM checkpoint_details d"
@@ -92,7 +92,7 @@ async def test_plain_sql_over_the_arrays_gives_the_recorded_values(stored: Store
         assert values == [expected[c][n - 1] for c in DETAIL_ARRAYS], (checkpoint_id, vertex_id, n)
 
 
-async def test_the_surplus_of_failures_that_were_never_listed_is_kept_as_a_count(stored: Stored) -> None:
+async def test_failures_that_were_never_listed_are_stored_as_a_count(stored: Stored) -> None:
     counts = recorded_histories(stored.recording)[-1]["counts"]
     listed = sum(e["status"] == "FAILED" for e in recorded_entries(stored.recording).values())
     run = (await stored.job()).run
@@ -103,20 +103,20 @@ async def test_the_surplus_of_failures_that_were_never_listed_is_kept_as_a_count
     assert run.checkpoint_count == len(recorded_entries(stored.recording))
 
 
-async def test_what_the_target_was_asked_is_stored_as_its_cost(stored: Stored) -> None:
+async def test_the_cost_of_polling_is_stored_with_the_target(stored: Stored) -> None:
     record = await TargetRepository(stored.engine).get(stored.target_id)
     assert record.state == "ok"
     assert (record.engine, record.engine_version) == ("flink", "1.20.5")
     assert record.cost is not None
     last = [o.cost for o in stored.observations[-40:]]
-    # The stored mean forgets slowly; it lies between the cheapest and the dearest of the last polls.
+    # The stored value is a moving mean, so it lies between the least and the greatest cost of the last polls.
     assert min(c.request_count for c in last) <= record.cost.requests_per_poll <= max(c.request_count for c in last)
     assert min(c.response_bytes for c in last) <= record.cost.bytes_per_poll <= max(c.response_bytes for c in last)
     assert record.cost.poll_interval_s == pytest.approx(STEP_S)
     assert record.rejected_count == 0
 
 
-async def test_an_hour_without_a_collector_is_no_poll_interval(stored: Stored) -> None:
+async def test_an_hour_without_a_collector_does_not_count_as_a_poll_interval(stored: Stored) -> None:
     last = stored.observations[-1]
     await stored.writer.write(replace(last, observed_at=last.observed_at + timedelta(hours=1), jobs=()))
     record = await TargetRepository(stored.engine).get(stored.target_id)
@@ -125,7 +125,7 @@ async def test_an_hour_without_a_collector_is_no_poll_interval(stored: Stored) -
     assert STEP_S <= record.cost.poll_interval_s <= 3 * STEP_S
 
 
-async def test_first_barriers_of_who_never_acknowledged_are_stored(stored: Stored) -> None:
+async def test_first_barriers_of_subtasks_that_never_acknowledged_are_stored(stored: Stored) -> None:
     run = (await stored.job()).run
     handed_on = {
         (p.checkpoint_id, b.vertex_id, b.subtask): b.start_delay_ms
@@ -146,14 +146,14 @@ async def test_first_barriers_of_who_never_acknowledged_are_stored(stored: Store
         assert len(found) >= 40
 
 
-async def test_reading_it_all_again_changes_nothing(stored: Stored) -> None:
+async def test_reading_a_recording_again_changes_nothing(stored: Stored) -> None:
     before = await stored.contents()
     assert all(before[name] for name in ("checkpoints", "details", "pressure", "runs"))
-    # As after a failed poll or a lost acknowledgement: the same observations, newest first, and the same in order.
+    # The same observations, newest first and then in order, as after a failed poll or a lost acknowledgement.
     for observation in (*reversed(stored.observations), *stored.observations):
         await stored.writer.write(observation)
     assert await stored.contents() == before
-    # Another collector takes over in the middle: what is listed is read again, and is there already.
+    # Another collector takes over in the middle, and reads listed checkpoints that are stored already.
     half_s = stored.recording.begins_s + (stored.recording.last_running_s - stored.recording.begins_s) / 2
     await read(stored, from_s=half_s)
     after = await stored.contents()
@@ -162,8 +162,8 @@ async def test_reading_it_all_again_changes_nothing(stored: Stored) -> None:
 
 
 @pytest.mark.parametrize("name", ["B2", "E", "G"])
-async def test_a_collector_killed_after_every_poll_loses_and_doubles_nothing(database: str, name: str) -> None:
-    """Each poll by a collector that remembers nothing, as if the one before had been killed once it had written."""
+async def test_a_collector_killed_after_every_poll_loses_and_duplicates_nothing(database: str, name: str) -> None:
+    """Each poll has a new collector, as if the one before had been killed after its write."""
     async with opened(database, name) as stored:
         flink = RecordedFlink(stored.recording.folder)
         flink.at_s = flink.recording.begins_s

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the API does: valid, with examples that hold, and kept under drawn requests."""
+"""The OpenAPI document: complete, with examples that fit their schemas, and true for generated requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ METHODS = ("get", "post", "patch", "delete")
 
 @pytest.fixture(scope="module")
 def served(databases) -> Iterator[str]:
-    """The API over a store with one job, on a port of its own, for clients that are not asynchronous."""
+    """The address of an API server with one stored job, in a thread, for synchronous clients."""
     with databases.migrated() as url:
         started, box = threading.Event(), {}
         thread = threading.Thread(target=lambda: asyncio.run(_serve(url, box, started)))
@@ -71,7 +71,7 @@ async def _serve(url, box, started) -> None:
     )
     await IngestWriter(engine, clock=clock).write(observation(target.id, seen))
     server = uvicorn.Server(uvicorn.Config(api_over(engine, clock), log_config=None))
-    # It listens from now on: whoever connects before the server runs waits in the backlog.
+    # The socket listens from here on. A client that connects before the server runs waits in the backlog.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         box |= {"server": server, "url": f"http://127.0.0.1:{listening.getsockname()[1]}"}
         started.set()
@@ -101,12 +101,12 @@ def test_every_path_of_the_contract_is_described(document):
     assert set(document["paths"]) == promised
 
 
-def test_every_operation_has_words_an_id_and_problems(document):
+def test_every_operation_has_a_description_an_id_and_problems(document):
     ids = []
     for path, method, operation in _operations(document):
         assert operation["description"], (path, method)
         assert "application/problem+json" in operation["responses"]["default"]["content"], (path, method)
-        assert "422" not in operation["responses"], "the framework's own error shape is none of ours"
+        assert "422" not in operation["responses"], "the API does not use FastAPI's own error shape"
         ids.append(operation["operationId"])
     assert len(ids) == len(set(ids))
 
@@ -126,7 +126,7 @@ def test_every_answer_has_an_example_that_fits_its_schema(document):
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(30, marks=pytest.mark.slow)])
-def test_drawn_requests_get_what_is_described(served, examples):
+def test_generated_requests_get_the_described_answers(served, examples):
     schema = schemathesis.openapi.from_url(f"{served}/api/v1/openapi.json", timeout=PATIENCE_S)
     known, checked = _known(served), []
 
@@ -143,7 +143,7 @@ def test_drawn_requests_get_what_is_described(served, examples):
         )
         @given(case=operation.as_strategy())
         def ask(case):
-            # With drawn ids, and with those of what is there.
+            # Once with generated ids, and once with existing ids.
             drawn = dict(case.path_parameters or {})
             for parameters in (drawn, {k: known[k] for k in drawn}):
                 case.path_parameters = parameters
@@ -158,6 +158,6 @@ def test_drawn_requests_get_what_is_described(served, examples):
 def _known(served):
     (row,) = httpx.get(f"{served}/api/v1/jobs", timeout=PATIENCE_S).json()["items"]
     known = {"job": row["id"], "run": row["run_id"], "checkpoint": 2, "target": row["target_id"]}
-    # Kinds of which there is none here yet, but for the rules, which always are.
+    # The store has none of these, so the ids are unknown. Alert rules always exist.
     absent = {"recommendation": "anone", "alert": "enone", "silence": "snone", "receiver": "rnone"}
     return known | absent | {"rule": "CheckpointExpired"}

@@ -1,4 +1,4 @@
-"""What the live runtime tells beyond Flink's answers: measurements of checkpoints, restarts, rates of subtasks."""
+"""REST answers that only the live runtime has: measurements of checkpoints, restarts, rates of subtasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def _answers(spec: JobSpec, at_s: float, *paths: str) -> list[Any]:
     return found
 
 
-def test_quantiles_are_values_that_were_measured() -> None:
+def test_quantiles_are_measured_values() -> None:
     found = distribution([*range(1, 101), None])
     assert found is not None
     assert (found.count, found.least, found.most, found.mean) == (100, 1, 100, 50.5)
@@ -46,7 +46,7 @@ def test_quantiles_are_values_that_were_measured() -> None:
     assert distribution([None]) is None
 
 
-def test_a_vertex_is_summed_up_over_its_own_subtasks() -> None:
+def test_the_summary_of_a_vertex_covers_its_own_subtasks() -> None:
     engine = JobEngine(small_job("unaligned", records=None, parallelism=3))
     engine.run_until(1_000_000)
     record = engine.coordinator.all_completed[-1]
@@ -86,7 +86,9 @@ async def test_the_measurements_of_a_checkpoint_agree_with_flinks_answers() -> N
         assert mine["summary"]["end_to_end_us"]["most"] // 1000 <= task["end_to_end_duration"] + 1
         for subtask in mine["subtasks"]:
             assert subtask["inflight_cap"]["cap_bytes"] == 8 << 10
-            assert subtask["files"]["logical"] >= subtask["files"]["physical"] == 0, "all of it is small"
+            assert subtask["files"]["logical"] >= subtask["files"]["physical"] == 0, (
+                "all state is small, so no file is written"
+            )
             assert subtask["order"] in ("A-F-S", "F-S-L", "F-S")
 
 
@@ -99,7 +101,7 @@ async def test_the_measurements_of_a_checkpoint_agree_with_flinks_answers() -> N
         ("aligned", {"execution.checkpointing.mode": "AT_LEAST_ONCE"}, False),
     ],
 )
-async def test_states_agree_for_who_reads_them_only_where_nothing_is_in_flight(
+async def test_a_checkpoint_is_consistent_for_queries_only_without_in_flight_data(
     protocol: str, config: dict[str, object], is_consistent: bool
 ) -> None:
     (listed,) = await _answers(small_job(protocol, records=None, config=config), 0.8, "/checkpoints")
@@ -112,7 +114,7 @@ async def test_states_agree_for_who_reads_them_only_where_nothing_is_in_flight(
 
 
 @pytest.mark.anyio
-async def test_restarts_are_told_newest_first_with_their_parts() -> None:
+async def test_restarts_are_listed_newest_first_with_their_parts() -> None:
     plan = (FaultSpec("task.in-sync", hit=13), FaultSpec("task.in-sync", at_us=1_000_000))
     spec = small_job("unaligned", records=None, plan=plan)
     restarts, none = (await _answers(spec, 2.0, "/restarts"))[0], await _answers(small_job("aligned"), 0.5, "/restarts")
@@ -132,13 +134,13 @@ async def test_restarts_are_told_newest_first_with_their_parts() -> None:
         assert one["status"] == "COMPLETED"
 
 
-def test_rates_are_the_growth_of_the_counters_over_the_window() -> None:
+def test_rates_are_the_increase_of_the_counters_over_the_window() -> None:
     engine = JobEngine(small_job("aligned", records=None, task_managers=2))
-    # The window holds a minute; until then it reaches back to the start.
+    # The window holds a minute. In the first minute it starts with the job.
     engine.run_until(15_000_000)
     busy = 0
     for task in engine.tasks:
-        # What happens in the very instant of the edge comes after it.
+        # An event at the same instant as the window's edge comes after the edge.
         grown = [total / 15 for total in task.totals]
         assert list(task.rates.per_s()) == pytest.approx(grown, abs=0.2), task.name
         busy += task.rates.per_s()[0] > 0
@@ -146,15 +148,15 @@ def test_rates_are_the_growth_of_the_counters_over_the_window() -> None:
         assert all(wait >= 0 for wait in task.mail_latency.row_us())
         remote = sum(c.buffers_received for c in task.gate.channels if isinstance(c, RemoteChannel))
         assert task.totals.buffers_in_remote == remote <= task.totals.buffers_in
-    assert busy == 4, "sources have no input"
+    assert busy == 4, "only tasks with input are busy, so sources are not"
     assert sum(t.totals.buffers_in_remote for t in engine.tasks) > 0
-    # A mail waits for the record in work: up to 2 ms at the slow stage.
+    # A mail waits for the current record: up to 2 ms at the slow stage.
     keyed = engine.tasks[-1].mail_latency.row_us()
     assert 100 < max(keyed) <= 2_100 + 5_000
 
 
 @pytest.mark.anyio
-async def test_fired_timers_and_buffers_from_here_and_elsewhere_are_told_under_flinks_names() -> None:
+async def test_fired_timers_and_local_and_remote_buffers_have_flinks_metric_names() -> None:
     timed: dict[str, object] = {"kind": "timer+sink", "hold": "15 ms", "timer_cost_us": 200}
     spec = small_job("aligned", records=None, task_managers=2, keyed=timed)
     names = ("numFiredTimers", "numBuffersInLocal", "numBuffersInRemote", "Shuffle.Netty.Input.numBuffersInRemote")
@@ -171,13 +173,13 @@ async def test_fired_timers_and_buffers_from_here_and_elsewhere_are_told_under_f
     assert value["numFiredTimers"] <= sum(t.records_in for t in engine.tasks if t.operators[0] in timers)
     assert value["numBuffersInRemote"] == value["Shuffle.Netty.Input.numBuffersInRemote"] > 0
     assert value["numBuffersInLocal"] > 0
-    # The window's last edge is at five seconds; its rates are those of the first five.
+    # The last edge of the window is at five seconds, so the rates are those of the first five seconds.
     assert value["numFiredTimersPerSecond"] == pytest.approx(value["numFiredTimers"] / 6, rel=0.2)
     assert value["numBuffersInRemotePerSecond"] == pytest.approx(value["numBuffersInRemote"] / 6, rel=0.2)
 
 
 @pytest.mark.anyio
-async def test_a_job_in_at_least_once_mode_says_so_and_how_many_records_a_restore_repeats() -> None:
+async def test_a_job_in_at_least_once_mode_reports_how_many_records_a_restore_repeats() -> None:
     mode: dict[str, object] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
     plan = (FaultSpec("coordinator.between-notifies", hit=3), *late_triggers())
     spec = small_job("aligned", records=None, config=mode, plan=plan)

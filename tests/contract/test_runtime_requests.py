@@ -1,4 +1,4 @@
-"""What a user may ask of a live job as of Flink: a checkpoint now, and another parallelism; in Flink's shapes."""
+"""A user's requests to a live job, with Flink's paths and JSON: trigger a checkpoint, change the parallelism."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OFTEN = {"web.checkpoints.history": 200}
 
 
 def _body(runtime: LiveRuntime, **parallelism: int) -> dict[str, Any]:
-    """A body as ``GET`` answers it, with other upper bounds by the vertices' names."""
+    """Return the body that ``GET`` answers, with the given upper bounds by vertex name."""
     vertices = runtime.job.engine.view(job_id=runtime.job.id, origin_epoch_ms=0, lag_ms=0).vertices
     return {
         v.id: {"parallelism": {"lowerBound": 1, "upperBound": parallelism.get(v.name, v.parallelism)}} for v in vertices
@@ -27,13 +27,13 @@ async def _put(runtime: LiveRuntime, body: object, query: str = "") -> Any:
 
 
 @pytest.mark.anyio
-async def test_a_checkpoint_is_triggered_by_the_user_and_asked_after() -> None:
+async def test_a_user_triggers_a_checkpoint_and_asks_for_its_result() -> None:
     runtime = LiveRuntime(small_job("unaligned", records=None, config=_RARE))
     runtime.advance_to(0.5)
     traced = runtime.job.engine.view(job_id="", origin_epoch_ms=0, lag_ms=0).counts.total
     assert traced == 0
     request_id = await runtime.trigger("/checkpoints", checkpointType="FULL")
-    # As Flink's AsynchronousOperationResult has them.
+    # The fields of Flink's AsynchronousOperationResult.
     assert await runtime.get(f"/checkpoints/{request_id}") == {"status": {"id": "IN_PROGRESS"}, "operation": None}
     runtime.advance_to(2.5)
     answer = await runtime.get(f"/checkpoints/{request_id}")
@@ -42,12 +42,12 @@ async def test_a_checkpoint_is_triggered_by_the_user_and_asked_after() -> None:
     assert answer["request-to-end-ms"] > 0
     checkpoints = await runtime.get("/checkpoints")
     assert [(c["id"], c["status"], c["is_savepoint"]) for c in checkpoints["history"]] == [(1, "COMPLETED", False)]
-    # It is an ordinary one: a restart goes on from it.
+    # It is an ordinary checkpoint, so a restart can restore it.
     assert checkpoints["latest"]["completed"]["id"] == 1
 
 
 @pytest.mark.anyio
-async def test_one_trigger_id_triggers_one_checkpoint_and_an_empty_body_will_do() -> None:
+async def test_one_trigger_id_triggers_one_checkpoint_and_the_body_may_be_empty() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None, config=_RARE))
     runtime.advance_to(0.5)
     own = "0123456789abcdef" * 2
@@ -55,7 +55,7 @@ async def test_one_trigger_id_triggers_one_checkpoint_and_an_empty_body_will_do(
     assert await runtime.trigger("/checkpoints", triggerId=own) == own
     bare = await runtime.client.post(f"{runtime.root}/checkpoints")
     assert bare.status_code == 202
-    # An id of a checkpoint is none of a savepoint.
+    # The id of a checkpoint request is not the id of a savepoint request.
     assert (await runtime.client.get(f"{runtime.root}/savepoints/{own}")).status_code == 404
     runtime.advance_to(3.0)
     ids = [(await runtime.get(f"/checkpoints/{r}"))["operation"] for r in (own, bare.json()["request-id"])]
@@ -67,7 +67,7 @@ async def test_one_trigger_id_triggers_one_checkpoint_and_an_empty_body_will_do(
     ("point", "words"),
     [("coordinator.metadata", "Failure to finalize checkpoint."), ("coordinator.location", "IO")],
 )
-async def test_a_requested_checkpoint_that_fails_says_why_and_shows_no_stack(point: str, words: str) -> None:
+async def test_a_requested_checkpoint_that_fails_gives_its_reason_without_a_stack_trace(point: str, words: str) -> None:
     plan = (FaultSpec(point, at_us=500_000, action=FaultAction.ERROR),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
     runtime.advance_to(0.6)
@@ -82,7 +82,7 @@ async def test_a_requested_checkpoint_that_fails_says_why_and_shows_no_stack(poi
 
 
 @pytest.mark.anyio
-async def test_a_request_that_a_failure_of_the_job_ends_says_so() -> None:
+async def test_a_checkpoint_request_ended_by_a_failure_of_the_job_gives_its_reason() -> None:
     plan = (FaultSpec("coordinator.on-ack", hit=1, action=FaultAction.CRASH),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
     runtime.advance_to(0.5)
@@ -105,7 +105,7 @@ async def test_a_request_that_a_failure_of_the_job_ends_says_so() -> None:
         (b'{"formatType": "NATIVE"}', "formatType"),
     ],
 )
-async def test_a_trigger_that_is_not_understood_is_refused_and_triggers_nothing(body: bytes, field: str) -> None:
+async def test_an_invalid_checkpoint_request_is_refused_and_triggers_nothing(body: bytes, field: str) -> None:
     runtime = LiveRuntime(small_job("aligned", records=None, config=_RARE))
     runtime.advance_to(0.5)
     answer = await runtime.client.post(f"{runtime.root}/checkpoints", content=body)
@@ -143,7 +143,7 @@ async def test_a_live_job_is_rescaled_and_old_checkpoints_keep_their_subtasks(so
     assert (restored["id"], restored["is_savepoint"]) == (rescale["restored_id"], source == "savepoint")
     [restart] = await runtime.get("/restarts")
     assert restart["cause"] == "rescaled: keyed 2 -> 4, map 2 -> 1"
-    # The job as it is now, and each checkpoint as the job was then.
+    # The job has its new parallelism, and each checkpoint has the parallelism of its time.
     job = await runtime.get("")
     now = {v["name"]: v["parallelism"] for v in job["vertices"]}
     assert (now["map"], now["keyed"]) == (1, 4)
@@ -158,7 +158,7 @@ async def test_a_live_job_is_rescaled_and_old_checkpoints_keep_their_subtasks(so
 
 
 @pytest.mark.anyio
-async def test_the_parallelism_that_it_has_restarts_nothing() -> None:
+async def test_a_rescale_to_the_current_parallelism_restarts_nothing() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.5)
     assert (await _put(runtime, _body(runtime))).status_code == 200
@@ -167,7 +167,7 @@ async def test_the_parallelism_that_it_has_restarts_nothing() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_cannot_be_rescaled_is_refused_by_vertex_and_the_job_goes_on() -> None:
+async def test_an_invalid_rescale_is_refused_by_vertex_and_the_job_continues() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.5)
     good = _body(runtime, keyed=3)
@@ -202,7 +202,7 @@ async def test_what_cannot_be_rescaled_is_refused_by_vertex_and_the_job_goes_on(
 
 
 @pytest.mark.anyio
-async def test_a_job_that_has_stopped_is_not_rescaled_and_says_what_to_do() -> None:
+async def test_a_rescale_of_a_stopped_job_is_refused_with_a_remedy() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.5)
     await runtime.trigger("/stop")
@@ -214,7 +214,7 @@ async def test_a_job_that_has_stopped_is_not_rescaled_and_says_what_to_do() -> N
 
 
 @pytest.mark.anyio
-async def test_a_rescale_whose_savepoint_fails_is_told_of_and_the_job_goes_on() -> None:
+async def test_a_rescale_whose_savepoint_fails_is_reported_and_the_job_continues() -> None:
     plan = (FaultSpec("coordinator.metadata", at_us=500_000, action=FaultAction.ERROR),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan, config=_RARE))
     runtime.advance_to(0.6)
@@ -229,13 +229,13 @@ async def test_a_rescale_whose_savepoint_fails_is_told_of_and_the_job_goes_on() 
 
 
 @pytest.mark.anyio
-async def test_a_rescale_that_is_interrupted_before_it_runs_says_so() -> None:
+async def test_a_rescale_that_is_interrupted_before_the_job_runs_has_that_status() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.55)
     assert (await _put(runtime, _body(runtime, keyed=4))).status_code == 200
     runtime.advance_to(0.56)
     assert [r["status"] for r in await runtime.get("/rescales")] == ["IN_PROGRESS"]
-    # Asked for once more before it ran.
+    # A second request before the first rescale has finished.
     assert (await _put(runtime, _body(runtime, keyed=3))).status_code == 200
     runtime.advance_to(4.0)
     assert [r["status"] for r in await runtime.get("/rescales")] == ["COMPLETED", "INTERRUPTED"]
@@ -243,7 +243,7 @@ async def test_a_rescale_that_is_interrupted_before_it_runs_says_so() -> None:
 
 
 @pytest.mark.anyio
-async def test_requests_are_events_of_the_trace() -> None:
+async def test_requests_change_the_trace_hash() -> None:
     hashes = set()
     for path in (None, "/checkpoints", "/savepoints"):
         runtime = LiveRuntime(small_job("aligned", records=None, config=_RARE))

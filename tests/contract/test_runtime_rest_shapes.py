@@ -1,8 +1,8 @@
-"""The live runtime's REST answers as the recorded Flink 1.20 did: keys, types, sentinels and units, path by path.
+"""The live runtime's REST API answers like the recorded Flink 1.20: keys, types, sentinels and units of every path.
 
-Goal: what reads the one reads the other. Method: the shape of every path is learned from six recordings; three small
-jobs (aligned with failures and restarts, unaligned, one that has only just begun) are then asked the same questions at
-many moments of their lives. What the runtime has besides is named in ``_SURPLUS``, and nothing else is let through.
+Goal: a client of one can read the other. Method: the shape of every path is learned from six recordings. Three small
+jobs (aligned with failures and restarts, unaligned, and capped) then answer the same requests at several moments.
+``_SURPLUS`` names the fields that only the runtime has; any other additional field is an error.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _SURPLUS: dict[str, frozenset[str]] = {
     "/jobs/<id>": frozenset({"$.lag-ms"}),
     "/jobs/<id>/checkpoints/config": frozenset({"$.inflight-cap-bytes"}),
 }
-# No recording has a failure of the job: these two are as Flink 1.20's JobExceptionsInfoWithHistory and
-# CheckpointingStatistics.RestoredCheckpointStatistics declare them.
+# No recording has a failure of the job. These two shapes follow the declarations in Flink 1.20's
+# JobExceptionsInfoWithHistory and CheckpointingStatistics.RestoredCheckpointStatistics.
 _ENTRY: dict[str, object] = {
     "exceptionName": "",
     "stacktrace": "",
@@ -74,7 +74,7 @@ def _recorded() -> dict[str, Shape]:
 
 @cache
 def _recorded_metrics() -> dict[str, dict[str, set[str]]]:
-    """The names on offer by path, and what their values look like."""
+    """Return the recorded metric names of each path, with the forms of their values."""
     found: dict[str, dict[str, set[str]]] = {}
     for name in NAMES:
         for path, answers in recording(RECORDINGS / name).answers.items():
@@ -83,7 +83,7 @@ def _recorded_metrics() -> dict[str, dict[str, set[str]]]:
             offered = found.setdefault(_pattern(path).partition("?")[0], {})
             for _, body in answers:
                 for row in body if isinstance(body, list) else []:
-                    # ``3.busyTimeMsPerSecond``: the subtask is not part of the name.
+                    # In ``3.busyTimeMsPerSecond``, 3 is the subtask and not part of the name.
                     offered.setdefault(row["id"].partition(".")[2] if row["id"][0].isdigit() else row["id"], set())
                     if "value" in row:
                         offered[_bare(row["id"])].add(_looks(row["value"]))
@@ -102,7 +102,7 @@ def _looks(text: str) -> str:
 
 
 class _Clock:
-    """Seconds of the wall, as a test moves them."""
+    """A wall clock in seconds that a test advances."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -112,7 +112,7 @@ class _Clock:
 
 
 class Runtime:
-    """Some live jobs on a clock of the test's, and their REST."""
+    """Live jobs on a clock of the test, and a client of their REST API."""
 
     def __init__(self, *specs: JobSpec) -> None:
         self.clock = _Clock()
@@ -140,7 +140,7 @@ class Runtime:
 
 
 def _jobs() -> Runtime:
-    """Crashes, expiries and failed writes in the first; queues and in-flight data in the second."""
+    """Return three jobs: aligned with a crash and an expiry, unaligned with in-flight data, and capped."""
     slow = {"execution.checkpointing.timeout": "400 ms", "execution.checkpointing.interval": "100 ms"}
     plan = (FaultSpec("task.in-sync", hit=25), FaultSpec("rpc.ack", hit=20, action=FaultAction.DROP))
     begun = small_job("capped", records=None)
@@ -152,7 +152,7 @@ def _jobs() -> Runtime:
 
 
 async def _paths(runtime: Runtime) -> list[str]:
-    """Every path that there is, for every job, vertex and checkpoint of the moment."""
+    """Return every path for the current jobs, vertices and checkpoints."""
     paths = ["/config", "/overview", "/jobs", "/jobs/overview", "/taskmanagers"]
     for job in runtime.jobs:
         root = f"/jobs/{job.id}"
@@ -204,7 +204,7 @@ async def test_every_answer_has_the_recorded_shape() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_jobs_of_this_test_show_every_state_a_checkpoint_can_have() -> None:
+async def test_the_jobs_of_this_module_show_every_state_of_a_checkpoint() -> None:
     states: set[tuple[str, str]] = set()
     subtask_states: set[str] = set()
     kinds: set[str] = set()
@@ -225,7 +225,7 @@ async def test_the_jobs_of_this_test_show_every_state_a_checkpoint_can_have() ->
 
 
 @pytest.mark.anyio
-async def test_metrics_have_recorded_names_and_print_as_recorded() -> None:
+async def test_metrics_have_recorded_names_and_value_formats() -> None:
     problems: set[str] = set()
     checked: set[str] = set()
 
@@ -264,7 +264,7 @@ async def test_instants_are_epoch_milliseconds_and_durations_are_their_differenc
             if entry["status"] == "FAILED":
                 assert entry["end_to_end_duration"] == entry["failure_timestamp"] - trigger
             detail = await runtime.get(f"/jobs/{job.id}/checkpoints/details/{entry['id']}")
-            assert entry["tasks"] == {}, "as recorded: an entry of the history has no tasks"
+            assert entry["tasks"] == {}, "like the recorded one, an entry of the history has no tasks"
             assert {k: v for k, v in detail.items() if k != "tasks"} == {k: v for k, v in entry.items() if k != "tasks"}
             for key in ("num_acknowledged_subtasks", "num_subtasks", "persisted_data", "checkpointed_size"):
                 assert detail[key] == sum(task[key] for task in detail["tasks"].values()), key
@@ -273,7 +273,7 @@ async def test_instants_are_epoch_milliseconds_and_durations_are_their_differenc
 
 
 @pytest.mark.anyio
-async def test_nothing_acknowledged_yet_is_minus_one_and_quantiles_of_nothing_are_nan() -> None:
+async def test_values_before_the_first_acknowledgement_are_minus_one_and_empty_quantiles_are_nan() -> None:
     runtime = Runtime(small_job("aligned", records=None))
     root = f"/jobs/{runtime.jobs[0].id}"
     summary = (await runtime.get(f"{root}/checkpoints"))["summary"]
@@ -287,7 +287,7 @@ async def test_nothing_acknowledged_yet_is_minus_one_and_quantiles_of_nothing_ar
     assert values == {"lastCheckpointDuration": "-1"}
     while not (history := (await runtime.get(f"{root}/checkpoints"))["history"]):
         runtime.advance_to(runtime.clock.now_s + 0.0005)
-        # Views are shared for a while; a new one is wanted at every step here.
+        # The driver reuses a view for a while. This test needs a new one at every step.
         runtime.jobs[0].view = None
     assert history[0]["latest_ack_timestamp"] == -1
     assert history[0]["end_to_end_duration"] == -1
@@ -301,7 +301,7 @@ _SETTINGS = {
 
 
 @pytest.mark.anyio
-async def test_live_settings_change_by_patch_and_hold_from_then_on() -> None:
+async def test_live_settings_change_by_patch_and_stay_in_force() -> None:
     runtime = Runtime(small_job("aligned", records=None))
     root = f"/jobs/{runtime.jobs[0].id}"
     runtime.advance_to(1.0)
@@ -343,7 +343,7 @@ _WRONG: list[tuple[bytes, str]] = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("body", "field"), _WRONG, ids=[str(b)[:50] for b, _ in _WRONG])
-async def test_a_wrong_change_names_the_field_and_changes_nothing(body: bytes, field: str) -> None:
+async def test_an_invalid_change_names_the_field_and_changes_nothing(body: bytes, field: str) -> None:
     runtime = Runtime(small_job("aligned", records=None))
     path = f"/jobs/{runtime.jobs[0].id}/settings"
     before = await runtime.get(path)
@@ -391,7 +391,7 @@ _NOWHERE = "0" * 32
         ("/jobs/{job}/checkpoints/details/%D9%A3", 400),
     ],
 )
-async def test_what_is_not_there_is_said_in_flinks_words(path: str, status: int) -> None:
+async def test_an_unknown_path_or_id_has_an_answer_in_flinks_error_format(path: str, status: int) -> None:
     runtime = Runtime(small_job("aligned", records=None))
     answer = await runtime.client.get(path.format(job=runtime.jobs[0].id))
     assert answer.status_code == status
@@ -403,7 +403,7 @@ async def test_what_is_not_there_is_said_in_flinks_words(path: str, status: int)
 
 
 @pytest.mark.anyio
-async def test_methods_that_a_path_has_not_and_foreign_names_are_refused() -> None:
+async def test_unsupported_methods_and_foreign_hosts_and_origins_are_refused() -> None:
     runtime = Runtime(small_job("aligned", records=None))
     path = f"/jobs/{runtime.jobs[0].id}/settings"
     for method in ("POST", "PUT", "DELETE"):
@@ -415,7 +415,7 @@ async def test_methods_that_a_path_has_not_and_foreign_names_are_refused() -> No
 
 
 @pytest.mark.anyio
-async def test_barrier_events_tell_of_each_channel_under_the_ids_of_the_rest() -> None:
+async def test_barrier_events_cover_each_channel_with_the_vertex_ids_of_the_other_paths() -> None:
     runtime = Runtime(small_job("unaligned", records=None, task_managers=2))
     runtime.advance_to(2.0)
     root = f"/jobs/{runtime.jobs[0].id}"
@@ -451,12 +451,12 @@ async def test_barrier_events_tell_of_each_channel_under_the_ids_of_the_rest() -
 
 
 @pytest.mark.anyio
-async def test_debloating_shows_its_gauges_for_each_gate_while_it_is_on() -> None:
+async def test_buffer_debloating_offers_its_gauges_for_each_gate_once_it_is_on() -> None:
     runtime = Runtime(small_job("aligned", records=None))
     root = f"/jobs/{runtime.jobs[0].id}"
     runtime.advance_to(1.0)
     source, _, keyed = [v["id"] for v in (await runtime.get(root))["vertices"]]
-    # As Flink's SingleInputGateFactory names them; none of the recorded jobs had it on.
+    # The names in Flink's SingleInputGateFactory. No recorded job used buffer debloating.
     names = [f"Shuffle.Netty.Input.0.{name}" for name in ("debloatedBufferSize", "estimatedTimeToConsumeBuffersMs")]
 
     async def offered(vertex: str) -> set[str]:
@@ -468,7 +468,7 @@ async def test_debloating_shows_its_gauges_for_each_gate_while_it_is_on() -> Non
     assert (await runtime.client.patch(f"{root}/settings", json=change)).status_code == 200
     runtime.advance_to(4.0)
     assert offered_of(names, await offered(keyed)) == set(names)
-    assert not offered_of(names, await offered(source)), "a source has no gate"
+    assert not offered_of(names, await offered(source)), "a source has no input gate"
     asked = ",".join(f"1.{name}" for name in names)
     size, time_ms = [int(r["value"]) for r in await runtime.get(f"{root}/vertices/{keyed}/metrics?get={asked}")]
     assert 256 <= size < 512
@@ -476,5 +476,5 @@ async def test_debloating_shows_its_gauges_for_each_gate_while_it_is_on() -> Non
 
 
 def offered_of(names: list[str], offered: set[str]) -> set[str]:
-    """Those of ``names`` that are on offer."""
+    """Return the ``names`` that are offered."""
     return set(names) & offered

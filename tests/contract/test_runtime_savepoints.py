@@ -1,4 +1,4 @@
-"""Savepoints over the live runtime's REST, in Flink's shapes, and what the collector and the diagnosis make of them."""
+"""Savepoints over the REST API of the live runtime, with Flink's paths and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.runtime_jobs import small_job
 
 
 @pytest.mark.anyio
-async def test_a_savepoint_is_triggered_asked_after_and_listed_as_one() -> None:
+async def test_a_savepoint_is_triggered_and_listed_as_a_savepoint() -> None:
     runtime = LiveRuntime(small_job("unaligned", records=None, config={"web.checkpoints.history": 100}))
     runtime.advance_to(0.5)
     request_id = await runtime.trigger("/savepoints", formatType="NATIVE")
@@ -35,7 +35,7 @@ async def test_a_savepoint_is_triggered_asked_after_and_listed_as_one() -> None:
 
 
 @pytest.mark.anyio
-async def test_one_trigger_id_triggers_once_and_an_empty_body_will_do() -> None:
+async def test_one_trigger_id_triggers_one_savepoint_and_the_body_may_be_empty() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.5)
     own = "0123456789abcdef" * 2
@@ -53,7 +53,7 @@ async def test_one_trigger_id_triggers_once_and_an_empty_body_will_do() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_failed_savepoint_says_why_and_shows_no_stack() -> None:
+async def test_a_failed_savepoint_gives_its_reason_without_a_stack_trace() -> None:
     plan = (FaultSpec("coordinator.metadata", at_us=500_000, action=FaultAction.ERROR),)
     runtime = LiveRuntime(small_job("aligned", records=None, plan=plan).with_config({
         "execution.checkpointing.interval": "1 h",
@@ -83,7 +83,7 @@ async def test_a_failed_savepoint_says_why_and_shows_no_stack() -> None:
         (b'{"what": 1}', "what"),
     ],
 )
-async def test_what_cannot_be_done_is_refused_and_nothing_is_triggered(body: bytes, field: str) -> None:
+async def test_an_invalid_savepoint_request_is_refused_and_triggers_nothing(body: bytes, field: str) -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     answer = await runtime.client.post(f"{runtime.root}/savepoints", content=body)
     assert answer.status_code == 400, answer.text
@@ -92,7 +92,7 @@ async def test_what_cannot_be_done_is_refused_and_nothing_is_triggered(body: byt
 
 
 @pytest.mark.anyio
-async def test_unknown_requests_are_not_found_and_other_sites_may_trigger_nothing() -> None:
+async def test_unknown_requests_are_not_found_and_other_origins_may_not_trigger_savepoints() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     assert (await runtime.client.get(f"{runtime.root}/savepoints/{'0' * 32}")).status_code == 404
     assert (await runtime.client.get(f"{runtime.root}/savepoints/xyz")).status_code == 400
@@ -120,16 +120,16 @@ async def test_a_job_is_stopped_with_a_savepoint_and_finishes() -> None:
     assert {vertex["status"] for vertex in job["vertices"]} == {"FINISHED"}
     checkpoints = await runtime.get("/checkpoints")
     assert checkpoints["latest"]["savepoint"]["status"] == "COMPLETED"
-    # As Flink tells it from a savepoint that the job goes on from.
+    # Flink uses this type for a savepoint that stops the job.
     assert checkpoints["latest"]["savepoint"]["checkpoint_type"] == "SYNC_SAVEPOINT"
-    # A job that has finished is asked in vain, and says so.
+    # A finished job declines another savepoint.
     again = await runtime.client.post(f"{runtime.root}/stop")
     refused = await runtime.get(f"/savepoints/{again.json()['request-id']}")
     assert "Not all required tasks" in refused["operation"]["failure-cause"]["stack-trace"]
 
 
 @pytest.mark.anyio
-async def test_a_stop_that_is_not_understood_is_refused_and_stops_nothing() -> None:
+async def test_an_invalid_stop_request_is_refused_and_stops_nothing() -> None:
     runtime = LiveRuntime(small_job("aligned", records=None))
     runtime.advance_to(0.5)
     wrong: list[dict[str, object]] = [{"drain": "yes"}, {"drain": 1}, {"targetDirectory": "/x"}, {"formatType": "ZIP"}]

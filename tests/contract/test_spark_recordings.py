@@ -1,4 +1,4 @@
-"""What real Spark queries reported comes out of the store as it was: every batch, every value, and nothing more."""
+"""Recorded reports of real Spark queries, pushed and read back: every batch, every value, and nothing more."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ async def post(client, body):
 
 
 async def push_all(client, names):
-    # Some queries were recorded twice, under one name.
+    # Some queries were recorded twice under one name, so the recording's name is the deployment.
     for name in names:
         await post(client, push(recorded(name), deployment=name))
 
 
 async def jobs(client):
-    """Every job by its deployment."""
+    """Return every job by the name of its target, which is its deployment."""
     found = api.Page[api.JobOut].model_validate_json((await client.get("/api/v1/jobs?limit=200")).content)
     return {job.target_name: job for job in found.items}
 
@@ -77,14 +77,14 @@ async def test_every_batch_of_every_recording_is_stored_with_the_values_spark_re
             assert one.status == "completed"
             assert one.triggered_at == datetime.fromisoformat(batch["timestamp"])
             assert one.end_to_end_duration_ms == batch["batchDuration"]
-            # What Spark does not have is not there; none of it is zero.
+            # Values that Spark does not have are missing, not zero.
             absent = (one.subtask_count, one.acknowledged_count, one.mode, one.persisted_bytes, one.processed_bytes)
             times = (one.start_delay_max_ms, one.alignment_max_ms, one.sync_max_ms, one.async_max_ms)
             assert {*absent, *times, one.checkpointed_size_bytes, one.latest_ack_at} == {None}
         assert (found[name].engine, found[name].state) == ("spark", "ended")
 
 
-async def test_phases_rows_state_and_sources_of_a_batch_are_those_that_spark_reported(client):
+async def test_phases_rows_state_and_sources_of_a_batch_equal_those_that_spark_reported(client):
     await push_all(client, ("b_windowed_hdfs", "d_behind_files_limited"))
     found = await jobs(client)
     said = batches("b_windowed_hdfs")[20]
@@ -109,12 +109,12 @@ async def test_phases_rows_state_and_sources_of_a_batch_are_those_that_spark_rep
     files = await detail(client, (await checkpoints(client, found["d_behind_files_limited"].id))[4].link)
     (source,) = files.batch.sources
     assert (source.start_offset, source.end_offset) == ('{"logOffset":3}', '{"logOffset":4}')
-    # Files do not tell how many wait, and a query without state has no state of size zero.
+    # A file source reports no backlog, and a query without state reports no state instead of a size of zero.
     assert (source.latest_offset, source.backlog, files.batch.state, files.full_state_size_bytes) == (None,) * 4
     assert files.batch.watermark_at is None
 
 
-async def test_twice_one_by_one_and_in_any_order_ends_in_the_same(client):
+async def test_repeated_shuffled_single_events_change_nothing(client):
     name = "d_behind_files_unlimited"
     events = recorded(name)
     await post(client, push(events, deployment=name))
@@ -130,7 +130,7 @@ async def test_twice_one_by_one_and_in_any_order_ends_in_the_same(client):
     assert (after[0].json()["items"], after[1]) == (before[0].json()["items"], before[1]), f"seed {seed}"
 
 
-async def test_events_that_arrive_in_reverse_end_as_those_in_order(client):
+async def test_events_in_reverse_order_give_the_same_result(client):
     name = "b_windowed_hdfs_loaded_host"
     for event in reversed(recorded(name)):
         await post(client, push([event], deployment="reversed"))
@@ -138,7 +138,7 @@ async def test_events_that_arrive_in_reverse_end_as_those_in_order(client):
     page = api.Page[api.JobOut].model_validate_json((await client.get("/api/v1/jobs")).content)
     one, other = sorted(page.items, key=lambda j: j.target_name)
 
-    # A terminated event names no query, so alone it makes a job of the query's id; our listener sends the name.
+    # The recorded terminated event has no query name, so pushed alone it creates a job named by the query's id.
     assert {one.target_name, other.target_name} == {"lab", "reversed"}
     there, here = await checkpoints(client, one.id), await checkpoints(client, other.id)
     assert sorted(there) == sorted(here) == sorted(b["batchId"] for b in batches(name))
@@ -148,7 +148,7 @@ async def test_events_that_arrive_in_reverse_end_as_those_in_order(client):
     assert runs[0]["ended_at"] == runs[1]["ended_at"]
 
 
-async def test_the_quiet_queries_are_healthy_and_those_behind_are_slow_and_it_is_said_by_which_sign(client):
+async def test_quiet_queries_are_healthy_and_queries_behind_are_slow_with_their_signs(client):
     await push_all(client, NAMES)
     found = await jobs(client)
 
@@ -163,7 +163,7 @@ async def test_the_quiet_queries_are_healthy_and_those_behind_are_slow_and_it_is
     assert {n: (found[n].health, raised[n]) for n in QUIET} == dict.fromkeys(QUIET, ("healthy", []))
     assert {n: found[n].health for n in BEHIND} == dict.fromkeys(BEHIND, "slow")
     assert raised["d_behind_unbounded_rate"] == raised["d_behind_files_unlimited"] == ["rows-growth", "utilisation"]
-    # A limit on the batch hides the backlog; its trigger's interval could be learned while it still paused.
+    # The limit on the batch hides the backlog. The trigger interval was learned while the query still paused.
     assert raised["d_behind_files_limited"] == ["overrun", "utilisation"]
     assert raised["d_behind_files_bytes"] == raised["d_behind_rate_micro_batch"] == ["utilisation"]
     assert {found[n].verdict.kind for n in QUIET} == {"none"}
@@ -174,7 +174,7 @@ async def test_the_quiet_queries_are_healthy_and_those_behind_are_slow_and_it_is
     assert "60 % of the time goes to checkpoint log writing (offsets and commits files)" in said
 
 
-async def test_a_trigger_interval_told_by_the_job_makes_an_overrun_of_it(client):
+async def test_with_a_reported_trigger_interval_the_overrun_is_measured(client):
     name = "d_behind_rate_micro_batch"
     await post(client, push(recorded(name), deployment=name, trigger_interval_ms=1000))
     job = (await jobs(client))[name]
@@ -186,7 +186,7 @@ async def test_a_trigger_interval_told_by_the_job_makes_an_overrun_of_it(client)
     assert (job.interval_ms, job.verdict.confidence) == (1000, "high")
 
 
-async def test_a_failed_batch_is_not_lost_and_says_that_its_number_is_reconstructed(client):
+async def test_a_failed_batch_is_stored_with_a_reconstructed_number(client):
     await push_all(client, [FAILING])
     events = recorded(FAILING)
     job = (await jobs(client))[FAILING]
@@ -194,7 +194,7 @@ async def test_a_failed_batch_is_not_lost_and_says_that_its_number_is_reconstruc
     stored = api.Page[api.CheckpointOut].model_validate_json(page).items
     runs = [e["runId"] for e in events if e["event"] == "started"]
 
-    # Started again, the query begins with the batch that failed, under its number.
+    # After its restart, the query begins with the failed batch, under the same number.
     assert [(c.checkpoint_id, c.status) for c in stored] == [
         (3, "failed"), (3, "failed"), (2, "completed"), (1, "completed"), (0, "completed"),
     ]  # fmt: skip
@@ -206,7 +206,7 @@ async def test_a_failed_batch_is_not_lost_and_says_that_its_number_is_reconstruc
     for one in (first, second):
         assert one.failure_reason == "query-failure"
         assert one.failure_message == "PYTHON_EXCEPTION: ValueError: row 62 cannot be read"
-        # How long it ran before it failed is not told.
+        # Spark does not report how long the batch ran before it failed.
         assert one.end_to_end_duration_ms is None
         assert (await detail(client, one.link)).batch.number_basis == "reconstructed"
     assert (job.health, job.state, job.failed_24h_count) == ("failing", "ended", 2)
@@ -217,7 +217,7 @@ async def test_a_failed_batch_is_not_lost_and_says_that_its_number_is_reconstruc
     assert {e["kind"] for e in told} == {"run-started", "run-ended", "exception"}
 
 
-async def test_a_failed_batch_has_the_same_number_when_its_events_come_one_by_one(client):
+async def test_a_failed_batch_has_the_same_number_if_its_events_come_one_by_one(client):
     for line in recorded(FAILING) * 2:
         await post(client, push([line], deployment="slowly"))
     page = (await client.get(f"/api/v1/jobs/{(await jobs(client))['slowly'].id}/checkpoints?limit=50")).content
@@ -226,14 +226,14 @@ async def test_a_failed_batch_has_the_same_number_when_its_events_come_one_by_on
     assert [c.checkpoint_id for c in stored] == [3, 3, 2, 1, 0]
 
 
-async def test_a_query_that_was_stopped_has_no_failed_batch(client):
+async def test_a_stopped_query_has_no_failed_batch(client):
     await push_all(client, ["b_windowed_hdfs"])
     job = (await jobs(client))["b_windowed_hdfs"]
 
     assert (job.state, job.failed_24h_count, job.health) == ("ended", 0, "healthy")
 
 
-async def test_what_the_listener_dropped_is_said_on_the_job(client):
+async def test_events_dropped_by_the_listener_are_a_problem_of_the_job(client):
     await post(client, push(recorded("b_windowed_hdfs"), dropped_count=12))
     job = (await jobs(client))["lab"]
 
@@ -260,7 +260,7 @@ async def test_a_malformed_push_is_refused_with_the_field_and_stores_nothing(cli
     assert await jobs(client) == {}
 
 
-async def test_a_paused_target_refuses_what_is_pushed_and_a_batch_of_another_century_is_counted(client):
+async def test_a_paused_target_refuses_pushes_and_a_very_old_batch_is_rejected(client):
     target = (await post(client, push(recorded("b_windowed_hdfs"))))["target_id"]
     await client.patch(f"/api/v1/targets/{target}", json={"is_enabled": False})
     paused = await client.post(URL, json=push(recorded("b_windowed_hdfs")))

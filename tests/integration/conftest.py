@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests that need one: one server a session, one database a test."""
+"""A real PostgreSQL for the tests that need one: one server for the session, one database for each test."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["spark_runtime", "spark_session"]
 
 @pytest.fixture(scope="session")
 def made_cluster() -> Iterator[Path]:
-    """A server's folder with one table, stopped, made where a path may not be: long, with every odd character."""
+    """The folder of a stopped server with one table, at an unusually long path with unusual characters."""
     above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
     folder = above / "a b'c%d \"é" / ("long-" * 40) / "postgres"
-    # What an instance leaves that was killed while it made its cluster.
+    # An instance that was killed during initdb leaves this.
     (folder / "data.new").mkdir(parents=True)
     (folder / "data.new" / "PG_VERSION").write_text("18\n")
     server = EmbeddedPostgres(folder)

@@ -1,4 +1,4 @@
-"""The life of advice over a real store: given once, decided, applied, verified by what the engine reports, undone."""
+"""The states of a recommendation over a real store: given once, accepted, applied, verified, rolled back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMED = replace(EXACTLY_ONCE, is_unaligned_enabled=True, aligned_timeout_ms=200)
 
 
 class Target:
-    """A runtime target as the store sees it: its settings are changed, its checkpoints written."""
+    """A target of the runtime: records the settings sent to it, and writes its checkpoints to the store."""
 
     def __init__(self, writer, target_id, clock):
         self.writer, self.id, self.clock = writer, target_id, clock
@@ -39,7 +39,7 @@ class Target:
         self.sent.append((url, run, dict(settings)))
 
     async def report(self, config, checkpoints=(), pressure=(), at=None):
-        """One poll at ``at``."""
+        """Write the observation of one poll at ``at``."""
         self.clock.at = at or self.clock.at
         seen = replace(
             observed_job(checkpoints),
@@ -57,9 +57,9 @@ class Target:
         await self.report(EXACTLY_ONCE, slow_run(8), readings(), at=START + timedelta(seconds=62))
 
     async def report_timed(self, count, duration_ms=230, persisted=270_000):
-        """The advised settings, and then checkpoints under them."""
+        """Write one poll with the advised settings, and one with checkpoints under these settings."""
         await self.report(TIMED, at=START + timedelta(seconds=90))
-        # The first may have begun before the change: it does not count.
+        # The first may have begun before the change, so it does not count.
         run = [persisting(quick(n, duration_ms), persisted) for n in range(18, 19 + count)]
         await self.report(TIMED, run, at=START + timedelta(seconds=90 + 10 * count))
 
@@ -95,7 +95,7 @@ async def root_of(client):
     return f"/api/v1/jobs/{row.id}"
 
 
-async def test_the_same_advice_worked_out_again_is_the_same_card(client, target):
+async def test_computing_the_same_advice_again_keeps_the_card(client, target):
     await target.report_slow()
     root = await root_of(client)
 
@@ -112,7 +112,7 @@ async def test_the_same_advice_worked_out_again_is_the_same_card(client, target)
     assert row.open_advice_count == 1
 
 
-async def test_two_processes_that_work_it_out_at_once_write_one_card(engine, clock, target):
+async def test_processes_that_compute_advice_at_the_same_time_write_one_card(engine, clock, target):
     from backend.services.advice.cards import AdviceService
 
     await target.report_slow()
@@ -126,7 +126,7 @@ async def test_two_processes_that_work_it_out_at_once_write_one_card(engine, clo
         assert (await connection.execute(text("SELECT count(*) FROM recommendations"))).scalar_one() == 1
 
 
-async def test_applied_is_what_the_engine_reports_and_five_checkpoints_later_the_prediction_is_judged(client, target):
+async def test_a_card_is_applied_once_the_engine_reports_it_and_verified_after_five_checkpoints(client, target):
     await target.report_slow()
     root = await root_of(client)
     (card,) = (await get(client, f"{root}/advice")).cards
@@ -136,7 +136,7 @@ async def test_applied_is_what_the_engine_reports_and_five_checkpoints_later_the
     ((url, run, patch),) = target.sent
     assert (url, run) == ("http://127.0.0.1:18050/runtime/v1", "a" * 32)
     assert patch == card.recommendation.how_to.patch
-    # Sent is not applied: nothing was reported yet.
+    # The engine has not reported the new settings yet.
     assert (await get(client, f"{root}/advice")).cards[0].state is AdviceState.ACCEPTED
 
     await target.report_timed(4)
@@ -158,7 +158,7 @@ async def test_applied_is_what_the_engine_reports_and_five_checkpoints_later_the
     assert undone.state is AdviceState.ROLLED_BACK
 
 
-async def test_a_prediction_that_did_not_hold_is_shown_to_be_outside(client, target):
+async def test_a_measurement_outside_the_prediction_is_marked_as_outside(client, target):
     await target.report_slow()
     root = await root_of(client)
     await get(client, f"{root}/advice")
@@ -171,7 +171,7 @@ async def test_a_prediction_that_did_not_hold_is_shown_to_be_outside(client, tar
     assert (duration.measured, duration.is_inside) == (2_000, False)
 
 
-async def test_what_was_dismissed_stays_so_with_its_reason(client, target):
+async def test_a_dismissed_card_stays_dismissed_with_its_reason(client, target):
     await target.report_slow()
     root = await root_of(client)
     (card,) = (await get(client, f"{root}/advice")).cards
@@ -186,7 +186,7 @@ async def test_what_was_dismissed_stays_so_with_its_reason(client, target):
 
 
 @pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  "}, {"reason": "x" * 501}, {"why": "x"}])
-async def test_a_dismissal_without_a_good_reason_says_which_field(client, target, body):
+async def test_a_dismissal_without_a_valid_reason_is_refused_by_field(client, target, body):
     await target.report_slow()
     root = await root_of(client)
     (card,) = (await get(client, f"{root}/advice")).cards
@@ -195,7 +195,7 @@ async def test_a_dismissal_without_a_good_reason_says_which_field(client, target
     assert problem.errors[0].pointer in ("#/reason", "#/why")
 
 
-async def test_on_flink_the_restart_is_the_operators(client, target):
+async def test_on_flink_advice_cannot_be_applied_because_it_needs_a_restart(client, target):
     target.engine = FLINK
     await target.report_slow()
     root = await root_of(client)
@@ -207,7 +207,7 @@ async def test_on_flink_the_restart_is_the_operators(client, target):
     assert target.sent == []
 
 
-async def test_a_target_that_is_no_longer_allowed_is_not_asked_and_one_that_refuses_is_told(engine, clock, target):
+async def test_a_forbidden_target_gets_no_request_and_a_refusal_by_the_target_is_reported(engine, clock, target):
     await target.report_slow()
     rules = TargetRules(is_everything_allowed=False, allowed=("flink.example",))
     async with asking(api_over(engine, clock, rules=rules, change_settings=target.change)) as client:
@@ -227,7 +227,7 @@ async def test_a_target_that_is_no_longer_allowed_is_not_asked_and_one_that_refu
         await post(client, f"{root}/recommendations/{card.id}/apply", status=503)
 
 
-async def test_advice_that_the_rules_give_no_more_expires_after_ten_minutes(client, target):
+async def test_advice_that_the_rules_no_longer_give_expires_after_ten_minutes(client, target):
     await target.report_slow()
     root = await root_of(client)
     (card,) = (await get(client, f"{root}/advice")).cards
@@ -243,7 +243,7 @@ async def test_advice_that_the_rules_give_no_more_expires_after_ten_minutes(clie
     assert "healthy" in expired.state_reason
 
 
-async def test_unknown_ids_are_problems(client, target):
+async def test_unknown_ids_are_answered_with_problem_json(client, target):
     await target.report_slow()
     root = await root_of(client)
     for path in ("/api/v1/jobs/jnone/advice", f"{root}/recommendations/anone"):
@@ -252,8 +252,8 @@ async def test_unknown_ids_are_problems(client, target):
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_target_whose_clock_falls_behind_is_verified_all_the_same(client, target):
-    """Its checkpoints are dated minutes before the change was seen; that they ended after it is what tells."""
+async def test_advice_is_verified_on_a_target_whose_clock_falls_behind(client, target):
+    """The checkpoints have trigger times minutes before the change was seen, and count because they came after it."""
     await target.report_slow()
     root = await root_of(client)
     await get(client, f"{root}/advice")

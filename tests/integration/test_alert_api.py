@@ -1,4 +1,4 @@
-"""Rules, silences, receivers and alerts as the API gives and takes them: good, bad, at once, and page by page."""
+"""Rules, silences, receivers and alerts over the API: valid and invalid requests, concurrent changes and paging."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def _answer(client, method, path, body=None, *, status=200, headers=None):
 
 
 def _named(problem):
-    """The fields that a problem names, however it writes them."""
+    """Return the fields that a problem names, as dotted paths, from both ways of writing a pointer."""
     return [
         e["pointer"].removeprefix("#/").replace("[", "/").replace("]", "").replace("/", ".") for e in problem["errors"]
     ]
@@ -46,7 +46,7 @@ def _named(problem):
 # --- rules --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_rule_that_is_changed_is_in_force_and_counts_its_changes(client):
+async def test_a_changed_rule_is_returned_and_its_version_grows(client):
     before = await _answer(client, "GET", "/alert-rules/CheckpointExpired")
     assert (before["version"], before["for_s"], before["is_enabled"]) == (0, 0.0, True)
 
@@ -84,7 +84,7 @@ _BAD_RULES = [
 ]
 
 
-async def test_a_bad_rule_is_refused_field_by_field_and_changes_nothing(client):
+async def test_an_invalid_rule_is_refused_by_field_and_changes_nothing(client):
     for rule, patch, fields in _BAD_RULES:
         problem = await _answer(client, "PATCH", f"/alert-rules/{rule}", patch, status=422)
 
@@ -93,7 +93,7 @@ async def test_a_bad_rule_is_refused_field_by_field_and_changes_nothing(client):
         assert (await _answer(client, "GET", f"/alert-rules/{rule}"))["version"] == 0
 
 
-async def test_of_two_who_change_a_rule_at_once_one_is_told_that_it_was_changed(client):
+async def test_of_concurrent_changes_to_a_rule_one_succeeds_and_the_others_conflict(client):
     async def change(for_s, version):
         path = "/api/v1/alert-rules/CheckpointStuck"
         answer = await client.patch(path, json={"for_s": for_s}, headers={"If-Match": f'"{version}"'})
@@ -123,7 +123,7 @@ def _silence(**changes):
     return {k: v for k, v in (whole | changes).items() if v is not None}
 
 
-async def test_a_silence_is_scheduled_active_expired_and_can_be_ended_early(client, clock):
+async def test_a_silence_is_scheduled_then_active_then_expired_and_can_be_ended_early(client, clock):
     begin, end = NOW + timedelta(minutes=10), NOW + timedelta(minutes=20)
     made = await _answer(
         client, "POST", "/silences", _silence(starts_at=begin.isoformat(), ends_at=end.isoformat()), status=201
@@ -163,7 +163,7 @@ _BAD_SILENCES = [
 ]
 
 
-async def test_a_bad_silence_is_refused_by_the_field_that_is_wrong(client):
+async def test_an_invalid_silence_is_refused_by_field(client):
     for changes, field in _BAD_SILENCES:
         problem = await _answer(client, "POST", "/silences", _silence(**changes), status=422)
 
@@ -171,7 +171,7 @@ async def test_a_bad_silence_is_refused_by_the_field_that_is_wrong(client):
         assert (await _answer(client, "GET", "/silences"))["items"] == []
 
 
-async def test_a_silence_of_everything_is_refused(client):
+async def test_a_silence_that_matches_every_alert_is_refused(client):
     matchers = [{"name": "nothing", "value": ""}]
 
     problem = await _answer(client, "POST", "/silences", _silence(matchers=matchers), status=422)
@@ -183,7 +183,7 @@ async def test_a_silence_of_everything_is_refused(client):
 
 
 def _options(rules=None, **secrets):
-    """``secrets``: by the end of the variable's name."""
+    """Return options with ``secrets``: the key is the variable's name after ``BARRIERSCOPE_SECRET_``."""
     known = {f"env:BARRIERSCOPE_SECRET_{name.upper()}": value for name, value in secrets.items()}
     return AlertingOptions(
         receiver_rules=rules or TargetRules(is_everything_allowed=True), secrets=lambda reference: known.get(reference)
@@ -200,7 +200,7 @@ def _receiver(url, **changes):
     return {"name": "on-call", "kind": "webhook", "url": url} | changes
 
 
-async def test_a_receiver_is_added_listed_tried_and_removed(client):
+async def test_a_receiver_is_added_listed_tested_and_removed(client):
     with receiving() as hook:
         added = await _answer(client, "POST", "/receivers", _receiver(hook.url), status=201)
         listed = (await _answer(client, "GET", "/receivers"))["items"]
@@ -247,7 +247,7 @@ _BAD_RECEIVERS = [
 ]
 
 
-async def test_a_bad_receiver_is_refused_by_its_field_and_nothing_secret_is_repeated(client):
+async def test_an_invalid_receiver_is_refused_by_field_without_repeating_a_secret(client):
     for body, field, secret in _BAD_RECEIVERS:
         problem = await _answer(client, "POST", "/receivers", body, status=422)
 
@@ -269,7 +269,7 @@ _HOSTS = [
 ]
 
 
-async def test_beyond_loopback_only_listed_hosts_may_be_sent_to(engine, clock):
+async def test_with_an_allow_list_only_listed_hosts_may_be_receivers(engine, clock):
     rules = TargetRules(is_everything_allowed=False, allowed=("pager.example", "10.0.0.0/8"))
     options = _options(rules, hook="https://elsewhere.example/x?key=hunter22")
     async with _asking_with(engine, clock, options) as client:
@@ -281,7 +281,7 @@ async def test_beyond_loopback_only_listed_hosts_may_be_sent_to(engine, clock):
             assert "hunter22" not in answer.text
 
 
-async def test_the_secret_in_a_webhooks_address_is_used_and_shown_nowhere(
+async def test_the_secret_in_a_webhook_address_is_used_and_never_shown(
     engine, database, databases, clock, writer, target, caplog, capsys
 ):
     caplog.set_level(logging.DEBUG)
@@ -290,7 +290,7 @@ async def test_the_secret_in_a_webhooks_address_is_used_and_shown_nowhere(
     with receiving() as hook:
         root = hook.url.removesuffix("/hook")
         address, token = f"{root}{_SECRET_PATH}?key=hunter22hunter22", "a-bearer-token"
-        # The receiver is so kind as to repeat what it was sent.
+        # The receiver repeats in its answer what it was sent.
         hook.status, hook.answer = 500, f"no: {_SECRET_PATH}?key=hunter22hunter22 with Bearer {token}".encode()
         options = _options(hook=address, token=token)
         async with _asking_with(engine, clock, options) as client:
@@ -339,13 +339,11 @@ async def test_the_path_of_a_stored_address_is_not_shown(client, engine):
 # --- alerts -------------------------------------------------------------------------------------------------------
 
 
-async def test_alerts_and_their_history_come_page_by_page_without_gaps_or_repeats(
-    client, engine, clock, writer, target
-):
+async def test_alerts_are_paged_without_gaps_or_repeats(client, engine, clock, writer, target):
     await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
     alerting = Alerting(engine, clock)
     for number in range(3):
-        # Two jobs fall ill at once, and recover.
+        # Two jobs fail at the same time, and recover.
         ill = [job([failed(1 + 5 * number)], name=n, run=r * 32) for n, r in (("orders", "a"), ("ledger", "b"))]
         await writer.write(observation(target, *ill, at=clock.at))
         await alerting.round()
@@ -392,7 +390,7 @@ _BAD_QUESTIONS = [
 ]
 
 
-async def test_a_bad_question_is_told_which_parameter(client):
+async def test_an_invalid_query_is_refused_by_parameter(client):
     for query, field in _BAD_QUESTIONS:
         for path in ("/alerts", *(("/silences", "/receivers") if field in ("cursor", "limit") else ())):
             problem = await _answer(client, "GET", f"{path}?{query}", status=422)

@@ -1,4 +1,4 @@
-"""From a checkpoint in the store to a page at a receiver: once an episode, whatever dies or is away in between."""
+"""From a checkpoint in the store to a page at a receiver: one page for an episode, despite crashes and outages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 class _Killed(BaseException):
-    """The process ends here; nothing catches it."""
+    """Stands for a kill of the process: no ``except Exception`` catches it."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def webhook():
 
 @pytest.fixture
 def watching(writer, target, clock):
-    """Writes what a poll saw at the clock's time: checkpoints of these outcomes."""
+    """Return a function that writes a poll at the clock's time, with checkpoints of the given outcomes."""
 
     async def write(*outcomes):
         listed = [failed(i) if o == "expired" else completed(i) for i, o in enumerate(outcomes, start=1)]
@@ -59,14 +59,14 @@ async def _episodes(engine):
     return await rows(engine, "SELECT id, state FROM alerts WHERE rule = 'CheckpointExpired' ORDER BY began_at")
 
 
-async def test_an_expired_checkpoint_pages_once_and_its_end_once(engine, clock, watching, webhook):
+async def test_an_expired_checkpoint_pages_once_and_its_resolution_pages_once(engine, clock, watching, webhook):
     await receiver_at(engine, clock, webhook.url)
     alerting = Alerting(engine, clock)
     for outcomes in (["completed", "expired"], ["completed", "expired", "expired"]):
         await watching(*outcomes)
         for _ in range(3):
             await alerting.round(seconds=2)
-        # A restart neither forgets nor repeats.
+        # A restart loses no page and repeats none.
         alerting = Alerting(engine, clock)
     await watching("completed", "expired", "expired", *["completed"] * 3)
     for _ in range(3):
@@ -93,7 +93,7 @@ async def test_an_expired_checkpoint_pages_once_and_its_end_once(engine, clock, 
 
 
 @over_seeds(2, more=10)
-async def test_whenever_it_is_killed_each_page_arrives_and_no_decision_is_paged_twice(
+async def test_after_kills_at_any_moment_each_page_arrives_and_no_page_gets_a_second_key(
     seed, engine, clock, watching, webhook
 ):
     rnd = random.Random(seed)
@@ -122,7 +122,7 @@ async def test_whenever_it_is_killed_each_page_arrives_and_no_decision_is_paged_
                 await alerting.round(seconds=2)
             except* _Killed:
                 alerting = reborn()
-                # The lease of the dead one runs out, as do its claims.
+                # The lease of the killed process runs out, and so do its claims.
                 async with engine.begin() as connection:
                     await connection.execute(text("UPDATE alert_evaluator SET expires_at = now() - interval '1 s'"))
                 clock.at += timedelta(seconds=61)
@@ -133,12 +133,12 @@ async def test_whenever_it_is_killed_each_page_arrives_and_no_decision_is_paged_
     assert state == AlertState.RESOLVED, told
     keys = [key for key, _ in webhook.pages()]
     assert list(dict.fromkeys(keys)) == [f"{episode}-firing", f"{episode}-resolved"], told
-    # Only who died after the receiver had answered, and before that was written, says it again: with the same key.
+    # Only a kill between the receiver's answer and its record repeats a page, with the same key.
     assert len(keys) <= 2 + deaths.count("sent"), told
     assert {row[0] for row in await rows(engine, "SELECT state FROM deliveries")} == {"delivered"}, told
 
 
-async def test_a_receiver_that_is_down_then_broken_then_slow_loses_nothing_and_the_log_shows_it(
+async def test_a_receiver_that_is_down_then_broken_then_slow_gets_its_page_and_every_attempt_is_logged(
     engine, clock, watching, webhook
 ):
     with receiving() as other:
@@ -150,7 +150,7 @@ async def test_a_receiver_that_is_down_then_broken_then_slow_loses_nothing_and_t
     alerting = Alerting(engine, clock, timeout_s=PATIENCE_S)
     impatient = Alerting(engine, clock, timeout_s=0.5)
     await alerting.round()
-    assert len(webhook.taken) == 1, "one that is down must not hold up another"
+    assert len(webhook.taken) == 1, "a receiver that is down must not delay another one"
 
     with receiving(port) as late:
         late.status, late.answer = 500, b"<b>no\x00\x1b[31m disk</b>"
@@ -183,7 +183,7 @@ async def test_a_receiver_that_is_down_then_broken_then_slow_loses_nothing_and_t
     assert (state, attempts) == ("delivered", len(log))
 
 
-async def test_failed_attempts_come_ever_less_often(engine, clock, watching, webhook):
+async def test_the_pause_between_failed_attempts_doubles_up_to_300_s(engine, clock, watching, webhook):
     webhook.status = 503
     await receiver_at(engine, clock, webhook.url)
     await watching("expired")
@@ -200,7 +200,7 @@ async def test_failed_attempts_come_ever_less_often(engine, clock, watching, web
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
-async def test_who_lost_the_lead_writes_nothing(engine, clock, watching, webhook):
+async def test_an_evaluator_that_lost_its_lease_writes_nothing(engine, clock, watching, webhook):
     await receiver_at(engine, clock, webhook.url)
     await watching("expired")
     stale, other = Alerting(engine, clock, holder="stale"), Alerting(engine, clock, holder="other")
@@ -225,7 +225,7 @@ async def test_who_lost_the_lead_writes_nothing(engine, clock, watching, webhook
     assert webhook.posts == []
 
 
-async def test_data_that_is_missing_resolves_nothing(engine, clock, watching, webhook, writer, target):
+async def test_missing_data_resolves_no_alert(engine, clock, watching, webhook, writer, target):
     await receiver_at(engine, clock, webhook.url)
     await watching("expired")
     alerting = Alerting(engine, clock)
@@ -237,12 +237,14 @@ async def test_data_that_is_missing_resolves_nothing(engine, clock, watching, we
 
     ((_, state),) = await _episodes(engine)
     assert state == AlertState.FIRING
-    assert [s for _, s in webhook.pages()] == ["firing", "firing"], "of the checkpoint, and of the target"
+    assert [s for _, s in webhook.pages()] == ["firing", "firing"], (
+        "one page for the checkpoint, and one for the target"
+    )
     found = await rows(engine, "SELECT reading, reason FROM alerts WHERE rule = 'CheckpointExpired'")
     assert found == [("unknown", "its target is unreachable (cannot connect)")]
 
 
-async def test_while_postgres_is_away_nothing_resolves_and_alertmanager_is_told_on(
+async def test_while_postgres_is_away_nothing_resolves_and_alertmanager_still_gets_alerts(
     engine, clock, watching, databases, database
 ):
     with receiving() as manager:
@@ -271,7 +273,7 @@ async def test_while_postgres_is_away_nothing_resolves_and_alertmanager_is_told_
         assert await _episodes(engine) == before
 
 
-async def test_an_outage_of_postgres_neither_resolves_nor_pages_again_when_it_is_back(
+async def test_an_outage_of_postgres_causes_neither_a_resolution_nor_a_second_page(
     engine, clock, watching, webhook, databases, database
 ):
     await receiver_at(engine, clock, webhook.url)
@@ -292,14 +294,14 @@ async def test_an_outage_of_postgres_neither_resolves_nor_pages_again_when_it_is
             databases.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
     await outage(3)
-    # Its own outage made what is stored old: that is no all-clear, and no second page.
+    # The stored data is old because of the outage: this must neither resolve the alert nor page again.
     for _ in range(3):
         await alerting.round()
     assert [s for _, s in webhook.pages()] == ["firing"]
     assert await rows(engine, "SELECT state, reading FROM alerts WHERE rule = 'CheckpointExpired'") == [
         ("firing", "unknown")
     ]
-    # Collectors are back as well, and it is as bad as before; then it is away once more.
+    # Collectors write again, and checkpoints still expire; then PostgreSQL is away once more.
     await watching("expired", "expired")
     await alerting.round()
     await outage(1)
@@ -311,7 +313,7 @@ async def test_an_outage_of_postgres_neither_resolves_nor_pages_again_when_it_is
     assert webhook.pages() == [(f"{before[0]}-firing", "firing"), (f"{before[0]}-resolved", "resolved")]
 
 
-async def test_postgres_that_goes_away_between_a_delivery_and_its_record_pages_no_twice(
+async def test_an_outage_of_postgres_between_a_delivery_and_its_record_does_not_page_twice(
     engine, clock, watching, webhook, databases, database
 ):
     await receiver_at(engine, clock, webhook.url)
@@ -326,7 +328,7 @@ async def test_postgres_that_goes_away_between_a_delivery_and_its_record_pages_n
 
     alerting = Alerting(engine, clock, failpoint=cut)
     try:
-        # The task group of the deliveries wraps what one of them met.
+        # The task group of the deliveries wraps the error of one delivery.
         with pytest.raises((StoreUnavailableError, BaseExceptionGroup)):
             await alerting.round()
     finally:
@@ -340,7 +342,7 @@ async def test_postgres_that_goes_away_between_a_delivery_and_its_record_pages_n
     assert await rows(engine, "SELECT state, attempt_count FROM deliveries") == [("delivered", 1)]
 
 
-async def test_alertmanager_is_told_again_before_it_would_resolve(engine, clock, watching):
+async def test_an_alert_is_sent_to_alertmanager_again_before_it_would_resolve(engine, clock, watching):
     with receiving() as manager:
         await receiver_at(engine, clock, manager.url.removesuffix("/hook"), kind=ReceiverKind.ALERTMANAGER)
         alerting = Alerting(engine, clock, options=DeliveryOptions(resend_s=60))
@@ -350,7 +352,7 @@ async def test_alertmanager_is_told_again_before_it_would_resolve(engine, clock,
 
         told = [p.body for p in manager.posts if any(a["labels"]["alertname"] == "CheckpointExpired" for a in p.body)]
         assert {p.path for p in manager.posts} == {"/api/v2/alerts"}
-        assert 6 <= len(told) <= 8, "each minute, for 400 s"
+        assert 6 <= len(told) <= 8, "one message a minute, for 400 s"
         assert len({a["startsAt"] for body in told for a in body if "job" in a["labels"]}) == 1
         ((count,),) = await rows(
             engine, "SELECT sent_count FROM deliveries d JOIN alerts a ON a.id = alert_id WHERE rule <> 'Watchdog'"
@@ -366,9 +368,7 @@ async def _silence(engine, clock, *, seconds):
         await add_silence(connection, silence)
 
 
-async def test_a_silenced_alert_is_kept_and_delivered_when_the_silence_ends_and_it_still_fires(
-    engine, clock, watching, webhook
-):
+async def test_a_silenced_alert_is_delivered_if_it_still_fires_when_the_silence_ends(engine, clock, watching, webhook):
     await receiver_at(engine, clock, webhook.url)
     await _silence(engine, clock, seconds=30)
     alerting = Alerting(engine, clock)
@@ -384,7 +384,7 @@ async def test_a_silenced_alert_is_kept_and_delivered_when_the_silence_ends_and_
     assert [s for _, s in webhook.pages()] == ["firing"]
 
 
-async def test_what_was_silenced_until_it_was_over_is_never_delivered(engine, clock, watching, webhook):
+async def test_an_alert_that_was_silenced_until_it_resolved_is_never_delivered(engine, clock, watching, webhook):
     webhook.status = 500
     await receiver_at(engine, clock, webhook.url)
     await _silence(engine, clock, seconds=600)
@@ -402,7 +402,7 @@ async def test_what_was_silenced_until_it_was_over_is_never_delivered(engine, cl
     assert webhook.posts == []
 
 
-async def test_a_redirect_is_not_followed_and_a_credential_goes_into_the_header_only(
+async def test_a_redirect_is_not_followed_and_a_credential_is_sent_in_the_header_only(
     engine, clock, watching, webhook, caplog
 ):
     receiver = await receiver_at(engine, clock, webhook.url)
@@ -414,7 +414,7 @@ async def test_a_redirect_is_not_followed_and_a_credential_goes_into_the_header_
     await watching("expired")
     without = Alerting(engine, clock)
     await without.round()
-    assert webhook.posts == [], "without its credential nothing is sent"
+    assert webhook.posts == [], "nothing may be sent without the credential"
 
     alerting = Alerting(engine, clock, secrets=lambda reference: {"env:BARRIERSCOPE_SECRET_X": "hunter2"}[reference])
     await alerting.round(seconds=70)
@@ -426,7 +426,9 @@ async def test_a_redirect_is_not_followed_and_a_credential_goes_into_the_header_
     assert "hunter2" not in caplog.text
 
 
-async def test_what_ended_long_ago_is_dropped_with_its_history_and_what_is_open_stays(engine, clock, watching, webhook):
+async def test_retention_drops_old_resolved_alerts_with_their_history_and_keeps_open_ones(
+    engine, clock, watching, webhook
+):
     await receiver_at(engine, clock, webhook.url)
     await watching("expired")
     alerting = Alerting(engine, clock)

@@ -1,4 +1,4 @@
-"""What is written of a job becomes the alerts that it should: by the job's own clock, and over its runs."""
+"""Alerts from stored observations: ages by the job's own clock, and one alert over several runs of a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _states(engine):
 async def test_a_job_whose_clock_falls_behind_is_judged_by_that_clock(engine, clock, writer, target):
     alerting, lag_s = Alerting(engine, clock), 0.0
     for number in range(1, 18):
-        # The machine is overloaded: it falls as far behind as time passes.
+        # The machine is overloaded: the job's clock falls behind by 5 s in every 5 s.
         lag_s += 5
         own_now = clock.at - timedelta(seconds=lag_s)
         done = completed(number, triggered_at=own_now - timedelta(seconds=2))
@@ -48,12 +48,12 @@ async def test_a_job_whose_clock_falls_behind_is_judged_by_that_clock(engine, cl
     assert await _states(engine) == []
 
 
-async def test_ages_are_as_of_the_last_reading(engine, clock, writer, target):
+async def test_ages_are_measured_up_to_the_last_reading(engine, clock, writer, target):
     seen = replace(job([completed(1, triggered_at=clock.at - timedelta(seconds=30))]), config=_CONFIG)
     await writer.write(observation(target, seen, at=clock.at))
     alerting = Alerting(engine, clock)
 
-    # Not stale yet, and nobody has looked since: it may have completed one.
+    # The reading is not stale yet, and the job may have completed a checkpoint since.
     await alerting.round(seconds=29)
     assert await _states(engine) == []
 
@@ -62,7 +62,7 @@ async def test_ages_are_as_of_the_last_reading(engine, clock, writer, target):
     assert await _states(engine) == [("NoCompletedCheckpoint", "pending", "active")]
 
 
-async def test_a_job_that_is_redeployed_before_it_completes_one_pages_once(engine, clock, writer, target):
+async def test_a_job_that_is_redeployed_before_it_completes_a_checkpoint_pages_once(engine, clock, writer, target):
     alerting = Alerting(engine, clock)
     well = replace(job([completed(1, triggered_at=clock.at)], run="f" * 32), config=_CONFIG)
     await writer.write(observation(target, well, at=clock.at))
@@ -89,13 +89,13 @@ async def test_a_job_that_is_redeployed_before_it_completes_one_pages_once(engin
     assert all(s in ([], ["pending"], ["firing"]) for s in seen_states), seen_states
     assert await rows(engine, "SELECT reading FROM alerts WHERE job_id IS NOT NULL") == [("unknown",)]
 
-    # Nothing follows: the job is gone.
+    # No run follows, so the job is gone.
     await writer.write(observation(target, at=clock.at + timedelta(seconds=361)))
     await alerting.round(seconds=361)
     assert [s for _, s, _ in await _states(engine)] == ["resolved"]
 
 
-async def test_a_round_costs_the_same_few_statements_however_many_jobs_and_alerts(engine, clock, writer, target):
+async def test_the_number_of_statements_in_a_round_does_not_grow_with_jobs_or_alerts(engine, clock, writer, target):
     alerting, counts = Alerting(engine, clock), []
 
     @event.listens_for(engine.sync_engine, "before_cursor_execute")
@@ -119,9 +119,9 @@ async def test_a_round_costs_the_same_few_statements_however_many_jobs_and_alert
         await alerting.runner.deliver_once()
         counts.append(0)
         await alerting.runner.deliver_once()
-        assert counts[-1] <= 1, "where nothing is due there is one question"
+        assert counts[-1] <= 1, "one statement at most if no delivery is due"
         del counts[-1]
 
-    # The third round of each: what was new is known, and nothing changes.
+    # The third round for each job count: the first two stored all that was new.
     few, many = counts[5], counts[11]
     assert few == many <= 30, counts

@@ -1,4 +1,4 @@
-"""The API over a real store: what was ingested is what is answered, and nothing is made up."""
+"""The API over a real store: it answers with the ingested values, and a missing value stays missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def client(engine, clock):
 
 @pytest.fixture
 async def written(writer, target):
-    """A job with three checkpoints that ended, one open, and readings of its sink."""
+    """A stored job with three ended checkpoints, one in progress, and readings of its vertices."""
     seen = replace(
         job([completed(1), failed(2), completed(3), in_progress(4, acknowledged_count=4, with_details=True)]),
         pressure=(pressure(SOURCE, NOW), pressure(SINK, NOW, busy=1.0)),
@@ -61,13 +61,13 @@ async def _the_job(client):
     return row
 
 
-async def test_a_store_without_anything_is_empty_pages(client):
+async def test_an_empty_store_gives_empty_pages(client):
     for path, model in (("jobs", api.JobOut), ("targets", api.TargetOut)):
         page = await _get(client, f"/api/v1/{path}", api.Page[model])
         assert (page.items, page.next) == ([], None)
 
 
-async def test_the_board_says_what_was_ingested(client, written):
+async def test_the_list_of_jobs_shows_what_was_ingested(client, written):
     row = await _the_job(client)
 
     assert (row.name, row.engine, row.mode, row.state) == ("orders", "flink", "aligned", "running")
@@ -79,7 +79,7 @@ async def test_the_board_says_what_was_ingested(client, written):
     assert (row.interval_ms, row.timeout_ms) == (10_000, 60_000)
 
 
-async def test_checkpoints_are_paged_newest_first_without_gap_or_repetition(client, written):
+async def test_checkpoints_are_paged_newest_first_without_gaps_or_repeats(client, written):
     found, cursor, pages = [], "", 0
     job_id = (await _the_job(client)).id
     while pages == 0 or cursor:
@@ -91,7 +91,7 @@ async def test_checkpoints_are_paged_newest_first_without_gap_or_repetition(clie
     assert (found, pages) == ([4, 3, 2, 1], 2)
 
 
-async def test_checkpoints_are_chosen_by_status_and_time(client, written):
+async def test_checkpoints_are_filtered_by_status_time_and_run(client, written):
     job_id = (await _the_job(client)).id
 
     async def ids(query):
@@ -105,7 +105,7 @@ async def test_checkpoints_are_chosen_by_status_and_time(client, written):
     assert await ids("run=rnothing") == []
 
 
-async def test_the_latest_is_the_newest_or_the_newest_of_a_status(client, written):
+async def test_latest_is_the_newest_checkpoint_or_the_newest_with_a_status(client, written):
     root = f"/api/v1/jobs/{(await _the_job(client)).id}/checkpoints/latest"
 
     assert (await _get(client, root, api.CheckpointOut)).checkpoint_id == 4
@@ -113,7 +113,7 @@ async def test_the_latest_is_the_newest_or_the_newest_of_a_status(client, writte
     assert (await _get(client, f"{root}?status=failed", api.CheckpointOut)).checkpoint_id == 2
 
 
-async def test_a_checkpoint_is_told_down_to_its_subtasks_and_missing_stays_missing(client, written):
+async def test_a_checkpoint_shows_its_subtasks_and_missing_values_stay_missing(client, written):
     row = await _the_job(client)
     latest = await _get(client, f"/api/v1/jobs/{row.id}/checkpoints/latest?status=failed", api.CheckpointOut)
     found = await _get(client, latest.link, api.CheckpointDetailOut)
@@ -141,7 +141,7 @@ async def test_a_checkpoint_shows_per_vertex_the_delay_added_and_the_delay_passe
     assert await delays(2) == [(32, None, None, None), (None, None, None, None)]
 
 
-async def test_the_room_of_an_open_checkpoint_says_whom_it_waits_for(client, written, clock):
+async def test_the_progress_of_an_open_checkpoint_names_the_subtasks_it_waits_for(client, written, clock):
     row = await _the_job(client)
     triggered = NOW - timedelta(hours=1) + timedelta(seconds=40)
     clock.at = triggered + timedelta(seconds=25)
@@ -155,14 +155,14 @@ async def test_the_room_of_an_open_checkpoint_says_whom_it_waits_for(client, wri
     assert waiting.first_barrier_ms == [2500, None]
     assert waiting.aligning_ms == [900, None]
     assert waiting.hosts == ["host-1", "host-2"]
-    assert waiting.queued_bytes == 1 << 40, "in the source's out-queues; in-queues were not asked for"
+    assert waiting.queued_bytes == 1 << 40, "of the source's out-queues; in-queues were not requested"
     assert found.queued_bytes == 2 << 40
     assert [len(curve) for curve in found.past_acks] == [6, 6]
     assert found.judgement == "stuck"
     assert "no acknowledgement" in found.judgement_rule
 
 
-async def test_how_long_it_has_run_is_told_on_the_engines_clock(client, writer, target, clock):
+async def test_the_elapsed_time_of_a_checkpoint_is_measured_on_the_engines_clock(client, writer, target, clock):
     seen = replace(job([in_progress(4, acknowledged_count=4)]), progress=(progress(4, 4, NOW),))
     await writer.write(replace(observation(target, seen), clock_offset_ms=-20_000))
     row = await _the_job(client)
@@ -172,7 +172,7 @@ async def test_how_long_it_has_run_is_told_on_the_engines_clock(client, writer, 
     assert (await _get(client, path, ProgressOut)).elapsed_ms == 5_000
 
 
-async def test_of_a_completed_checkpoint_the_room_has_the_whole_curve_and_waits_for_nobody(client, written):
+async def test_the_progress_of_a_completed_checkpoint_has_the_whole_curve_and_no_pending_subtask(client, written):
     row = await _the_job(client)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/3/progress"
     found = await _get(client, path, ProgressOut)
@@ -184,7 +184,7 @@ async def test_of_a_completed_checkpoint_the_room_has_the_whole_curve_and_waits_
     ]  # fmt: skip
 
 
-async def test_of_a_failed_checkpoint_the_room_says_who_never_came(client, written):
+async def test_the_progress_of_a_failed_checkpoint_names_the_missing_subtasks(client, written):
     row = await _the_job(client)
     path = f"/api/v1/jobs/{row.id}/runs/{row.run_id}/checkpoints/2/progress"
     found = await _get(client, path, ProgressOut)
@@ -193,7 +193,7 @@ async def test_of_a_failed_checkpoint_the_room_says_who_never_came(client, writt
     assert found.queued_bytes is None
 
 
-async def test_a_checkpoint_that_its_run_left_open_is_lost_and_no_longer_in_progress(client, writer, target, clock):
+async def test_a_checkpoint_that_never_ended_is_lost_and_no_longer_in_progress(client, writer, target, clock):
     await writer.write(observation(target, job([in_progress(4, acknowledged_count=4)])))
     clock.at = NOW + timedelta(minutes=5)
     await writer.write(observation(target, job([completed(5)]), at=clock.at))
@@ -207,7 +207,7 @@ async def test_a_checkpoint_that_its_run_left_open_is_lost_and_no_longer_in_prog
     assert (await _get(client, f"{path}/progress", ProgressOut)).judgement == "ended"
 
 
-async def test_a_lasting_change_of_durations_is_told_with_both_medians(client, writer, target):
+async def test_a_lasting_change_of_durations_is_served_with_both_medians(client, writer, target):
     def lasting(n):
         took_ms = 2_000 if n <= 10 else 9_000
         return replace(completed(n), header=replace(completed(n).header, end_to_end_duration_ms=took_ms + n))
@@ -227,7 +227,7 @@ async def test_a_lasting_change_of_durations_is_told_with_both_medians(client, w
     assert (await client.get("/api/v1/jobs/j0/change-points")).status_code == 404
 
 
-async def test_barriers_are_measured_where_they_were_told_and_reconstructed_where_not(client, writer, target):
+async def test_barriers_are_measured_if_the_engine_reported_them_and_reconstructed_if_not(client, writer, target):
     events = barrier_events(6)
     await writer.write(observation(target, replace(job([completed(1), completed(2)]), barriers=((1, events),))))
     row = await _the_job(client)
@@ -246,7 +246,7 @@ async def test_barriers_are_measured_where_they_were_told_and_reconstructed_wher
     assert (await _get(client, f"{root}/1", api.CheckpointDetailOut)).has_barriers
 
 
-async def test_the_jobs_verdict_is_that_of_its_row(client, written):
+async def test_the_verdict_of_a_job_equals_the_verdict_in_the_list_of_jobs(client, written):
     row = await _the_job(client)
     found = await _get(client, f"/api/v1/jobs/{row.id}/verdict", api.DiagnosisOut)
 
@@ -258,7 +258,7 @@ async def test_the_jobs_verdict_is_that_of_its_row(client, written):
     assert (detail.counts.failed, detail.counts.failed_unlisted) == (1, 0)
 
 
-async def test_backpressure_is_the_latest_and_a_series_where_a_range_is_asked(client, written):
+async def test_backpressure_is_the_latest_reading_and_a_series_if_a_range_is_given(client, written):
     row = await _the_job(client)
     path = f"/api/v1/jobs/{row.id}/backpressure"
     latest = await _get(client, path, BackpressureOut)
@@ -297,7 +297,7 @@ async def test_targets_are_added_once_changed_paused_and_removed(client):
     assert (await client.get(path)).status_code == 404
 
 
-async def test_a_target_keeps_the_kind_it_was_added_with_and_any_kind_may_be_named(client):
+async def test_a_target_keeps_its_kind_and_any_well_formed_kind_is_accepted(client):
     default = await client.post("/api/v1/targets", json={"url": "http://my-flink:8081"})
     other = await client.post("/api/v1/targets", json={"url": "http://my-toy:1", "kind": "toy"})
     malformed = await client.post("/api/v1/targets", json={"url": "http://my-toy:2", "kind": "No kind!"})
@@ -306,7 +306,7 @@ async def test_a_target_keeps_the_kind_it_was_added_with_and_any_kind_may_be_nam
     assert (malformed.status_code, malformed.json()["errors"][0]["pointer"]) == (422, "#/kind")
 
 
-async def test_a_connection_is_tried_and_nothing_is_stored(client):
+async def test_testing_a_connection_stores_nothing(client):
     well = await client.post("/api/v1/targets/test", json={"url": "http://my-flink:8081"})
     dead = await client.post("/api/v1/targets/test", json={"url": "http://dead:8081"})
 
@@ -316,7 +316,7 @@ async def test_a_connection_is_tried_and_nothing_is_stored(client):
     assert (await _get(client, "/api/v1/targets", api.Page[api.TargetOut])).items == []
 
 
-async def test_where_others_can_reach_us_only_listed_targets_are_asked_or_added(engine, clock):
+async def test_with_an_allow_list_only_listed_targets_are_tested_or_added(engine, clock):
     rules = TargetRules(is_everything_allowed=False, allowed=("my-flink",))
     async with asking(api_over(engine, clock, rules=rules)) as client:
         for path in ("targets", "targets/test"):
@@ -346,8 +346,8 @@ WRONG = [
 ]
 
 
-async def test_what_is_wrong_is_told_as_a_problem(client):
-    # One store for all of them: none writes.
+async def test_an_invalid_request_is_answered_with_a_problem(client):
+    # One store serves all paths, because none of these requests writes.
     for path, status, slug in WRONG:
         found = await _get(client, f"/api/v1/{path}", api.Problem, status=status)
         assert (found.status, found.type) == (status, f"urn:barrierscope:problem:{slug}"), path
@@ -363,7 +363,7 @@ async def test_a_range_that_ends_before_it_begins_is_refused(client, written):
     assert found.errors[0].pointer == "from"
 
 
-async def test_while_the_store_is_away_the_status_says_so_and_everything_else_asks_to_come_again(clock):
+async def test_while_the_store_is_away_the_status_reports_it_and_other_paths_answer_503_with_retry_after(clock):
     away = create_store_engine("postgresql://nobody@127.0.0.1:1/nothing")
     async with asking(api_over(away, clock)) as client:
         status = await _get(client, "/api/v1/status", api.StatusOut)
@@ -373,7 +373,7 @@ async def test_while_the_store_is_away_the_status_says_so_and_everything_else_as
     await away.dispose()
 
 
-async def test_the_status_knows_whether_anybody_collects(client, engine, target):
+async def test_the_status_shows_whether_a_collector_holds_a_lease(client, engine, target):
     from backend.store.targets.targets import TargetRepository
 
     silent = {"api": "ok", "collect": "silent", "alert": "silent"}

@@ -1,4 +1,4 @@
-"""The demo jobs as a target: one at a time, and what a person changed on it stays."""
+"""The target of the demo jobs: there is one at most, and a user's changes to it stay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def _urls(targets):
     return {t.url: t.origin for t in await targets.list_all()}
 
 
-async def test_the_live_runtime_becomes_a_target_and_is_one_target_at_the_next_start(database, targets):
+async def test_the_live_runtime_becomes_a_target_and_a_second_start_adds_no_other(database, targets):
     for _ in range(2):
         await watch_built_in(database, _HERE, SteppingClock())
 
@@ -30,14 +30,14 @@ async def test_the_live_runtime_becomes_a_target_and_is_one_target_at_the_next_s
     assert (target.url, target.origin, target.labels) == (_HERE, "built-in", {"deployment": "demo"})
 
 
-async def test_on_another_port_it_takes_the_place_of_the_former_one(database, targets):
+async def test_on_another_port_the_new_target_replaces_the_former_one(database, targets):
     await watch_built_in(database, _HERE, SteppingClock())
     await watch_built_in(database, _ELSEWHERE, SteppingClock())
 
     assert await _urls(targets) == {_ELSEWHERE: "built-in"}
 
 
-async def test_without_demo_jobs_nothing_of_it_is_watched_until_they_are_back(database, targets):
+async def test_without_demo_jobs_their_target_is_removed_until_they_are_back(database, targets):
     await targets.add(NewTarget("http://flink:8081", "flink", TargetOrigin.API), at=NOW)
     await watch_built_in(database, _HERE, SteppingClock())
     await watch_built_in(database, None, SteppingClock())
@@ -47,7 +47,7 @@ async def test_without_demo_jobs_nothing_of_it_is_watched_until_they_are_back(da
     assert await _urls(targets) == {"http://flink:8081": "api", _HERE: "built-in"}
 
 
-async def test_what_a_person_changed_on_it_stays(database, targets):
+async def test_a_users_changes_to_the_demo_target_stay(database, targets):
     await watch_built_in(database, _HERE, SteppingClock())
     (target,) = await targets.list_all()
     await targets.change(target.id, name="mine", is_enabled=False)
@@ -58,7 +58,7 @@ async def test_what_a_person_changed_on_it_stays(database, targets):
     assert (again.name, again.is_enabled) == ("mine", False)
 
 
-async def test_the_spark_demos_target_goes_where_the_demo_does_not_run_and_no_other_does(database, targets):
+async def test_only_the_target_of_the_spark_demo_is_removed_if_the_demo_does_not_run(database, targets):
     for deployment in ("demo-spark", "lab"):
         url = f"push:spark/{deployment}"
         await targets.add(NewTarget(url, deployment, TargetOrigin.PUSH, kind="spark"), at=NOW)
@@ -67,6 +67,6 @@ async def test_the_spark_demos_target_goes_where_the_demo_does_not_run_and_no_ot
         await unwatch_spark_demo(database, SteppingClock())
     assert await _urls(targets) == {"push:spark/lab": "push"}
 
-    # Where it runs again, its first push brings the target back.
+    # If the demo runs again, its first push adds the target again.
     await targets.get_or_add(NewTarget("push:spark/demo-spark", "demo-spark", TargetOrigin.PUSH, kind="spark"), at=NOW)
     assert "push:spark/demo-spark" in await _urls(targets)

@@ -1,4 +1,4 @@
-"""The PostgreSQL that ``up`` brings along: any folder, any user, killed in any way, started beside another one."""
+"""The PostgreSQL server that ``up`` starts: odd folders, other users, kills, and two instances in one folder."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _line(error):
     return words
 
 
-def test_it_lives_at_a_long_odd_path_and_nothing_above_it_changes(made_cluster):
+def test_the_server_runs_at_a_long_odd_path_and_changes_no_parent_folder(made_cluster):
     assert len(str(made_cluster)) > 230
     modes = {p: (p.stat().st_mode, p.stat().st_uid) for p in made_cluster.parents}
     users = Path("/etc/passwd").read_bytes()
@@ -74,7 +74,7 @@ def test_it_lives_at_a_long_odd_path_and_nothing_above_it_changes(made_cluster):
     assert modes[made_cluster.parents[2]][0] & 0o777 == 0o700
 
 
-def test_starting_twice_is_one_server_and_stopping_twice_is_no_error(server):
+def test_starting_twice_gives_one_server_and_stopping_twice_is_no_error(server):
     assert server.start() == server.start()
     assert server.is_running
 
@@ -85,7 +85,7 @@ def test_starting_twice_is_one_server_and_stopping_twice_is_no_error(server):
     assert server.pid is None
 
 
-def test_the_environment_of_the_caller_does_not_reach_the_server(server, monkeypatch):
+def test_the_environment_of_the_caller_does_not_affect_the_server(server, monkeypatch):
     monkeypatch.setenv("PGDATA", "/nowhere")
     monkeypatch.setenv("LC_ALL", "xx_XX.nonsense")
     monkeypatch.setenv("PGSSLMODE", "require")
@@ -97,7 +97,7 @@ def test_the_environment_of_the_caller_does_not_reach_the_server(server, monkeyp
     assert shown == {"fsync": ("on",), "synchronous_commit": ("on",), "timezone": ("UTC",)}
 
 
-def test_only_those_who_know_the_password_get_in(server):
+def test_a_connection_needs_the_password(server):
     url = server.start()
     password = (server._folder / "password").read_text()
 
@@ -106,7 +106,7 @@ def test_only_those_who_know_the_password_get_in(server):
     assert (server._folder / "password").stat().st_mode & 0o077 == 0
 
 
-def test_without_its_password_the_folder_is_refused_at_once_in_one_line(server, folder):
+def test_a_folder_without_its_password_file_is_refused_in_one_line(server, folder):
     (folder / "password").unlink()
 
     with pytest.raises(HostError, match="is not the one its data was made with; bring that file back, or") as error:
@@ -116,7 +116,7 @@ def test_without_its_password_the_folder_is_refused_at_once_in_one_line(server, 
     assert not server.is_running
 
 
-def test_a_second_one_in_the_same_folder_is_refused_and_harms_nothing(server, folder):
+def test_a_second_server_in_the_same_folder_is_refused_and_harms_nothing(server, folder):
     url = server.start()
 
     with pytest.raises(HostError) as error:
@@ -128,7 +128,7 @@ def test_a_second_one_in_the_same_folder_is_refused_and_harms_nothing(server, fo
     assert _kept(url) == [(1,)]
 
 
-def test_of_two_processes_that_start_in_one_folder_one_wins(folder):
+def test_of_two_processes_that_start_in_one_folder_one_is_refused(folder):
     then = (
         "import backend.domain.errors as e\n"
         "try: server.start(); print('started', flush=True)\n"
@@ -145,7 +145,7 @@ def test_of_two_processes_that_start_in_one_folder_one_wins(folder):
 
 
 @pytest.mark.skipif(not _LINUX, reason="needs Linux")
-def test_the_server_ends_with_a_process_that_was_killed_and_the_folder_is_free(folder, server):
+def test_the_server_ends_when_its_process_is_killed_and_the_folder_is_free(folder, server):
     then = "server.start(); print(server.pid, flush=True); sys.stdin.read()"
     with python_with_server(folder, then) as other:
         assert other.stdout is not None
@@ -160,7 +160,7 @@ def test_the_server_ends_with_a_process_that_was_killed_and_the_folder_is_free(f
 
 @pytest.mark.skipif(not _LINUX, reason="needs Linux")
 def test_a_server_that_outlived_its_instance_is_ended_before_the_next_start(folder, server):
-    # The process becomes another program: its lock is gone, and its server works on.
+    # The process becomes another program: its lock is released, and its server keeps running.
     then = "import os; server.start(); os.execvp('sh', ['sh', '-c', f'echo {server.pid}; exec sleep 600'])"
     with python_with_server(folder, then) as other:
         assert other.stdout is not None
@@ -174,8 +174,8 @@ def test_a_server_that_outlived_its_instance_is_ended_before_the_next_start(fold
 
 
 @pytest.mark.skipif(not _LINUX, reason="needs Linux")
-def test_a_pid_file_from_before_a_reboot_whose_number_is_another_program_now_does_not_matter(folder, server):
-    # The program runs as the server's user, and its number stands in the file as a server would have left it.
+def test_a_stale_pid_file_with_the_process_id_of_another_program_does_not_matter(folder, server):
+    # The program runs as the server's user, and the file holds its process id in the form that a server writes.
     user = (folder / "data").stat().st_uid
     with subprocess.Popen(["sleep", "600"], **({"user": user} if os.geteuid() == 0 else {})) as stranger:
         stale = f"{stranger.pid}\n/proc/self/cwd\n1700000000\n5432\n\n127.0.0.1\n  5432001         0\nready   \n"
@@ -187,7 +187,7 @@ def test_a_pid_file_from_before_a_reboot_whose_number_is_another_program_now_doe
             stranger.kill()
 
 
-def test_a_program_that_only_works_in_the_folder_is_not_ended(folder):
+def test_a_program_that_only_has_the_folder_as_its_working_directory_is_not_ended(folder):
     with subprocess.Popen(["sleep", "600"], cwd=folder / "data") as stranger:
         try:
             assert end_leftovers(folder / "data") == 0
@@ -205,7 +205,7 @@ def test_a_server_that_was_killed_is_started_again_by_the_same_object(server):
     assert _kept(server.start()) == [(1,)]
 
 
-def test_a_port_that_is_taken_in_the_last_moment_is_tried_again(server, monkeypatch):
+def test_if_the_port_is_taken_at_the_last_moment_another_port_is_tried(server, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         free = embedded._free_port
@@ -216,7 +216,7 @@ def test_a_port_that_is_taken_in_the_last_moment_is_tried_again(server, monkeypa
 
 
 @pytest.mark.parametrize("place", ["/proc/barrierscope/postgres", "/dev/null/postgres"])
-def test_a_folder_that_cannot_be_made_is_one_line(place):
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(place):
     with pytest.raises(HostError) as error:
         EmbeddedPostgres(place).start()
 
@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(place):
     assert _line(error).endswith("; pass another folder with --data-dir")
 
 
-def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
+def test_a_file_in_place_of_the_folder_is_reported_in_one_line(tmp_path):
     (tmp_path / "postgres").write_text("not a folder")
 
     with pytest.raises(HostError, match="cannot be written") as error:
@@ -232,7 +232,7 @@ def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
     _line(error)
 
 
-def test_data_of_another_major_version_is_one_line_with_the_way_out_and_stays_as_it_is(folder):
+def test_data_of_another_major_version_is_refused_in_one_line_with_a_remedy_and_stays_unchanged(folder):
     (folder / "data" / "PG_VERSION").write_text("17\n")
     before = sorted(os.listdir(folder / "data"))
 
@@ -257,12 +257,12 @@ def test_a_server_that_cannot_start_says_why_in_one_line_and_leaves_the_folder_f
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_without_root_it_runs_as_whoever_starts_it():
+def test_without_root_the_server_runs_as_the_user_that_starts_it():
     user = next(u.pw_uid for u in pwd.getpwall() if u.pw_uid not in {0, _NOBODY})
     interpreter = _interpreter_of(user)
     if interpreter is None:
         pytest.skip("no Python here that another user may run")
-    # Not pytest's folder: only its owner may enter that one.
+    # Not in pytest's folder, which only its owner may enter.
     above = Path(tempfile.mkdtemp(prefix="barrierscope-test-"))
     os.chown(above, user, user)
     folder = above / "postgres"
@@ -284,7 +284,7 @@ def test_without_root_it_runs_as_whoever_starts_it():
         shutil.rmtree(above)
 
 
-def test_a_user_without_a_name_is_told_so_in_one_line(tmp_path, monkeypatch):
+def test_a_user_id_without_a_name_is_reported_in_one_line(tmp_path, monkeypatch):
     def nameless(uid):
         raise KeyError(uid)
 

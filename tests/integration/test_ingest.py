@@ -1,4 +1,4 @@
-"""What is written is what is stored, once, whatever is repeated, restarted, refused or comes in another order."""
+"""Ingest stores each observation once and unchanged, despite repeats, restarts, refusals and another order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _rows(engine, query, **values):
         return (await connection.execute(text(query), values)).all()
 
 
-async def test_a_write_reports_what_it_did(writer, target):
+async def test_a_write_returns_its_counts(writer, target):
     result = await writer.write(observation(target, job([completed(1), failed(2), in_progress(3)])))
 
     assert (result.new_count, result.updated_count, result.detail_count) == (3, 0, 4)
@@ -60,7 +60,7 @@ async def test_writing_the_same_again_changes_no_row(writer, target, engine):
     assert await _rows(engine, "SELECT checkpoint_count, failed_listed_count FROM runs") == [(3, 1)]
 
 
-async def test_a_terminal_checkpoint_never_goes_back(writer, target, engine):
+async def test_a_terminal_checkpoint_never_changes_its_status(writer, target, engine):
     await writer.write(observation(target, job([completed(1)])))
 
     await writer.write(observation(target, job([in_progress(1)]), at=NOW + timedelta(seconds=5)))
@@ -71,7 +71,7 @@ async def test_a_terminal_checkpoint_never_goes_back(writer, target, engine):
     ]
 
 
-async def test_an_open_checkpoint_follows_the_newest_observation_and_then_its_end(writer, target, engine):
+async def test_an_open_checkpoint_follows_the_newest_observation_until_it_ends(writer, target, engine):
     await writer.write(observation(target, job([in_progress(1, acknowledged_count=2)]), at=NOW))
     await writer.write(observation(target, job([in_progress(1, acknowledged_count=1)]), at=NOW - timedelta(seconds=1)))
     assert await _rows(engine, "SELECT acknowledged_count FROM checkpoints") == [(2,)]
@@ -82,7 +82,7 @@ async def test_an_open_checkpoint_follows_the_newest_observation_and_then_its_en
     assert await _rows(engine, "SELECT count(*) FROM checkpoint_details") == [(2,)]
 
 
-async def test_arrays_keep_missing_missing_and_are_stored_small(writer, target, engine):
+async def test_arrays_keep_missing_values_and_are_stored_compactly(writer, target, engine):
     await writer.write(observation(target, job([failed(2)])))
 
     rows = await _rows(
@@ -93,7 +93,9 @@ async def test_arrays_keep_missing_missing_and_are_stored_small(writer, target, 
     assert rows == [("sink-2", 3, [7, None, 7], [102, None, 302], None), ("source-1", 3, [7], [102, 202, 302], None)]
 
 
-async def test_a_checkpoint_outside_the_range_is_refused_and_counted_and_the_rest_is_stored(writer, target, engine):
+async def test_a_checkpoint_outside_the_retention_is_refused_and_counted_and_the_others_are_stored(
+    writer, target, engine
+):
     old = completed(1, triggered_at=NOW - timedelta(days=8))
     future = completed(2, triggered_at=NOW + timedelta(days=1, seconds=1))
 
@@ -105,12 +107,12 @@ async def test_a_checkpoint_outside_the_range_is_refused_and_counted_and_the_res
     assert await _rows(engine, "SELECT rejected_count FROM target_health") == [(2,)]
 
 
-async def test_a_removed_or_unknown_target_is_refused(writer):
+async def test_an_unknown_target_is_refused(writer):
     with pytest.raises(UnknownEntityError, match="no target 'nobody'"):
         await writer.write(observation(TargetId("nobody"), job()))
 
 
-async def test_surplus_failures_are_kept_as_a_count_over_a_restart_of_the_coordinator(writer, target, engine):
+async def test_failures_that_were_never_listed_are_counted_across_a_restart_of_the_coordinator(writer, target, engine):
     def counted(total, failures, at_s, *checkpoints):
         seen = job(checkpoints)
         assert seen.counts is not None
@@ -127,7 +129,7 @@ async def test_surplus_failures_are_kept_as_a_count_over_a_restart_of_the_coordi
     assert row == (3, 2, 1, 2)
 
 
-async def test_a_new_run_of_a_job_keeps_its_history_and_may_repeat_its_checkpoint_ids(writer, target, engine):
+async def test_a_new_run_of_a_job_keeps_the_history_and_may_repeat_checkpoint_ids(writer, target, engine):
     first = job([completed(1), completed(2)])
     second = replace(restarted(first, started_at=NOW - timedelta(minutes=5)), checkpoints=(failed(1),))
     await writer.write(observation(target, first))
@@ -142,7 +144,7 @@ async def test_a_new_run_of_a_job_keeps_its_history_and_may_repeat_its_checkpoin
     assert await _rows(engine, "SELECT kind FROM job_events ORDER BY at") == [("run-started",), ("run-started",)]
 
 
-async def test_one_id_on_two_days_of_one_run_is_two_checkpoints_however_often_both_are_written(writer, target, engine):
+async def test_one_id_on_two_days_of_one_run_is_two_checkpoints_even_if_both_are_written_twice(writer, target, engine):
     both = (completed(0, triggered_at=NOW - timedelta(days=1)), completed(0, triggered_at=NOW - timedelta(minutes=1)))
     for at_s in (0, 2):
         await writer.write(observation(target, job(both), at=NOW + timedelta(seconds=at_s)))
@@ -151,7 +153,7 @@ async def test_one_id_on_two_days_of_one_run_is_two_checkpoints_however_often_bo
     assert await _rows(engine, "SELECT count(*) FROM checkpoint_details") == [(4,)]
 
 
-async def test_a_jobs_id_holds_over_targets_of_one_deployment_and_not_over_deployments(engine, clock):
+async def test_targets_of_one_deployment_share_a_job_and_other_deployments_do_not(engine, clock):
     targets, writer = TargetRepository(engine), IngestWriter(engine, clock=clock)
     labelled = {"deployment": "prod"}
     found = [
@@ -169,7 +171,7 @@ async def test_a_jobs_id_holds_over_targets_of_one_deployment_and_not_over_deplo
 
 
 def _stream():
-    """What eight polls in a row hand on: checkpoints that come, go on and end, and what is seen beside them."""
+    """Yield the job of eight polls in a row, with checkpoints that start, progress and end, and other readings."""
     for number in range(8):
         at = NOW + timedelta(seconds=2 * number)
         checkpoints = [c for i in range(4) for c in _life(i, number)]
@@ -214,12 +216,12 @@ async def _store(engine):
 
 
 @over_seeds(1, more=5)
-async def test_repeats_and_any_order_end_in_the_same_store(engine, clock, databases, seed):
+async def test_repeated_and_shuffled_polls_give_the_same_store(engine, clock, databases, seed):
     polls = [observation(TargetId("x"), seen, at=at) for seen, at in _stream()]
     rnd = random.Random(seed)
     shuffled = polls + rnd.sample(polls, 4)
     rnd.shuffle(shuffled)
-    # The run is made by whatever comes first; events of a run's restart count follow the newest observation.
+    # Whichever poll comes first creates the run. Restart events follow the newest observation.
     with databases.migrated() as other:
         second = create_store_engine(other)
         stores = []
@@ -237,7 +239,7 @@ async def test_repeats_and_any_order_end_in_the_same_store(engine, clock, databa
     assert len(stores[0]["pressure"]) == 16
 
 
-async def test_writers_of_one_target_at_once_store_everything_once(engine, clock, target):
+async def test_concurrent_writers_of_one_target_store_everything_once(engine, clock, target):
     polls = [observation(target, seen, at=at) for seen, at in _stream()]
     writers = [IngestWriter(engine, clock=clock) for _ in range(3)]
     async with asyncio.TaskGroup() as group:
@@ -251,14 +253,14 @@ async def test_writers_of_one_target_at_once_store_everything_once(engine, clock
     assert await _rows(engine, "SELECT poll_count <= 8 FROM target_health") == [(True,)]
 
 
-async def test_two_targets_of_one_deployment_make_the_same_new_jobs_without_a_deadlock(engine, clock):
+async def test_targets_of_one_deployment_create_the_same_jobs_without_a_deadlock(engine, clock):
     targets = TargetRepository(engine)
     names = [f"job-{n}" for n in range(6)]
     async with asyncio.TaskGroup() as group:
         for number in range(4):
             new = NewTarget(f"http://t{number}", "t", TargetOrigin.API, labels={"deployment": "one"})
             at = (await targets.add(new, at=NOW)).id
-            # Each engine numbers its runs as it likes.
+            # Every other engine uses the run ids in reverse order.
             runs = names if number % 2 else names[::-1]
             jobs = [job([completed(1)], name=n, run=f"{runs.index(n)}") for n in names]
             group.create_task(IngestWriter(engine, clock=clock).write(observation(at, *jobs)))
@@ -266,7 +268,7 @@ async def test_two_targets_of_one_deployment_make_the_same_new_jobs_without_a_de
     assert await _rows(engine, "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM runs)") == [(6, 24)]
 
 
-async def test_numbers_and_texts_no_column_holds_are_stored_as_missing_and_nothing_breaks(writer, target, engine):
+async def test_values_that_do_not_fit_a_column_are_capped_or_stored_as_missing(writer, target, engine):
     huge = 2**70
     wild = replace(
         completed(1),
@@ -316,7 +318,7 @@ async def test_numbers_and_texts_no_column_holds_are_stored_as_missing_and_nothi
     assert await _rows(engine, "SELECT restart_count FROM runs") == [(None,)]
 
 
-async def test_a_failed_poll_is_kept_with_reason_and_since_when_and_ends_with_the_next_answer(writer, target, engine):
+async def test_a_failed_poll_is_stored_with_its_reason_and_start_until_the_next_success(writer, target, engine):
     targets = TargetRepository(engine)
     await writer.write(observation(target, job()))
     for seconds in (5, 10):
@@ -324,7 +326,7 @@ async def test_a_failed_poll_is_kept_with_reason_and_since_when_and_ends_with_th
             target, kind=TargetState.UNREACHABLE, reason=f"refused\0 {seconds}", at=NOW + timedelta(seconds=seconds)
         )
     away = await targets.get(target)
-    # A failure from before that is told late does not hide the newer one.
+    # An older failure that is reported late does not replace the newer one.
     await writer.report_failure(target, kind=TargetState.MALFORMED, reason="old", at=NOW - timedelta(seconds=1))
 
     assert (away.state, away.reason, away.since) == ("unreachable", "refused\ufffd 10", NOW + timedelta(seconds=5))

@@ -1,4 +1,4 @@
-"""The schema goes up, down and up again, equals the tables of the code, and is brought up by one process at a time."""
+"""Migrations work upwards and downwards, give the tables of the code, and run in one process at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _value(url, query):
     return None if row is None else row[0]
 
 
-def test_up_down_and_up_again_ends_in_the_tables_of_the_code(empty_database):
+def test_upgrade_downgrade_and_upgrade_give_the_tables_of_the_code(empty_database):
     assert migrate.current_revision(empty_database) is None
     migrate.upgrade(empty_database)
     first = _value(empty_database, _TABLES)
@@ -41,7 +41,7 @@ def test_up_down_and_up_again_ends_in_the_tables_of_the_code(empty_database):
 
 
 @pytest.mark.anyio
-async def test_day_partitions_are_no_difference_and_go_with_their_tables(database, engine):
+async def test_day_partitions_are_no_schema_difference_and_are_dropped_with_their_tables(database, engine):
     await Partitions(engine).ensure([day_of(NOW)])
 
     migrate.check(database)
@@ -50,7 +50,7 @@ async def test_day_partitions_are_no_difference_and_go_with_their_tables(databas
     assert _value(database, _TABLES) == 0
 
 
-def test_a_difference_between_tables_and_database_is_found(database):
+def test_a_difference_between_the_code_and_the_database_is_found(database):
     with psycopg.connect(database) as connection:
         connection.execute("ALTER TABLE runs DROP COLUMN problems")
 
@@ -58,7 +58,7 @@ def test_a_difference_between_tables_and_database_is_found(database):
         migrate.check(database)
 
 
-def test_several_processes_at_once_bring_one_database_up(empty_database):
+def test_concurrent_processes_can_upgrade_one_database(empty_database):
     code = f"from backend.store.schema.migrate import upgrade; upgrade({empty_database!r})"
     processes = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)
@@ -69,7 +69,7 @@ def test_several_processes_at_once_bring_one_database_up(empty_database):
     migrate.check(empty_database)
 
 
-def test_a_database_of_a_newer_version_is_refused_in_one_line_and_left_alone(database):
+def test_a_database_of_a_newer_version_is_refused_in_one_line_and_left_unchanged(database):
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
 
@@ -83,7 +83,7 @@ def test_a_database_of_a_newer_version_is_refused_in_one_line_and_left_alone(dat
     assert _value(database, "SELECT version_num FROM alembic_version") == "9999"
 
 
-def test_a_user_who_may_not_make_tables_is_told_what_to_grant_in_one_line(empty_database):
+def test_a_user_without_the_right_to_create_tables_learns_in_one_line_what_to_grant(empty_database):
     with psycopg.connect(empty_database) as connection:
         connection.execute("DROP ROLE IF EXISTS visitor")
         connection.execute("CREATE ROLE visitor LOGIN PASSWORD 's3cret'")
@@ -97,7 +97,7 @@ def test_a_user_who_may_not_make_tables_is_told_what_to_grant_in_one_line(empty_
     assert "\n" not in str(error.value)
 
 
-def test_a_database_that_is_away_is_one_line_without_the_password():
+def test_an_unreachable_database_is_reported_in_one_line_without_the_password():
     with pytest.raises(StoreUnavailableError) as error:
         migrate.upgrade("postgresql://me:s3cret@127.0.0.1:1/nowhere")
 
@@ -106,7 +106,7 @@ def test_a_database_that_is_away_is_one_line_without_the_password():
     assert "\n" not in str(error.value)
 
 
-def test_what_the_first_version_stored_is_there_after_every_later_step(empty_database):
+def test_rows_of_the_first_version_survive_every_later_migration(empty_database):
     migrate.upgrade(empty_database, "0001")
     with psycopg.connect(empty_database) as connection:
         connection.execute("INSERT INTO targets (id, url, name, origin, added_at) VALUES ('t', 'u', 'n', 'api', now())")
@@ -124,7 +124,7 @@ def test_what_the_first_version_stored_is_there_after_every_later_step(empty_dat
     assert _value(empty_database, "SELECT state FROM target_health") == "ok"
 
 
-def test_whatever_changes_a_checkpoint_leaves_its_mark_for_the_rollups_in_old_and_new_partitions(empty_database):
+def test_every_change_of_a_checkpoint_sets_changed_xid_in_old_and_new_partitions(empty_database):
     def add_day(connection, day, upper):
         name = f"checkpoints_{day.replace('-', '')}"
         connection.execute(f"CREATE TABLE {name} (LIKE checkpoints INCLUDING ALL)")
@@ -157,7 +157,7 @@ def test_whatever_changes_a_checkpoint_leaves_its_mark_for_the_rollups_in_old_an
         assert [a == b for a, b in zip(after, before, strict=True)] == [not t for t in touched], change
 
 
-def test_alembics_own_command_line_finds_the_scripts_and_the_database_it_is_told(database):
+def test_the_alembic_command_line_finds_the_scripts_and_the_given_database(database):
     done = subprocess.run(
         [sys.executable, "-m", "alembic", "-x", f"url={database}", "check"],
         cwd=ROOT,

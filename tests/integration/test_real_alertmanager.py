@@ -1,6 +1,6 @@
-"""Debian's Alertmanager shows what fires and pages its end; and a killed role pages once for one episode.
+"""Debian's Alertmanager shows firing alerts and pages their resolution. A killed ``alert`` role pages once.
 
-With ``BARRIERSCOPE_REQUIRE_ALERTMANAGER`` set, a machine without Alertmanager fails these instead of skipping them.
+If ``BARRIERSCOPE_REQUIRE_ALERTMANAGER`` is set, a machine without Alertmanager fails its tests, not skips them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def now_clock():
-    """Alertmanager lives in the present."""
+    """A clock that starts at the real time, which Alertmanager uses."""
     return SteppingClock(WallClock().now())
 
 
 @pytest.fixture
 def watching(engine, target, now_clock):
-    """Writes what a poll sees now: checkpoints of these outcomes, ten seconds apart."""
+    """Return a function that writes a poll with checkpoints of the given outcomes, ten seconds apart."""
     begin = now_clock.at - timedelta(minutes=5)
 
     async def write(*outcomes):
@@ -55,7 +55,7 @@ def watching(engine, target, now_clock):
 
 
 @pytest.mark.skipif(missing() is not None, reason=missing() or "")
-async def test_alertmanager_shows_the_alert_and_pages_its_resolution(engine, watching, now_clock, tmp_path):
+async def test_alertmanager_shows_an_alert_and_pages_its_resolution(engine, watching, now_clock, tmp_path):
     await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
     with receiving() as pager, alertmanager(tmp_path, pager=pager.url) as root:
         await receiver_at(engine, now_clock, root, kind=ReceiverKind.ALERTMANAGER)
@@ -93,7 +93,7 @@ def _paged(pager, status):
 
 @contextmanager
 def _role(database):
-    """The role ``alert`` as a process; killed without warning at the end."""
+    """Run the role ``alert`` as a process, and kill it at the end."""
     options = ("alert", "--database-url", database, "--interval", "0.5s")
     with subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -105,9 +105,7 @@ def _role(database):
             process.kill()
 
 
-async def test_a_role_that_is_killed_before_and_in_the_middle_of_delivery_pages_once(
-    engine, watching, now_clock, database
-):
+async def test_a_role_that_is_killed_before_and_during_a_delivery_pages_once(engine, watching, now_clock, database):
     await switch_off_rules_but(engine, "CheckpointExpired", "Watchdog")
     with receiving() as before:
         port = int(before.url.split(":")[2].split("/")[0])
@@ -122,14 +120,14 @@ def _kill_twice(database, port):
             return connection.execute(query).fetchone()[0]
 
     def its_time_is_over():
-        # Instead of waiting: the lease and the claims of the dead one have run out.
+        # Instead of waiting, let the lease and the claims of the killed process run out.
         with psycopg.connect(database) as connection:
             connection.execute("UPDATE alert_evaluator SET expires_at = now() - interval '1 s'")
             connection.execute("UPDATE deliveries SET next_attempt_at = now() - interval '1 s'")
 
     tried = "SELECT count(*) FROM delivery_attempts"
     with _role(database):
-        until(lambda: value(tried) >= 1, "decided, and tried where nobody listens")
+        until(lambda: value(tried) >= 1, "a delivery attempt to a port on which nothing listens")
     its_time_is_over()
     with receiving(port) as pager:
         pager.released.clear()
@@ -141,6 +139,6 @@ def _kill_twice(database, port):
             until(lambda: value("SELECT state FROM deliveries") == "delivered", "delivered")
             seen_at = value("SELECT evaluated_at FROM alert_evaluator")
             until(lambda: value("SELECT evaluated_at FROM alert_evaluator") > seen_at, "evaluated again")
-        assert len({key for key, _ in pager.pages()}) == 1, "one episode, one page: who reads the key sees it once"
+        assert len({key for key, _ in pager.pages()}) == 1, "all pages of one episode must have one key"
         assert 1 <= len(pager.posts) <= 2
     assert value("SELECT count(*) FROM alerts WHERE rule = 'CheckpointExpired'") == 1

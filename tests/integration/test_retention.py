@@ -1,4 +1,4 @@
-"""Old days go as whole partitions; nothing that a kept checkpoint or a reader at work needs goes with them."""
+"""Retention drops old days as whole partitions, and keeps all that kept checkpoints and open readers need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAY = timedelta(days=1)
 
 
 def _seen(checkpoint_id, at):
-    """A checkpoint of ``at`` with everything that hangs on it."""
+    """Return a job with a checkpoint triggered at ``at`` and a row for every table that belongs to it."""
     return replace(
         job([completed(checkpoint_id, triggered_at=at)]),
         progress=(made.progress(checkpoint_id, 4, at + timedelta(seconds=1)),),
@@ -36,7 +36,7 @@ def _seen(checkpoint_id, at):
 
 
 async def _write_days(writer, target, clock, days):
-    """One checkpoint at noon of each day, written on that day; the id is the day's age."""
+    """Write one checkpoint, just before noon, on each day. Its id is the age of the day."""
     for age in sorted(days, reverse=True):
         clock.at = NOW - age * _DAY
         await writer.write(observation(target, _seen(age, clock.at - timedelta(minutes=1)), at=clock.at))
@@ -53,7 +53,7 @@ async def _ids(engine, table, column="checkpoint_id"):
         return sorted((await connection.execute(text(f"SELECT DISTINCT {column} FROM {table}"))).scalars())
 
 
-async def test_partitions_are_made_for_today_and_ahead_with_every_index_of_their_table(engine):
+async def test_partitions_for_today_and_the_next_days_have_every_index_of_their_table(engine):
     await apply_retention(engine, _WEEK, NOW)
 
     found = await list_partitions(engine)
@@ -65,9 +65,7 @@ async def test_partitions_are_made_for_today_and_ahead_with_every_index_of_their
         assert await _one(engine, indexes.format(f"{table}_p{NOW:%Y%m%d}")) == own
 
 
-async def test_days_older_than_the_range_go_with_all_that_hangs_on_them_and_the_rest_stays(
-    writer, target, clock, engine
-):
+async def test_days_older_than_the_limit_are_dropped_with_all_their_rows(writer, target, clock, engine):
     await _write_days(writer, target, clock, (0, 3, 7))
     clock.at = NOW + timedelta(hours=23)
 
@@ -86,17 +84,17 @@ async def test_days_older_than_the_range_go_with_all_that_hangs_on_them_and_the_
     assert (await apply_retention(engine, _WEEK, clock.at)).days == ()
 
 
-async def test_all_that_hangs_on_the_oldest_kept_day_stays_to_its_last_hour(writer, target, clock, engine):
+async def test_all_rows_of_the_oldest_kept_day_stay_until_the_day_is_dropped(writer, target, clock, engine):
     await _write_days(writer, target, clock, (7,))
 
-    # The checkpoint of noon is older than seven days by now, and its day is still kept.
+    # The checkpoint is now older than seven days, but its day is still kept.
     await apply_retention(engine, _WEEK, NOW + timedelta(hours=11))
 
     for table in ("checkpoints", "checkpoint_details", "barrier_events", "late_barriers"):
         assert await _ids(engine, table) == [7], table
 
 
-async def test_by_size_the_oldest_days_go_first_and_today_never(writer, target, clock, engine):
+async def test_the_size_limit_drops_the_oldest_days_first_and_never_today(writer, target, clock, engine):
     await _write_days(writer, target, clock, (0, 1, 2, 3))
     sizes = {}
     for partition in await list_partitions(engine):
@@ -123,7 +121,7 @@ async def test_graph_and_settings_of_the_oldest_kept_checkpoint_stay(writer, tar
     assert await _one(engine, kept) == "{10000,5000}"
 
 
-async def test_runs_jobs_and_removed_targets_go_once_nothing_of_theirs_is_kept(writer, target, clock, engine):
+async def test_runs_and_jobs_without_kept_checkpoints_are_dropped(writer, target, clock, engine):
     old = NOW - 20 * _DAY
     clock.at = old
     gone = replace(job([completed(1, triggered_at=old)], name="gone", run="g"), state=JobState.ENDED, started_at=old)
@@ -140,9 +138,7 @@ async def test_runs_jobs_and_removed_targets_go_once_nothing_of_theirs_is_kept(w
     assert await _one(engine, "SELECT count(*) FROM targets") == 1
 
 
-async def test_a_day_that_somebody_reads_is_left_for_the_next_pass_and_nobody_waits_long(
-    writer, target, clock, engine, monkeypatch
-):
+async def test_a_day_with_an_open_reader_is_left_for_the_next_pass(writer, target, clock, engine, monkeypatch):
     await _write_days(writer, target, clock, (0, 7))
     monkeypatch.setattr(retention_module, "_DROP_LOCK_TIMEOUT", "50ms")
     later = NOW + _DAY
@@ -157,18 +153,18 @@ async def test_a_day_that_somebody_reads_is_left_for_the_next_pass_and_nobody_wa
     assert (await apply_retention(engine, _WEEK, later)).days == (day_of(NOW - 7 * _DAY),)
 
 
-async def test_new_partitions_wait_for_no_reader_and_no_writer(engine):
+async def test_creating_partitions_does_not_wait_for_readers_or_writers(engine):
     partitions = Partitions(engine)
     await partitions.ensure([day_of(NOW)])
     async with reading(engine) as connection, engine.begin() as busy:
         await connection.execute(text("SELECT count(*) FROM checkpoints"))
         await busy.execute(text("DELETE FROM checkpoints"))
-        # The lock timeout is 10 s; waiting for these two would never end.
+        # The lock timeout is 10 s, and neither transaction ends before this block does.
         async with asyncio.timeout(8):
             await partitions.ensure([day_of(NOW + _DAY)])
 
 
-async def test_a_writer_whose_partition_was_dropped_makes_it_again(writer, target, engine):
+async def test_a_writer_creates_a_dropped_partition_again(writer, target, engine):
     await writer.write(observation(target, job([completed(1)])))
     await apply_retention(engine, Retention(max_age=timedelta(0), max_size_bytes=1), NOW + 2 * _DAY)
     assert await _one(engine, "SELECT count(*) FROM checkpoints") == 0
@@ -178,7 +174,7 @@ async def test_a_writer_whose_partition_was_dropped_makes_it_again(writer, targe
     assert again.new_count == 1
 
 
-async def test_readings_older_than_an_hour_are_thinned_to_the_first_of_each_minute(writer, target, engine):
+async def test_readings_older_than_an_hour_are_thinned_to_one_a_minute(writer, target, engine):
     start = NOW - timedelta(hours=1, minutes=10)
     instants = [start + timedelta(seconds=2 * n) for n in range(60 * 35)]
     seen = replace(job(), pressure=tuple(made.pressure(SINK, at) for at in instants))
@@ -193,7 +189,7 @@ async def test_readings_older_than_an_hour_are_thinned_to_the_first_of_each_minu
     assert [at for at in kept if at >= edge] == [at for at in instants if at >= edge]
 
 
-async def test_retention_and_writers_at_once_do_not_hurt_each_other(engine, target, clock):
+async def test_retention_and_concurrent_writers_do_not_disturb_each_other(engine, target, clock):
     writer = IngestWriter(engine, clock=clock)
     async with asyncio.TaskGroup() as group:
         for number in range(12):

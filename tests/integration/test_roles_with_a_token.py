@@ -1,4 +1,4 @@
-"""The roles api, collect and runtime as a chart runs them: with one token, over real sockets and a real store."""
+"""The roles api, collect and runtime as the chart runs them: one token, real sockets and a real store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 @dataclass
 class Listener:
-    """ASGI middleware that notes who asked with which credential."""
+    """ASGI middleware that records method, path and credential of each request."""
 
     app: Any
     heard: list[tuple[str, str, str]] = field(default_factory=list)
@@ -74,7 +74,7 @@ def _serving(app, port):
 
 @pytest.fixture
 def live_job():
-    """A job of the runtime that has run for two seconds, and runs no further."""
+    """A job of the runtime that has run for two seconds and then stands still."""
     spec = small_job("aligned", records=None)
     began = time.time() - 2
     job = LiveJob(job_run_id(spec.name, int(began * 1000)), build_live_engine(spec), int(began * 1000), 0.0)
@@ -106,7 +106,7 @@ def api_root(database):
 
 
 async def _advise(engine, record):
-    """A card for the job, as the rules would give it."""
+    """Store a card for the job as the rules would give it, and return its patch."""
     card = mode_of(advised(slow_run(), engine=RUNTIME, version="0.1.0"))
     now = WallClock().now()
     document = RecommendationOut.model_validate(card).model_dump(mode="json")
@@ -133,7 +133,7 @@ async def _advise(engine, record):
 
 
 async def _collected(engine, database):
-    """The one job, once the role ``collect`` has stored it."""
+    """Run the role ``collect`` until it has stored the job, and return the job."""
     stop = asyncio.Event()
     found = []
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
@@ -146,7 +146,7 @@ async def _collected(engine, database):
     return found[0]
 
 
-async def test_settings_are_applied_at_our_own_runtime_and_its_token_goes_nowhere_else(
+async def test_settings_are_applied_to_our_own_runtime_and_its_token_is_sent_nowhere_else(
     engine, database, runtime, live_job, api_root
 ):
     root, listener = runtime
@@ -160,9 +160,9 @@ async def test_settings_are_applied_at_our_own_runtime_and_its_token_goes_nowher
         assert (await client.post(path)).status_code == 401
         assert (await client.get(f"{api_root}/jobs", headers={"Authorization": "Bearer wrong"})).status_code == 401
         assert listener.heard
-        assert {given for _, _, given in listener.heard} == {""}, "reading is open, as at a real Flink"
+        assert {given for _, _, given in listener.heard} == {""}, "reading needs no credential, as with a real Flink"
 
-        # The very same address, were it given by somebody through the API, would get no token: it might be anybody's.
+        # A target that was added through the API gets no token, even with this address: it may be anyone's server.
         async with engine.begin() as connection:
             await connection.execute(text("UPDATE targets SET origin = 'api'"))
         answer = await client.post(path, headers=_BEARER)
@@ -182,12 +182,12 @@ async def test_settings_are_applied_at_our_own_runtime_and_its_token_goes_nowher
     assert told == [("PATCH", f"{PREFIX}/jobs/{live_job.id}/settings")]
 
 
-async def test_a_redirect_does_not_carry_the_token_away(runtime):
+async def test_the_token_is_not_sent_to_the_target_of_a_redirect(runtime):
     root, listener = runtime
 
     async def elsewhere(scope, receive, send):
         if scope["method"] == "GET":
-            # It seems to be a runtime until it is to be changed.
+            # It answers like a runtime, and redirects a change of settings.
             await send(
                 {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
             )

@@ -1,4 +1,4 @@
-"""Rollups by Spark equal what PostgreSQL says of the same rows, and survive reruns, late rows, retries and kills."""
+"""Rollups by Spark equal PostgreSQL's results for the same rows, also after reruns, late rows, retries and stops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _no_spark():
 
 @pytest.fixture(scope="module")
 def filled(databases: Databases):
-    """A database of its own with two days of drawn checkpoints; each test copies it."""
+    """A database with about one day of random checkpoints; the tests copy it."""
     with databases.migrated() as url:
         fill(url, SEED, FIRST, NOW, count=1500)
         yield url
@@ -49,14 +49,14 @@ def filled(databases: Databases):
 
 @pytest.fixture
 def fresh(filled, databases: Databases):
-    """A copy of it to write to."""
+    """A writable copy of the database without rollups."""
     with databases.copy_of(filled) as copied:
         yield copied
 
 
 @pytest.fixture(scope="module")
 def rolled_up(filled, databases: Databases, spark_session):
-    """That database with its rollups."""
+    """A copy of the database with its rollups; the tests do not write to it."""
     with databases.copy_of(filled) as copied:
         _run(copied, spark_session).do()
         yield copied
@@ -64,7 +64,7 @@ def rolled_up(filled, databases: Databases, spark_session):
 
 @pytest.fixture
 def url(rolled_up, databases: Databases):
-    """A copy of what is rolled up, to write to."""
+    """A writable copy of the database with rollups."""
     with databases.copy_of(rolled_up) as copied:
         yield copied
 
@@ -107,7 +107,7 @@ def _exact_measures(url, measure, until=NOW):
     )
 
 
-def test_buckets_in_spark_are_those_of_the_definition(spark_session):
+def test_buckets_in_spark_equal_the_definition(spark_session):
     edges = [bound + step for bound in log_buckets.BOUNDS[:-1] for step in (0, 1)]
     values = [-5, 0, 2**63 - 1, 2**62, *edges]
 
@@ -118,7 +118,7 @@ def test_buckets_in_spark_are_those_of_the_definition(spark_session):
 
 
 def _assert_exact(url, until=NOW):
-    """Every rollup is what PostgreSQL says of the same rows; returns how many hours each measure has."""
+    """Check every rollup against PostgreSQL's result, and return the count of hours for each measure."""
     counts = _rows(
         url,
         "SELECT job_id, hour, triggered_count, completed_count, failed_count, last_completed_at FROM rollups"
@@ -145,7 +145,7 @@ def _assert_exact(url, until=NOW):
             measure.value,
         )
         exact = _exact_measures(url, measure, until)
-        # To the last bit, quantiles too.
+        # Equal to the last bit, quantiles included.
         assert [k[:7] for k in kept] == [e[:7] for e in exact], f"{measure}, seed {SEED}"
         buckets = [log_buckets.count(v for v in e[7] if v is not None) for e in exact]
         assert [dict(zip(k[7], k[8], strict=True)) for k in kept] == buckets, f"{measure}, seed {SEED}"
@@ -153,14 +153,14 @@ def _assert_exact(url, until=NOW):
     return hours
 
 
-def test_every_rollup_equals_what_postgres_says_of_the_same_rows(rolled_up):
+def test_every_rollup_equals_the_result_of_postgres(rolled_up):
     hours = _assert_exact(rolled_up)
 
     assert _rows(rolled_up, "SELECT count(*) > 45 FROM rollups") == [(True,)]
     assert all(number > (5 if measure is Measure.PROCESSED else 45) for measure, number in hours.items())
 
 
-def test_rollups_of_micro_batches_equal_postgres_too_and_have_no_measure_that_spark_lacks(databases, spark_session):
+def test_rollups_of_micro_batches_equal_postgres_and_have_no_measure_that_spark_lacks(databases, spark_session):
     with databases.migrated() as url:
         asyncio.run(_push(url, ["b_windowed_hdfs", "d_behind_rate_micro_batch", "a_stateless_rate", FAILING]))
         done = RollupRun(url, _no_spark, SteppingClock(RECORDED_BY), started=spark_session).do()
@@ -181,7 +181,7 @@ async def _push(url, names):
         await engine.dispose()
 
 
-def test_running_it_twice_changes_nothing_and_starts_no_spark(rolled_up):
+def test_a_second_run_changes_nothing_and_starts_no_spark(rolled_up):
     before = _contents(rolled_up)
 
     again = RollupRun(rolled_up, _no_spark, SteppingClock(NOW)).do()
@@ -191,7 +191,7 @@ def test_running_it_twice_changes_nothing_and_starts_no_spark(rolled_up):
     assert len(before["rollup_hours"]) > 20
 
 
-def test_doing_hours_again_that_did_not_change_gives_the_same_bytes(url, spark_session):
+def test_rolling_up_unchanged_hours_again_gives_the_same_bytes(url, spark_session):
     before = _contents(url)
 
     done = _run(url, spark_session).do(HourRange(FIRST, NOW - 16 * HOUR))
@@ -201,7 +201,7 @@ def test_doing_hours_again_that_did_not_change_gives_the_same_bytes(url, spark_s
     assert {t: after[t] for t in _TABLES[:2]} == {t: before[t] for t in _TABLES[:2]}
 
 
-def test_a_late_row_and_a_late_end_have_their_hours_done_again_and_no_others(url, spark_session):
+def test_only_the_hours_with_a_late_row_or_a_late_end_are_rolled_up_again(url, spark_session):
     late = NOW - 9 * HOUR
     insert(url, [row("j0", 90_001, late, end_to_end_duration_ms=77)])
     with psycopg.connect(url) as connection:
@@ -224,7 +224,7 @@ def test_a_late_row_and_a_late_end_have_their_hours_done_again_and_no_others(url
     )
 
 
-def test_what_a_transaction_commits_after_the_run_looked_is_done_by_the_next(url, spark_session):
+def test_rows_committed_after_a_run_has_read_are_rolled_up_by_the_next_run(url, spark_session):
     run = _run(url, spark_session)
     late = NOW - 9 * HOUR
     insert(url, [row("j0", 90_002, late, "in-progress")])
@@ -239,7 +239,7 @@ def test_what_a_transaction_commits_after_the_run_looked_is_done_by_the_next(url
     )
 
 
-def test_a_run_stopped_at_any_step_loses_nothing_and_doubles_nothing(fresh, rolled_up, spark_session):
+def test_a_run_stopped_at_any_step_loses_and_duplicates_nothing(fresh, rolled_up, spark_session):
     url = fresh
     for step in ("before reading", "between staging and moving", "after moving"):
 
@@ -259,7 +259,7 @@ def test_a_run_stopped_at_any_step_loses_nothing_and_doubles_nothing(fresh, roll
     assert _rows(url, "SELECT count(*) FROM rollup_staging") == [(0,)]
 
 
-def test_a_day_that_is_dropped_keeps_the_rollups_it_has(url, spark_session):
+def test_a_dropped_day_keeps_its_rollups(url, spark_session):
     before = _rows(url, "SELECT t::text FROM rollups t WHERE hour < '2026-11-21' ORDER BY 1")
 
     def drop(at):
@@ -273,7 +273,7 @@ def test_a_day_that_is_dropped_keeps_the_rollups_it_has(url, spark_session):
     assert _rows(url, "SELECT t::text FROM rollups t WHERE hour < '2026-11-21' ORDER BY 1") == before != []
 
 
-def test_a_second_run_beside_the_first_is_refused(url):
+def test_a_second_run_at_the_same_time_is_refused(url):
     with open_run_log(url) as run_log:
         run_log.claim()
 
@@ -281,7 +281,9 @@ def test_a_second_run_beside_the_first_is_refused(url):
             RollupRun(url, _no_spark, SteppingClock(NOW)).do()
 
 
-def test_a_task_that_fails_after_it_wrote_and_is_tried_again_doubles_nothing(fresh, rolled_up, spark_session, tmp_path):
+def test_a_task_that_fails_after_its_commit_and_is_retried_duplicates_nothing(
+    fresh, rolled_up, spark_session, tmp_path
+):
     from backend.pipeline import source
 
     marker = str(tmp_path / "failed once")
@@ -293,7 +295,7 @@ def test_a_task_that_fails_after_it_wrote_and_is_tried_again_doubles_nothing(fre
             raise RuntimeError("the worker was lost after its commit")
         return written
 
-    # Made here, so that it travels to the workers by value.
+    # Defined here, so that cloudpickle sends the class to the workers by value.
     class Failing(source.StagingWriter):
         write = attempt
 
@@ -312,7 +314,7 @@ def test_a_task_that_fails_after_it_wrote_and_is_tried_again_doubles_nothing(fre
     assert _contents(fresh)["rollup_measures"] == _contents(rolled_up)["rollup_measures"]
 
 
-def test_the_password_is_in_no_plan_and_in_no_error(url, spark_session, capfd):
+def test_the_password_is_in_no_query_plan_and_no_error(url, spark_session, capfd):
     secret = "correct-horse-battery"
     wrong = f"postgresql://nobody:{secret}@127.0.0.1:1/nothing"
     with handed_over(wrong) as url_file:
@@ -356,7 +358,7 @@ def _read(url, since, until, jobs=("j0", "j1", "j2", "none")):
         (NOW, NOW),
     ],
 )
-def test_rollups_and_the_tail_are_together_what_the_checkpoints_alone_say(rolled_up, filled, since, until):
+def test_rollups_and_the_newest_hour_give_the_same_values_as_the_checkpoints_alone(rolled_up, filled, since, until):
     covered, totals, hours = _read(rolled_up, since, until)
     nothing, exact_totals, exact_hours = _read(filled, since, until)
 
@@ -371,7 +373,7 @@ def test_rollups_and_the_tail_are_together_what_the_checkpoints_alone_say(rolled
         assert not any(h.is_rolled_up for h in exact_hours[job])
 
 
-def test_an_hour_with_a_late_row_is_read_from_the_checkpoints_until_it_is_done_again(url):
+def test_an_hour_with_a_late_row_is_read_from_the_checkpoints(url):
     late = NOW - 9 * HOUR
     insert(url, [row("j0", 90_003, late, end_to_end_duration_ms=12_345)])
 
@@ -385,7 +387,7 @@ def test_an_hour_with_a_late_row_is_read_from_the_checkpoints_until_it_is_done_a
 
 
 @pytest.mark.slow
-def test_on_a_copy_at_another_server_rollups_are_done_anew(url, spark_session):
+def test_on_a_copy_of_the_database_at_another_server_rollups_are_computed_again(url, spark_session):
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE pipeline_schedule SET complete_xid = complete_xid + 1000000000")
         connection.execute("UPDATE rollup_hours SET horizon_xid = horizon_xid + 1000000000")
@@ -412,7 +414,7 @@ def _ceiled(instant):
 
 
 def _empty(url, since, until):
-    """Hours of a range in which nothing was triggered."""
+    """Return the count of hours in a range in which no checkpoint was triggered."""
     first, last = _ceiled(since), min(until, hour_of(NOW))
     present = {h for (h,) in _rows(url, "SELECT hour FROM rollup_hours WHERE hour >= %s AND hour < %s", first, last)}
     return sum((first + n * HOUR) not in present for n in range(max(0, (last - first) // HOUR)))

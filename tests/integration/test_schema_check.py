@@ -1,4 +1,4 @@
-"""Ready means: the store answers and has the tables this version needs, or those of a newer one."""
+"""A store is ready if it answers and has the schema of this version or of a newer one."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def _set_revision(url, revision):
         connection.execute("UPDATE alembic_version SET version_num = %s", [revision])
 
 
-async def test_a_store_that_was_migrated_is_ready(database):
+async def test_a_migrated_store_is_ready(database):
     assert await _is_ready(database)
 
 
-async def test_a_store_without_tables_is_not(empty_database):
+async def test_a_store_without_tables_is_not_ready(empty_database):
     assert not await _is_ready(empty_database)
 
 
-async def test_a_store_of_the_version_before_is_not(empty_database):
+async def test_a_store_of_an_older_version_is_not_ready(empty_database):
     migrate.upgrade(empty_database, "0001")
 
     assert not await _is_ready(empty_database)
 
 
-async def test_a_newer_store_is_so_that_the_old_pods_serve_while_a_new_version_is_rolled_out(database):
+async def test_a_newer_store_is_ready_so_that_old_pods_serve_during_a_rollout(database):
     _set_revision(database, "9999")
 
     assert await _is_ready(database)
 
 
-async def test_a_store_that_is_away_is_not_and_that_is_no_error():
+async def test_an_unreachable_store_is_not_ready_and_raises_no_error():
     assert not await _is_ready("postgresql://nobody@127.0.0.1:1/nothing")

@@ -1,4 +1,4 @@
-"""The listener in a real query: it tells what Spark says, and while nobody answers the query runs on undisturbed."""
+"""The listener in a real query sends what Spark reports, and a server that does not answer never disturbs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GOOD_BATCHES = 5
 
 @pytest.fixture
 def place():
-    """A server that takes everything, and what it got."""
+    """The address of a server that accepts every request, and the list of bodies it received."""
     got: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -44,7 +44,9 @@ def place():
     server.server_close()
 
 
-def test_each_batch_and_the_failure_are_told_and_a_dead_endpoint_disturbs_nothing(spark_session, place, tmp_path):
+def test_the_listener_sends_each_batch_and_the_failure_and_a_dead_endpoint_disturbs_nothing(
+    spark_session, place, tmp_path
+):
     url, got = place
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -78,19 +80,19 @@ def test_each_batch_and_the_failure_are_told_and_a_dead_endpoint_disturbs_nothin
     said = [json.loads(p.json) if hasattr(p, "json") else p for p in query.recentProgress]
     events = [e for body in got for e in SparkPushIn.model_validate_json(body).events if e.event != "alive"]
     told = [e.progress for e in events if e.event == "progress"]
-    # Neither the dead endpoint nor the live one cost a batch: each ran, until the one that had to fail.
+    # No endpoint cost a batch: every batch before the failing one ran.
     assert [p.batch_id for p in told] == [p["batchId"] for p in said] == list(range(_GOOD_BATCHES))
     assert [p.batch_duration for p in told] == [p["batchDuration"] for p in said]
     assert all({"addBatch", "walCommit", "commitOffsets"} <= p.duration_ms.keys() for p in told)
     assert all(p.state_operators[0].num_state_store_instances == 4 for p in told)
     assert (events[0].event, events[-1].event) == ("started", "terminated")
     assert (events[-1].error_class, events[-1].last_batch_id) == ("USER_RAISED_EXCEPTION", _GOOD_BATCHES - 1)
-    # Started, each batch and the end: all of it was lost there, and counted once the driver gave up.
+    # The start, each batch and the end were lost there, and counted as dropped.
     assert (unheard.sent_count, unheard.dropped_count) == (0, _GOOD_BATCHES + 2)
     assert (heard.sent_count, heard.dropped_count) == (_GOOD_BATCHES + 2, 0)
 
 
-def test_the_demo_query_tells_of_its_batches_and_goes_on_after_a_restart(spark_session, place, tmp_path, monkeypatch):
+def test_the_demo_query_reports_its_batches_and_continues_after_a_restart(spark_session, place, tmp_path, monkeypatch):
     url, got = place
 
     @contextmanager
@@ -102,7 +104,7 @@ def test_the_demo_query_tells_of_its_batches_and_goes_on_after_a_restart(spark_s
     monkeypatch.setattr(demo, "_LOOK_S", 0.1)
 
     def run():
-        """One life of the demo, stopped once it told of two batches; what it told."""
+        """Run the demo until it has sent two batches, and return the progress of each batch that it sent."""
         got.clear()
         stop, started = threading.Event(), []
         watcher = threading.Thread(target=_stop_after, args=(got, b'"progress"', 2, stop))
@@ -120,7 +122,7 @@ def test_the_demo_query_tells_of_its_batches_and_goes_on_after_a_restart(spark_s
     first, second = run(), run()
 
     assert [p.batch_id for p in first] == list(range(len(first)))
-    # The same query in a new run: no batch is done again, and none is left out.
+    # A new run of the same query repeats no batch and omits none.
     assert [p.batch_id for p in second] == list(range(len(first), len(first) + len(second)))
     assert {p.id for p in second} == {p.id for p in first}
     assert {p.run_id for p in second}.isdisjoint(p.run_id for p in first)
@@ -129,7 +131,7 @@ def test_the_demo_query_tells_of_its_batches_and_goes_on_after_a_restart(spark_s
         assert batch.state_operators[0].num_rows_total > 0
 
 
-def test_a_demo_that_cannot_go_on_says_why_in_one_line(spark_session, place, tmp_path, monkeypatch):
+def test_a_demo_that_fails_gives_the_reason_in_one_line(spark_session, place, tmp_path, monkeypatch):
     @contextmanager
     def broken(_folder):
         spark_session.sql("SELECT no_such_column")
@@ -141,7 +143,7 @@ def test_a_demo_that_cannot_go_on_says_why_in_one_line(spark_session, place, tmp
     with pytest.raises(RuntimeError, match="no_such_column") as error:
         demo.run(**given, stop=threading.Event())
     assert "\n" not in str(error.value)
-    # Where it was asked to stop while it started, nothing is wrong.
+    # A stop during the start is no error.
     stop = threading.Event()
     stop.set()
     demo.run(**given, stop=stop)

@@ -1,4 +1,4 @@
-"""A Spark driver that was killed says nothing: its job is shown as silent, alerted on, and well again when it talks."""
+"""A killed Spark driver sends nothing: its target is silent, an alert fires, and all is well once it sends again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 _NAME = "b_windowed_hdfs"
 _STARTED = recorded(_NAME)[0]
-# The driver's clock goes five minutes ahead of ours.
+# The driver's clock is five minutes ahead of ours.
 _AHEAD = timedelta(minutes=5)
 
 
@@ -49,7 +49,7 @@ async def _shown(client):
     return job, target, status
 
 
-async def test_a_driver_that_tells_nothing_is_silent_on_every_page_until_it_talks_again(client, clock):
+async def test_a_driver_that_sends_nothing_is_silent_in_every_answer_until_it_sends_again(client, clock):
     await _told(client, clock)
     clock.at += SILENT_AFTER
     job, target, status = await _shown(client)
@@ -71,7 +71,7 @@ async def test_a_driver_that_tells_nothing_is_silent_on_every_page_until_it_talk
     assert (job["state"], job["target_state"], target["health"]["state"]) == ("running", "ok", "ok")
 
 
-async def test_one_driver_that_lives_does_not_hide_another_of_its_deployment_that_does_not(client, clock):
+async def test_a_live_driver_does_not_hide_a_silent_one_of_its_deployment(client, clock):
     other = {"run_id": "0b0b0b0b-0000-0000-0000-000000000002", "id": "other", "name": "other"}
     await _told(client, clock, _alive(clock), _alive(clock, **other))
     clock.at += SILENT_AFTER + timedelta(seconds=1)
@@ -85,7 +85,7 @@ async def test_one_driver_that_lives_does_not_hide_another_of_its_deployment_tha
     assert "other" not in target["health"]["reason"]
 
 
-async def test_a_silent_driver_is_alerted_on_and_one_that_ended_never_is(client, clock, engine):
+async def test_a_silent_driver_fires_an_alert_and_an_ended_query_never_does(client, clock, engine):
     await _told(client, clock)
     alerting = Alerting(engine, clock)
     await alerting.round()

@@ -1,4 +1,4 @@
-"""A store that is away, busy or slow is one typed error in one line; no message and no log holds a secret."""
+"""A store that is unreachable, busy or slow raises one typed error in one line. No error and no log has a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 def _line(error):
     words = str(error.value)
     assert "\n" not in words
-    # Nor in what is logged where the error is not expected.
+    # A traceback in the log must not have it either.
     assert "s3cret" not in "".join(traceback.format_exception(error.value))
     return words
 
@@ -45,7 +45,7 @@ async def _write(engine, *statements):
             await connection.execute(text(statement))
 
 
-async def test_a_store_that_is_away_or_refuses_us_is_one_line_without_the_password(database):
+async def test_an_unreachable_or_refusing_store_is_reported_in_one_line_without_the_password(database):
     host = database.rpartition("@")[2]
 
     assert "refused" in await _refused("postgresql://me:s3cret@127.0.0.1:1/nowhere")
@@ -53,7 +53,7 @@ async def test_a_store_that_is_away_or_refuses_us_is_one_line_without_the_passwo
     assert "does not exist" in await _refused(f"{database}_gone")
 
 
-async def test_when_every_connection_is_in_use_the_wait_ends_in_one_line_and_later_all_is_well(database):
+async def test_waiting_for_a_connection_times_out_with_one_line_and_works_again_later(database):
     engine = create_store_engine(database, pool_size=1, pool_overflow=0, pool_timeout_s=0.05)
     async with reading(engine):
         with pytest.raises(StoreUnavailableError) as error:
@@ -76,7 +76,7 @@ async def test_more_writers_than_connections_take_turns(database, clock):
     await engine.dispose()
 
 
-async def test_connections_that_the_server_ended_are_replaced_without_an_error(writer, target, engine, postgres_url):
+async def test_connections_that_the_server_closed_are_replaced_without_an_error(writer, target, engine, postgres_url):
     await writer.write(observation(target, job([completed(1)])))
     other = create_store_engine(postgres_url)
     ended = text("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = :name")
@@ -87,9 +87,7 @@ async def test_connections_that_the_server_ended_are_replaced_without_an_error(w
     assert (await writer.write(observation(target, job([completed(2)]), at=NOW + timedelta(seconds=2)))).new_count == 1
 
 
-async def test_a_connection_that_is_ended_in_the_middle_stores_nothing_and_the_same_write_works_again(
-    engine, postgres_url
-):
+async def test_a_connection_closed_during_a_transaction_stores_nothing_and_later_writes_work(engine, postgres_url):
     targets = TargetRepository(engine)
     with pytest.raises(StoreUnavailableError) as error:
         await _write(
@@ -106,7 +104,7 @@ async def test_a_connection_that_is_ended_in_the_middle_stores_nothing_and_the_s
     ("setting", "statement"),
     [("statement_timeout", "SELECT pg_sleep(20)"), ("lock_timeout", "LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")],
 )
-async def test_what_takes_too_long_ends_in_one_line(engine, setting, statement):
+async def test_a_statement_that_exceeds_a_timeout_is_reported_in_one_line(engine, setting, statement):
     async with engine.connect() as other:
         await other.execute(text("SELECT * FROM jobs"))
         with pytest.raises(StoreUnavailableError) as error:
@@ -123,7 +121,7 @@ async def test_every_connection_has_its_timeouts(engine):
     assert shown == ["30s", "10s"]
 
 
-async def test_a_secret_in_a_targets_address_is_in_no_error_and_no_log(engine, clock, capfd, caplog):
+async def test_a_secret_in_the_address_of_a_target_is_in_no_error_and_no_log(engine, clock, capfd, caplog):
     targets = TargetRepository(engine)
     new = NewTarget("http://me:s3cret@flink:8081", "flink", TargetOrigin.CONFIGURATION)
     target = (await targets.add(new, at=NOW)).id

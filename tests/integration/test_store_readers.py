@@ -1,4 +1,4 @@
-"""What readers give back is what was written: every value, nothing filled in, pages without gaps or repeats."""
+"""Readers return exactly what was written: missing values stay missing, and pages have no gaps or repeats."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _ids(connection, job_id, wanted=_EVERYTHING, before=None, limit=100):
 # --- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_checkpoint_comes_back_as_it_was_handed_in(writer, target, connection):
+async def test_a_checkpoint_is_read_as_it_was_written(writer, target, connection):
     header = replace(
         made.header(3),
         processed_bytes=5,
@@ -81,7 +81,9 @@ async def test_a_checkpoint_comes_back_as_it_was_handed_in(writer, target, conne
         await checkpoints.get_checkpoint(connection, run_id, 6)
 
 
-async def test_details_come_back_with_missing_missing_and_only_where_there_are_some(writer, target, connection):
+async def test_details_are_read_with_their_missing_values_and_only_for_checkpoints_that_have_some(
+    writer, target, connection
+):
     bare = Checkpoint(made.header(3))
     await writer.write(observation(target, job([completed(1), failed(2), bare])))
     records = await checkpoints.list_checkpoints(
@@ -99,7 +101,7 @@ async def test_details_come_back_with_missing_missing_and_only_where_there_are_s
     assert await checkpoints.details_of(connection, []) == {}
 
 
-async def test_detail_that_comes_later_is_added_and_raises_the_maxima(writer, target, connection):
+async def test_details_that_come_later_are_added_and_raise_the_maxima(writer, target, connection):
     await writer.write(observation(target, job([Checkpoint(made.header(1))])))
     await writer.write(observation(target, job([completed(1)]), at=_at(2)))
 
@@ -109,8 +111,8 @@ async def test_detail_that_comes_later_is_added_and_raises_the_maxima(writer, ta
     assert len((await checkpoints.details_of(connection, [record.place]))[record.place]) == 2
 
 
-async def test_pages_by_cursor_have_no_gap_and_no_repeat_even_where_instants_are_equal(writer, target, connection):
-    # Two runs of one job, every trigger shared by two checkpoints of each.
+async def test_pages_by_cursor_have_no_gaps_or_repeats_even_with_equal_trigger_times(writer, target, connection):
+    # Two runs of one job. In each run, two checkpoints share each trigger time.
     first = job([completed(i, triggered_at=_at(-600 + i // 2)) for i in range(14)])
     second = replace(
         restarted(first, started_at=_at(-300)),
@@ -129,7 +131,7 @@ async def test_pages_by_cursor_have_no_gap_and_no_repeat_even_where_instants_are
     assert [r.cursor for r in seen] == sorted((r.cursor for r in seen), reverse=True)
 
 
-async def test_filters_hold_together_over_midnight(writer, target, connection):
+async def test_filters_combine_and_work_across_midnight(writer, target, connection):
     midnight = NOW.replace(hour=0)
     listed = [
         completed(1, triggered_at=midnight - timedelta(seconds=1)),
@@ -154,7 +156,7 @@ async def test_filters_hold_together_over_midnight(writer, target, connection):
     assert await _ids(connection, "j-other") == []
 
 
-async def test_what_is_around_a_checkpoint_is_of_its_run_and_in_order(writer, target, connection):
+async def test_the_neighbours_of_a_checkpoint_are_of_its_run_and_in_order(writer, target, connection):
     first = job([completed(i) for i in range(1, 8)])
     other = replace(restarted(first, started_at=_at(-60)), checkpoints=(completed(4), failed(5)))
     await writer.write(observation(target, first, other))
@@ -172,8 +174,8 @@ async def test_what_is_around_a_checkpoint_is_of_its_run_and_in_order(writer, ta
     assert await around(edge, 3, 1) == [(True, 1), (True, 2)]
 
 
-async def test_the_last_healthy_checkpoint_before_is_completed_and_fast_enough(writer, target, connection):
-    # Durations are 300 ms and the id.
+async def test_the_last_healthy_checkpoint_before_another_is_completed_and_fast_enough(writer, target, connection):
+    # The duration of a checkpoint is 300 ms plus its id.
     await writer.write(observation(target, job([completed(1), completed(20), failed(21), completed(22)])))
     run_id = (await _only_job(connection)).run.id
     record = await checkpoints.get_checkpoint(connection, run_id, 22)
@@ -187,7 +189,7 @@ async def test_the_last_healthy_checkpoint_before_is_completed_and_fast_enough(w
     assert await last(301) is None
 
 
-async def test_recent_ones_of_many_runs_are_each_runs_newest_oldest_first(writer, target, connection):
+async def test_the_newest_checkpoints_of_several_runs_are_read_for_each_run_oldest_first(writer, target, connection):
     one, two = job([completed(i) for i in range(5)]), job([failed(9)], name="b", run="b")
     await writer.write(observation(target, one, two))
     runs = {r.name: r.run.id for r in await jobs.list_current(connection)}
@@ -203,7 +205,7 @@ async def test_recent_ones_of_many_runs_are_each_runs_newest_oldest_first(writer
     }
 
 
-async def test_statistics_are_of_the_window_only_and_their_percentiles_within_a_hundredth(writer, target, connection):
+async def test_statistics_cover_only_the_window_and_percentiles_are_within_the_error_bound(writer, target, connection):
     old = completed(0, triggered_at=NOW - timedelta(days=2))
     await writer.write(observation(target, job([old, *(completed(i) for i in range(1, 5)), failed(5), in_progress(6)])))
     job_id = (await _only_job(connection)).id
@@ -220,7 +222,7 @@ async def test_statistics_are_of_the_window_only_and_their_percentiles_within_a_
 # --- while they are open, and what only the runtime reports --------------------------------------------------------
 
 
-async def test_an_open_checkpoint_shows_its_last_progress_and_the_curve_up_to_it(writer, target, connection):
+async def test_an_open_checkpoint_has_its_last_progress_and_the_curve_up_to_it(writer, target, connection):
     for seconds, acknowledged in ((0, 3), (2, 4), (4, 5)):
         at = _at(seconds)
         seen = replace(
@@ -241,7 +243,7 @@ async def test_an_open_checkpoint_shows_its_last_progress_and_the_curve_up_to_it
     assert await checkpoints.live_of(connection, run_id, 2) is None
 
 
-async def test_barrier_events_come_back_in_order_and_the_fuller_reading_stands(writer, target, connection):
+async def test_barrier_events_are_read_in_order_and_the_fullest_reading_is_kept(writer, target, connection):
     for count, at in ((4, 0), (40, 2), (6, 4)):
         seen = replace(job([completed(1), completed(2)]), barriers=((1, made.barrier_events(count)),))
         await writer.write(observation(target, seen, at=_at(at)))
@@ -257,7 +259,7 @@ async def test_barrier_events_come_back_in_order_and_the_fuller_reading_stands(w
 # --- backpressure --------------------------------------------------------------------------------------------------
 
 
-async def test_readings_come_back_as_read_and_what_was_not_asked_stays_apart_from_what_was_not_answered(
+async def test_readings_are_read_as_written_and_values_not_requested_differ_from_values_not_answered(
     writer, target, connection
 ):
     readings = (made.pressure(SOURCE, NOW), made.pressure(SINK, NOW, busy=0.123456))
@@ -272,7 +274,7 @@ async def test_readings_come_back_as_read_and_what_was_not_asked_stays_apart_fro
     assert await pressure.newest_reading_at(connection, [run_id, "r-none"]) == {run_id: NOW}
 
 
-async def test_readings_are_found_by_range_over_midnight_and_by_an_instant_of_each_run(writer, target, connection):
+async def test_readings_are_found_by_a_range_across_midnight_and_by_a_start_for_each_run(writer, target, connection):
     midnight = NOW.replace(hour=0)
     instants = [midnight + timedelta(seconds=s) for s in (-2, 0, 2)]
     for name in ("a", "b"):
@@ -290,7 +292,7 @@ async def test_readings_are_found_by_range_over_midnight_and_by_an_instant_of_ea
     assert await pressure.readings_since(connection, {}) == {}
 
 
-async def test_a_series_has_means_over_reporting_subtasks_sums_of_queues_and_at_most_so_many_instants(
+async def test_a_series_has_means_over_reporting_subtasks_sums_of_queues_and_a_limited_length(
     writer, target, connection
 ):
     same = replace(made.pressure(SOURCE, NOW), queued_out_bytes=(7, 7, 7), queued_in_bytes=(1, 1, 1))
@@ -312,7 +314,7 @@ async def test_a_series_has_means_over_reporting_subtasks_sums_of_queues_and_at_
 # --- jobs, runs, what happened -------------------------------------------------------------------------------------
 
 
-async def test_a_job_shows_the_run_that_counts_now(writer, target, connection):
+async def test_a_job_has_its_current_run(writer, target, connection):
     old = replace(job([failed(1)]), restart_count=2)
     new = replace(restarted(old, started_at=_at(-60)), checkpoints=(completed(1),), restart_count=0)
     ended = replace(old, state=JobState.ENDED, engine_state="CANCELED", ended_at=_at(-61))
@@ -336,7 +338,7 @@ async def test_a_job_shows_the_run_that_counts_now(writer, target, connection):
         await jobs.get_run(connection, "j-none", record.run.id)
 
 
-async def test_a_jobs_history_outlives_its_target_and_the_job_leaves_the_list(writer, target, connection, engine):
+async def test_a_job_of_a_removed_target_leaves_the_list_and_keeps_its_history(writer, target, connection, engine):
     await writer.write(observation(target, job([completed(1)])))
     job_id = (await _only_job(connection)).id
     await TargetRepository(engine).remove(target, at=_at(5))
@@ -346,7 +348,7 @@ async def test_a_jobs_history_outlives_its_target_and_the_job_leaves_the_list(wr
     assert (record.target_state, await _ids(connection, job_id)) == ("paused", [1])
 
 
-async def test_failures_that_were_counted_and_never_listed_are_told_apart(writer, target, connection):
+async def test_failures_that_were_never_listed_are_counted_separately(writer, target, connection):
     counts = CheckpointCounts(restored=1, total=9, in_progress=0, completed=5, failed=4)
     await writer.write(observation(target, replace(job([failed(1), completed(2)]), counts=counts)))
 
@@ -356,7 +358,7 @@ async def test_failures_that_were_counted_and_never_listed_are_told_apart(writer
     assert run.failed_unlisted_count == 3
 
 
-async def test_graph_and_settings_are_those_of_the_time_asked_for(writer, target, connection):
+async def test_graph_and_settings_are_read_as_of_an_instant(writer, target, connection):
     rescaled = Topology((Vertex(SOURCE, "Source: orders", 8, 128), *made.TOPOLOGY.vertices[1:]), made.TOPOLOGY.edges)
     unaligned = replace(made.CONFIG, is_unaligned_enabled=True, aligned_timeout_ms=0)
     await writer.write(observation(target, job()))
@@ -375,7 +377,7 @@ async def test_graph_and_settings_are_those_of_the_time_asked_for(writer, target
     assert shapes == {run_id: jobs.RunShape(rescaled, unaligned), "r-none": jobs.RunShape(Topology(()), None)}
 
 
-async def test_what_happened_is_told_once_newest_first_with_pages(writer, target, connection):
+async def test_each_event_is_listed_once_newest_first_and_paged(writer, target, connection):
     first = replace(job(), restart_count=3, exceptions=((_at(-30), "lost a TaskManager"),))
     unaligned = replace(made.CONFIG, is_unaligned_enabled=True)
     polls = [
@@ -408,11 +410,13 @@ async def test_what_happened_is_told_once_newest_first_with_pages(writer, target
     }
 
 
-async def test_a_restart_says_which_exception_it_followed_and_a_rescale_names_none(writer, target, connection):
+async def test_a_restart_event_names_the_exception_before_it_and_a_restart_without_one_names_none(
+    writer, target, connection
+):
     before, lost = (_at(2), "count: OutOfMemoryError: heap\n  at Heap.java"), (_at(4), "TaskManager lost")
     polls = [
         (0, replace(job(), restart_count=0)),
-        # The exception is seen while the job still restarts.
+        # The collector sees the exception while the job still restarts.
         (3, replace(job(), restart_count=0, exceptions=(before,))),
         (5, replace(job(), restart_count=1, exceptions=(before, lost))),
         (9, replace(job(), restart_count=2, exceptions=(before, lost))),
@@ -428,7 +432,7 @@ async def test_a_restart_says_which_exception_it_followed_and_a_rescale_names_no
     ]
 
 
-async def test_a_job_that_comes_back_rescaled_says_so(writer, target, connection):
+async def test_a_new_run_with_another_parallelism_has_a_rescaled_event(writer, target, connection):
     rescaled = Topology((Vertex(SOURCE, "Source: orders", 8, 128), *made.TOPOLOGY.vertices[1:]), made.TOPOLOGY.edges)
     await writer.write(observation(target, job()))
     again = replace(restarted(job(), started_at=_at(60)), topology=rescaled)
@@ -444,7 +448,7 @@ async def test_a_job_that_comes_back_rescaled_says_so(writer, target, connection
 # --- targets -------------------------------------------------------------------------------------------------------
 
 
-async def test_targets_are_added_changed_removed_and_revived(engine):
+async def test_targets_are_added_changed_removed_and_added_again(engine):
     targets = TargetRepository(engine)
     new = NewTarget("http://a:8081", "a", TargetOrigin.API, labels={"team": "x"})
     added = await targets.add(new, at=NOW)

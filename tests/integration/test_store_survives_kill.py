@@ -1,6 +1,6 @@
-"""``kill -9`` of PostgreSQL at any moment: every acknowledged checkpoint is there afterwards, once and whole.
+"""After ``kill -9`` of PostgreSQL at any moment, every acknowledged checkpoint is stored once and whole.
 
-One seed fixes when the kill comes. Writers write again what was not acknowledged, as the collector's loop does.
+The seed fixes when the kill comes. Like the collector's loop, writers write again what was not acknowledged.
 To replay one: pytest tests/integration/test_store_survives_kill.py -k "seed-1"
 """
 
@@ -40,7 +40,7 @@ def server(made_cluster, tmp_path):
 
 
 class _Killer:
-    """Kills server and backends at the n-th acknowledgement, while other writes are under way."""
+    """Kills the server and its backends at the n-th acknowledgement, while other writes are in progress."""
 
     def __init__(self, server, after):
         self._server, self._left, self.acknowledged = server, after, []
@@ -53,7 +53,7 @@ class _Killer:
 
 
 @over_seeds(1, more=5)
-async def test_every_acknowledged_checkpoint_is_there_once_and_whole(server, clock, seed):
+async def test_every_acknowledged_checkpoint_is_stored_once_and_whole(server, clock, seed):
     engine = create_store_engine(server.start())
     targets = TargetRepository(engine)
     ids = [(await targets.add(NewTarget(f"http://{n}", f"{n}", TargetOrigin.API), at=NOW)).id for n in range(_WRITERS)]

@@ -1,4 +1,4 @@
-"""One collector reads a target, whoever else would like to; a dead one's right runs out by the database's clock."""
+"""A lease lets one collector at a time read a target. The lease of a dead collector expires by the database clock."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def targets(engine):
 
 
 async def _expire(engine):
-    # Instead of waiting: the lease ended a second ago.
+    # Instead of waiting, let the lease end a second ago.
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE target_leases SET expires_at = now() - interval '1 s'"))
 
 
-async def test_the_holder_renews_and_another_waits_until_it_is_given_back(targets, target):
+async def test_the_holder_renews_its_lease_and_another_collector_gets_it_only_after_a_release(targets, target):
     assert await targets.lease(target, holder="a", ttl_s=30)
     assert await targets.lease(target, holder="a", ttl_s=30)
     assert not await targets.lease(target, holder="b", ttl_s=30)
@@ -37,7 +37,7 @@ async def test_the_holder_renews_and_another_waits_until_it_is_given_back(target
     assert await targets.lease(target, holder="b", ttl_s=30)
 
 
-async def test_a_lease_that_ran_out_is_anyones_and_its_former_holder_learns_so(targets, target, engine):
+async def test_any_collector_can_take_an_expired_lease_and_its_former_holder_cannot_renew_it(targets, target, engine):
     await targets.lease(target, holder="dead", ttl_s=30)
     await _expire(engine)
 
@@ -45,7 +45,7 @@ async def test_a_lease_that_ran_out_is_anyones_and_its_former_holder_learns_so(t
     assert not await targets.lease(target, holder="dead", ttl_s=30)
 
 
-async def test_of_two_collectors_at_once_exactly_one_gets_each_target(targets, target, database, engine):
+async def test_exactly_one_of_several_concurrent_collectors_gets_the_lease(targets, target, database, engine):
     other = create_store_engine(database)
     for _ in range(5):
         repositories = [targets, TargetRepository(other)] * 4
@@ -58,7 +58,7 @@ async def test_of_two_collectors_at_once_exactly_one_gets_each_target(targets, t
     await other.dispose()
 
 
-async def test_what_is_paused_removed_or_unknown_cannot_be_leased(targets, target):
+async def test_a_paused_removed_or_unknown_target_cannot_be_leased(targets, target):
     await targets.change(target, is_enabled=False)
     assert not await targets.lease(target, holder="a", ttl_s=30)
     await targets.change(target, is_enabled=True)

@@ -1,4 +1,4 @@
-"""An engine that no product file knows: its collector is an entry point, and its job shows in the API all the same."""
+"""A collector from an entry point, for an engine that no product file names: its job shows in the API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def installed_toy(tmp_path, monkeypatch):
-    """A package that offers the toy's collector, as pip would leave it."""
+    """An installed package, as pip would leave it, whose entry point is the toy's collector."""
     folder = tmp_path / "toy-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
@@ -45,7 +45,7 @@ def installed_toy(tmp_path, monkeypatch):
 
 @asynccontextmanager
 async def collecting(engine) -> AsyncIterator[None]:
-    """The collect role's manager, at work."""
+    """Run the manager of the role ``collect``."""
     stop = asyncio.Event()
     manager = CollectorManager(
         TargetRepository(engine),
@@ -78,7 +78,7 @@ async def _get(client, path, kind):
     return kind.model_validate_json(answer.content)
 
 
-async def test_a_toys_job_and_checkpoints_show_in_the_api_and_on_the_page(engine, installed_toy):
+async def test_the_toys_job_and_checkpoints_show_in_the_api_and_on_the_page(engine, installed_toy):
     source = ToySource(began_at=WallClock().now() - timedelta(minutes=1))
     async with serving(source) as served, asking(api_over(engine, WallClock(), target_probe=probe)) as client:
         body = {"url": served.url, "kind": "toy"}
@@ -117,7 +117,7 @@ async def test_a_toys_job_and_checkpoints_show_in_the_api_and_on_the_page(engine
     assert micro_batch.job_values(job, theme=DARK)["pressure_style"] == micro_batch.HIDDEN
 
 
-async def test_a_kind_that_is_not_installed_is_an_error_of_its_target_and_stops_no_other(engine, installed_toy):
+async def test_a_kind_that_is_not_installed_is_an_error_of_its_target_only(engine, installed_toy):
     source = ToySource(began_at=WallClock().now() - timedelta(minutes=1))
     async with serving(source) as served, asking(api_over(engine, WallClock(), target_probe=probe)) as client:
         for body in ({"url": "http://other:1", "kind": "other"}, {"url": served.url, "kind": "toy"}):

@@ -61,7 +61,7 @@ def test_a_folder_is_free_the_moment_its_user_is_killed(tmp_path):
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(HostError) as refused:

@@ -14,7 +14,8 @@ from backend.domain.errors import ApiRefusedError, ApiUnavailableError, Barriers
 if TYPE_CHECKING:
     import httpx
 
-    from backend.contracts.api import Model, Page, TargetOut
+    from backend.contracts.api import Page, TargetOut
+    from backend.contracts.model import Model
 
     M = TypeVar("M", bound=Model)
     Item = TypeVar("Item", bound=Model)

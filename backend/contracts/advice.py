@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from backend.contracts.api import Model
+from backend.contracts.model import Model
 from backend.domain.advice import AdviceState, Metric, Mode, Topic
 from backend.domain.verdict import Basis, Confidence
 

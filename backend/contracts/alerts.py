@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from backend.contracts.api import Model
+from backend.contracts.model import Model
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Severity = Literal["critical", "warning", "none"]

@@ -34,18 +34,18 @@ Paths (GET unless another method is named):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
-from functools import lru_cache
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from backend.contracts.engines import CapabilitiesOut, Engine
+from backend.contracts.micro_batches import MicroBatchOut
+from backend.contracts.model import Model
 from backend.contracts.restoring import RestoringOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.failure import FailureReason
-from backend.domain.micro_batch import BatchPhase, PressureSign
+from backend.domain.micro_batch import PressureSign
 from backend.domain.observation import JobState
 from backend.domain.verdict import Basis, Confidence, Health, Phase, VerdictKind
 
@@ -53,34 +53,6 @@ T = TypeVar("T")
 Ints = list[int | None]
 Floats = list[float | None]
 Labels = Annotated[dict[str, str], Field(max_length=32)]
-
-
-class Model(BaseModel):
-    """Base of all models: an unknown field in a request body is an error."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, from_attributes=True)
-
-    @classmethod
-    def of(cls, *values: object, **changed: object) -> Self:
-        """Make a model: each field is the attribute of the same name from the first of ``values`` that has it.
-
-        ``changed`` replaces fields, or adds those that no value has. Use it if a field's meaning differs.
-        """
-        sources = _sources(cls, tuple(map(type, values)))
-        fields = {name: getattr(values[i], name) for name, i in sources if name not in changed}
-        return cls.model_validate(fields | changed)
-
-
-@lru_cache(maxsize=512)
-def _sources(model: type[Model], kinds: tuple[type[Any], ...]) -> tuple[tuple[str, int], ...]:
-    """The fields of a model that values of these kinds have, each with the index of the first value that has it."""
-    known = [{*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *_fields_of(kind)} for kind in kinds]
-    found = ((name, next((i for i, names in enumerate(known) if name in names), None)) for name in model.model_fields)
-    return tuple((name, i) for name, i in found if i is not None)
-
-
-def _fields_of(kind: type[Any]) -> Iterable[str]:
-    return kind.model_fields if issubclass(kind, BaseModel) else ()
 
 
 class Page(Model, Generic[T]):
@@ -452,61 +424,6 @@ class CheckpointOut(Model):
     async_max_ms: int | None
     link: str
     """Path of the detail in this API."""
-
-
-class BatchPhaseOut(Model):
-    """One phase of a micro-batch."""
-
-    phase: BatchPhase
-    duration_ms: int
-
-
-class BatchStateOut(Model):
-    """The state stores of a micro-batch, summed over its stateful operators; null means *not reported*."""
-
-    row_count: int | None
-    updated_row_count: int | None
-    memory_bytes: int | None
-    commit_ms: int | None
-    """Mean over the state stores (reconstructed: Spark reports ``commit_total_ms``, the sum); inside ``add-batch``."""
-    commit_total_ms: int | None
-    upload_total_ms: int | None
-    store_count: int | None
-    snapshot_lag: int | None
-    """Batches that a recovery would replay, for the reported store that is furthest behind."""
-
-
-class BatchSourceOut(Model):
-    """One source of a micro-batch; offsets are the source's own JSON."""
-
-    description: str
-    start_offset: str | None
-    end_offset: str | None
-    latest_offset: str | None
-    input_row_count: int | None
-    backlog: int | None
-    """Data that waits after the end of the batch, in the source's units; null if the source does not report it."""
-
-
-class MicroBatchOut(Model):
-    """A checkpoint on Spark, which is a micro-batch: it has no vertices, subtasks or barriers."""
-
-    checkpoint_id: int
-    run_id: str
-    triggered_at: datetime
-    duration_ms: int | None
-    number_basis: Basis
-    """Reconstructed for a failed batch: Spark reports neither its number nor its trigger."""
-    phases: list[BatchPhaseOut]
-    """The reported phases, in the order in which Spark runs them."""
-    other_ms: int | None
-    """The part of the duration that is in no phase."""
-    input_row_count: int | None
-    processed_rows_per_s: float | None
-    watermark_at: datetime | None
-    state: BatchStateOut | None
-    """Null for a query without state."""
-    sources: list[BatchSourceOut]
 
 
 class SubtaskPhasesOut(Model):

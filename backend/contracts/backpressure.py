@@ -6,7 +6,8 @@ from datetime import datetime
 
 from pydantic import Field
 
-from backend.contracts.api import Floats, Ints, Model
+from backend.contracts.api import Floats, Ints
+from backend.contracts.model import Model
 
 
 class VertexPressureOut(Model):

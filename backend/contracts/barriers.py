@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.contracts.api import Model
+from backend.contracts.model import Model
 from backend.domain.barriers import BarrierEventKind
 from backend.domain.verdict import Basis
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from backend.contracts.api import Model
+from backend.contracts.model import Model
 from backend.domain.verdict import Basis
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from backend.contracts.api import Model
+from backend.contracts.model import Model
 from backend.domain.checkpoint import CheckpointStatus
 
 

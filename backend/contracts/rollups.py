@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from backend.contracts.api import Model
+from backend.contracts.model import Model
 from backend.domain.failure import FailureReason
 
 

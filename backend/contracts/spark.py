@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 from pydantic.alias_generators import to_camel
 
-from backend.contracts.api import Model
+from backend.contracts.model import Model
 
 PUSH_URL_ROOT = "push:spark/"
 """The address of a target that pushes is this prefix and the deployment."""

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis import micro_batches as analysis
 from backend.contracts import api
+from backend.contracts.micro_batches import BatchPhaseOut, MicroBatchOut
 from backend.domain.checkpoint import Checkpoint, CheckpointConfig
 from backend.domain.micro_batch import MicroBatch
 from backend.store.checkpoints.micro_batches import batches_of
@@ -22,17 +23,17 @@ async def with_batches(
     return [(r, found[r.place]) for r in records if r.place in found]
 
 
-def batch_out(record: CheckpointRecord, batch: MicroBatch) -> api.MicroBatchOut:
+def batch_out(record: CheckpointRecord, batch: MicroBatch) -> MicroBatchOut:
     """Convert one micro-batch."""
     header = record.header
     named_ms = sum(ms for _, ms in batch.phases_ms)
     duration_ms = header.end_to_end_duration_ms
-    return api.MicroBatchOut.of(
+    return MicroBatchOut.of(
         batch,
         header,
         run_id=record.run_id,
         duration_ms=duration_ms,
-        phases=[api.BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in batch.phases_ms],
+        phases=[BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in batch.phases_ms],
         other_ms=None if duration_ms is None or not batch.phases_ms else max(0, duration_ms - named_ms),
     )
 

@@ -7,7 +7,8 @@ from typing import Any
 from dash import Output, html
 from dash.development.base_component import Component
 
-from backend.contracts.api import BatchSourceOut, CheckpointDetailOut, JobDetailOut, MicroBatchOut, PressureSignOut
+from backend.contracts.api import CheckpointDetailOut, JobDetailOut, PressureSignOut
+from backend.contracts.micro_batches import BatchSourceOut, MicroBatchOut
 from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.verdict import Basis
 from dashboard import text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.contracts.api import MicroBatchOut
+from backend.contracts.micro_batches import MicroBatchOut
 from backend.domain.micro_batch import BatchPhase
 from dashboard import text
 from dashboard.figures.base import LEGEND, Chart, Table, Trace, axis, empty, layout, ticks_ms

@@ -11,6 +11,7 @@ from typing import Any
 
 from backend.contracts import api
 from backend.contracts.engines import CapabilitiesOut
+from backend.contracts.micro_batches import BatchPhaseOut, BatchSourceOut, BatchStateOut, MicroBatchOut
 from backend.domain.checkpoint import CheckpointKind, CheckpointStatus
 from backend.domain.engines import SPARK
 from backend.domain.failure import FailureReason
@@ -101,13 +102,13 @@ def _batch(job: str, name: str, number: int, now: datetime) -> api.CheckpointDet
     at = _at(number, now)
     duration_ms = sum(_PHASES_MS.values()) + 12 + number
     has_state = job != STATELESS
-    batch = api.MicroBatchOut(
+    batch = MicroBatchOut(
         checkpoint_id=number,
         run_id=f"r{job[1:]}",
         triggered_at=at,
         duration_ms=duration_ms,
         number_basis=Basis.MEASURED,
-        phases=[api.BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in _PHASES_MS.items()],
+        phases=[BatchPhaseOut(phase=phase, duration_ms=ms) for phase, ms in _PHASES_MS.items()],
         other_ms=12 + number,
         input_row_count=1_000,
         processed_rows_per_s=168.2,
@@ -122,8 +123,8 @@ def _batch(job: str, name: str, number: int, now: datetime) -> api.CheckpointDet
     )  # fmt: skip
 
 
-def _state() -> api.BatchStateOut:
-    return api.BatchStateOut(
+def _state() -> BatchStateOut:
+    return BatchStateOut(
         row_count=4_200,
         updated_row_count=200,
         memory_bytes=1_048_576,
@@ -135,8 +136,8 @@ def _state() -> api.BatchStateOut:
     )
 
 
-def _source(number: int, *, has_backlog: bool) -> api.BatchSourceOut:
-    return api.BatchSourceOut(
+def _source(number: int, *, has_backlog: bool) -> BatchSourceOut:
+    return BatchSourceOut(
         description="KafkaV2[Subscribe[clicks]]" if has_backlog else "FileStreamSource[file:/data/orders]",
         start_offset=str(1_000 * number),
         end_offset=str(1_000 * (number + 1)),
@@ -148,7 +149,7 @@ def _source(number: int, *, has_backlog: bool) -> api.BatchSourceOut:
 
 def _failed(job: str, name: str, now: datetime) -> api.CheckpointDetailOut:
     at = _at(FAILED_BATCH, now)
-    batch = api.MicroBatchOut(
+    batch = MicroBatchOut(
         checkpoint_id=FAILED_BATCH, run_id=f"r{job[1:]}", triggered_at=at, duration_ms=None,
         number_basis=Basis.RECONSTRUCTED, phases=[], other_ms=None, input_row_count=None, processed_rows_per_s=None,
         watermark_at=None, state=None, sources=[],

@@ -210,7 +210,7 @@ async def test_a_rescale_of_a_stopped_job_is_refused_with_a_remedy() -> None:
     answer = await _put(runtime, _body(runtime, keyed=3))
     assert answer.status_code == 400
     assert "SV-3" in answer.json()["errors"][0]
-    assert "begin another job from the savepoint" in answer.json()["errors"][0]
+    assert "start another job from the savepoint" in answer.json()["errors"][0]
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""CC-4 as a table: what a task does whose unaligned checkpoints run side by side, event by event."""
+"""CC-4 as a table: the commands of a task with concurrent unaligned checkpoints, event by event."""
 
 from __future__ import annotations
 
@@ -50,36 +50,37 @@ def begun(checkpoint_id: int) -> list[Command]:
     ("before", "step", "commands"),
     [
         ([], on(0, uc(5)), begun(5)),
-        # A newer one begins beside it, and ends nothing.
+        # A newer checkpoint begins and does not end the older one.
         ([on(0, uc(5))], on(0, uc(6)), begun(6)),
-        # Each ends with its own last barrier.
+        # Each checkpoint ends with its own last barrier.
         ([on(0, uc(5)), on(0, uc(6))], on(1, uc(5)), [Ended(5)]),
         ([on(0, uc(5)), on(0, uc(6)), on(1, uc(5))], on(1, uc(6)), [Ended(6)]),
-        # UC-3: a channel that delivers a newer one delivers the older one no more.
+        # UC-3: a channel that delivered a newer barrier does not deliver an older one.
         ([on(0, uc(5))], on(1, uc(6)), [Ended(5), GiveUp(5, SUBSUMED), *begun(6)]),
         ([on(0, uc(5)), on(0, uc(6)), on(0, uc(7))], on(1, uc(7)), [
             Ended(5), GiveUp(5, SUBSUMED), Ended(6), GiveUp(6, SUBSUMED), Ended(7)]),
-        # What is over only resumes its channel.
+        # The barrier of an ended checkpoint does nothing, or only resumes its channel.
         ([on(0, uc(6))], on(1, uc(5)), []),
         ([on(0, uc(6))], on(1, al(5)), [Resume(1)]),
         ([on(0, uc(5)), on(1, uc(5))], on(0, uc(5)), []),
-        # A channel that ended counts for every one in work.
+        # A channel that ended counts as delivered for every pending checkpoint.
         ([on(0, uc(5)), on(0, uc(6))], end(1), [Ended(5), Ended(6)]),
         ([end(1)], on(0, uc(5)), [*begun(5), Ended(5)]),
-        # A cancel marker ends its own one, and those that its channel does not deliver any more.
+        # A cancel marker ends its own checkpoint, and older ones that its channel has not delivered.
         ([on(0, uc(5)), on(1, uc(5)), on(0, uc(6))], cancel(1, 6), [Ended(6), GiveUp(6, CANCELLED)]),
         ([on(0, uc(5)), on(0, uc(6))], cancel(1, 5), [Ended(5), GiveUp(5, CANCELLED)]),
         ([on(0, uc(5))], cancel(1, 6), [Ended(5), GiveUp(5, SUBSUMED), GiveUp(6, CANCELLED)]),
         ([on(0, uc(5))], cancel(0, 6), [GiveUp(6, CANCELLED)]),
         ([on(0, uc(5)), cancel(0, 6)], on(1, uc(6)), [Ended(5), GiveUp(5, SUBSUMED)]),
         ([on(0, uc(5)), on(1, uc(5))], cancel(0, 5), []),
-        # The coordinator's abort ends its own one; of one that is to come, the receivers learn.
+        # The coordinator's abort ends its own checkpoint. If it precedes the barrier, the receivers get a cancel
+        # marker.
         ([on(0, uc(5)), on(0, uc(6))], aborted(5), [Ended(5)]),
         ([on(0, uc(5)), on(0, uc(6)), aborted(5)], on(1, uc(6)), [Ended(6)]),
         ([aborted(5)], on(0, uc(5)), [GiveUp(5, CANCELLED)]),
         ([aborted(5), on(0, uc(5))], on(1, uc(5)), []),
         ([aborted(5)], on(0, uc(6)), begun(6)),
-        # A savepoint beside what the coordinator's lost abort left here: aligned, and on its own.
+        # A savepoint can meet checkpoints whose abort was lost; it is aligned separately.
         ([on(0, uc(5)), on(1, uc(5)), on(0, al(6))], on(1, al(6)), [
             Block(1), Ended(6), Snapshot(al(6)), Resume(0), Resume(1)]),
         ([on(0, al(5))], on(1, uc(6)), [Ended(5), Resume(0), GiveUp(5, SUBSUMED), *begun(6)]),
@@ -88,14 +89,16 @@ def begun(checkpoint_id: int) -> list[Command]:
         ([on(0, uc(5))], lambda keeper: keeper.recheck(9_000), []),
     ],
 )  # fmt: skip
-def test_each_checkpoint_in_work_hears_what_is_its_own(before: list[Step], step: Step, commands: list[Command]) -> None:
+def test_each_pending_checkpoint_reacts_to_its_own_events(
+    before: list[Step], step: Step, commands: list[Command]
+) -> None:
     keeper = keeper_of(2, RuntimeConfig(is_unaligned_concurrent=True), TaskView())
     for each in before:
         each(keeper)
     assert step(keeper) == commands
 
 
-def test_the_newest_in_work_is_the_pending_one() -> None:
+def test_the_newest_checkpoint_in_progress_is_the_pending_one() -> None:
     keeper = keeper_of(2, RuntimeConfig(is_unaligned_concurrent=True), TaskView())
     assert keeper.pending_id is None
     for barrier in (uc(5), uc(6)):

@@ -1,7 +1,8 @@
-"""AL-7: a channel that ends while a checkpoint is pending counts as delivered, or ends the checkpoint, as set.
+"""AL-7: a channel that ends during a checkpoint counts as delivered or ends the checkpoint, depending on the setting.
 
-That it counts is in the tables of the handlers; here, what Flink's handlers do where checkpoints after the end of tasks
-are switched off (``SingleCheckpointBarrierHandler`` and ``CheckpointBarrierTracker``, ``processEndOfPartition``).
+The tables of the handlers cover the first case. This module compares the second with Flink's handlers if checkpoints
+after the end of tasks are switched off (``SingleCheckpointBarrierHandler`` and ``CheckpointBarrierTracker``,
+``processEndOfPartition``).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LO = Barrier(5, 0, Alignment.AT_LEAST_ONCE)
         (_LO, False, [GiveUp(5, _ENDED)]),
     ],
 )
-def test_the_pending_checkpoint_is_given_up_and_the_next_one_counts_what_is_open(
+def test_the_pending_checkpoint_is_given_up_and_the_next_counts_only_open_channels(
     barrier: Barrier, is_concurrent: bool, commands: list[Command]
 ) -> None:
     is_exactly_once = barrier.alignment is not Alignment.AT_LEAST_ONCE
@@ -51,7 +52,7 @@ def test_the_pending_checkpoint_is_given_up_and_the_next_one_counts_what_is_open
     assert keeper.pending_id is None
 
 
-def test_several_that_are_counted_at_once_are_all_given_up() -> None:
+def test_all_concurrently_counted_checkpoints_are_given_up() -> None:
     keeper = keeper_of(2, RuntimeConfig(is_exactly_once=False, counts_ended_channels=False), TaskView())
     for k in (5, 6):
         keeper.barrier(0, Barrier(k, 0, Alignment.AT_LEAST_ONCE), 0)
@@ -59,7 +60,7 @@ def test_several_that_are_counted_at_once_are_all_given_up() -> None:
     assert keeper.end_of_partition(1, 0) == [GiveUp(6, _ENDED)]
 
 
-def test_the_setting_has_the_name_that_flink_gives_it() -> None:
+def test_the_setting_has_flinks_name() -> None:
     name = "execution.checkpointing.checkpoints-after-tasks-finish"
     for counts in (True, False):
         engine = JobEngine(small_job("aligned", config={name: counts}))

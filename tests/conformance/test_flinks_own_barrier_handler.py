@@ -1,9 +1,11 @@
-"""Our protocols do, at every step, what Flink's own handlers do at the same step: those of both modes.
+"""At every step our protocols do what Flink's own handlers do, in both modes.
 
-Exactly once that is ``SingleCheckpointBarrierHandler``, at least once ``CheckpointBarrierTracker``.
+Flink's handler is ``SingleCheckpointBarrierHandler`` for exactly-once and ``CheckpointBarrierTracker`` for
+at-least-once.
 
-What Flink did is recorded for a few hundred sequences. ``make test-flink`` asks Flink's code itself, of two versions,
-for a hundred thousand; ``python -m tests.conformance.test_flinks_own_barrier_handler JARS`` records anew.
+Flink's actions are recorded for a few hundred sequences. ``make test-flink`` runs a hundred thousand through Flink's
+code, in two versions. ``python -m tests.conformance.test_flinks_own_barrier_handler JARS`` records the actions
+again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def _recorded(mode: str) -> list[tuple[str, str]]:
 
 
 def _difference(sequence: str, flink: str) -> str:
-    """The first step at which the two differ, for the message of a failure."""
+    """The first step at which the two differ, for failure messages."""
     steps = zip(events_of(sequence), ours_of(sequence).split(";"), comparable(flink).split(";"), strict=True)
     for number, (event, ours, theirs) in enumerate(steps):
         if ours != theirs:
@@ -46,7 +48,7 @@ def test_at_every_step_we_do_what_flink_did(mode):
 
 
 @pytest.mark.parametrize("mode", _DRAWN)
-def test_what_is_recorded_holds_every_event_and_every_action(mode):
+def test_the_recording_has_every_event_and_every_action(mode):
     recorded = _recorded(mode)
     events = {event[0] for sequence, _ in recorded for event in events_of(sequence)}
     actions = {a.split()[0] for _, flink in recorded for step in flink.split(";") for a in step.split(",") if a}
@@ -55,15 +57,15 @@ def test_what_is_recorded_holds_every_event_and_every_action(mode):
     assert actions == _ACTIONS[mode]
 
 
-def test_what_is_recorded_at_least_once_has_checkpoints_that_fall_out_of_the_table():
+def test_the_recording_of_at_least_once_has_checkpoints_that_drop_out_of_the_table():
     barriers = [[e for e in events_of(sequence) if e[0] == "b"] for sequence, _ in _recorded("barrier_tracker")]
 
     assert max(int(barrier[2]) for of_one in barriers for barrier in of_one) > TRACKED_MAX
 
 
 @pytest.mark.parametrize("passing", ["b 0 3 0 l", "x 0 3"], ids=["barrier", "marker"])
-def test_the_end_of_the_last_channel_completes_nothing_that_it_has_passed_by(passing):
-    # Flink's tracker keeps it in its table and fails over it.
+def test_the_end_of_the_last_channel_completes_no_checkpoint_that_it_skipped(passing):
+    # Flink's tracker keeps such a checkpoint in its table and then fails.
     before, after = ours_of(f"tracker 2 b 1 2 0 l e 1 {passing} e 0").rsplit(";", 1)
 
     assert before.startswith(";;")

@@ -1,9 +1,9 @@
-"""Which request starts, and which failure fails the job, are decided as Flink's own classes decide (2.2, T-17, T-18).
+"""The coordinator starts requests and lets failures fail the job as Flink's own classes decide (2.2, T-17, T-18).
 
-Requests go through ``CheckpointRequestDecider``, failures through ``CheckpointFailureManager``. As in
-``test_flinks_own_barrier_handler.py``: some answers are recorded, ``make test-flink`` asks for many more;
-``python -m tests.conformance.test_flinks_own_coordinator JARS`` records anew. Checkpoints that Flink still deletes
-hold requests up; ours are deleted at once, and the harness says that none is being deleted.
+``CheckpointRequestDecider`` decides on requests, ``CheckpointFailureManager`` on failures. As in
+``test_flinks_own_barrier_handler.py``, some answers are recorded, and ``make test-flink`` asks for many more;
+``python -m tests.conformance.test_flinks_own_coordinator JARS`` records them again. In Flink, checkpoints that are
+being deleted delay requests. Ours are deleted at once, so the harness reports that none is being deleted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _failures(rng: random.Random) -> str:
     counted = ["CHECKPOINT_EXPIRED", "CHECKPOINT_DECLINED", "CHECKPOINT_ASYNC_EXCEPTION", "IO_EXCEPTION"]
     for newest in range(1, rng.randint(2, 40)):
         kind = rng.choice("jjkky")
-        # An older one may end behind a newer one, and be told of twice.
+        # An older checkpoint may end after a newer one, and its end may be reported twice.
         words += [kind, str(rng.choice([newest, newest, newest, rng.randint(1, newest)]))]
         if kind != "y":
             words.append(rng.choice([rng.choice(counted), rng.choice(list(FLINK_REASONS))]))
@@ -68,7 +68,7 @@ def _events(words: list[str]) -> list[list[str]]:
 
 
 class _Decider:
-    """Our queue, told of events in the harness's words."""
+    """Our queue, driven by events in the harness's notation."""
 
     def __init__(self, concurrent: int, pause_ms: int, limit: int) -> None:
         self._concurrent, self._pause_ms = concurrent, pause_ms
@@ -132,11 +132,11 @@ def _ours(question: str) -> str:
 
 
 def _differing_reasons(answer: str) -> list[str]:
-    """Where what we call and say of Flink's reasons is not what Flink does."""
+    """Flink's reasons that we map to another name or message than Flink."""
     flink = {name: message for name, _, message in (each.split("|") for each in answer.split("\t"))}
     assert set(flink) == set(FLINK_REASONS)
     wrong = [name for name, message in flink.items() if reason_of_message(message) is not FLINK_REASONS[name]]
-    # Ours of a task's own failure has the words of the other of Flink's two.
+    # Flink has two reasons for a task's own failure; ours uses the message of the other one.
     named = {name: m for name, m in flink.items() if name != "TASK_CHECKPOINT_FAILURE"}
     return wrong + [name for name, message in named.items() if MESSAGES[FLINK_REASONS[name]] != message]
 
@@ -149,7 +149,7 @@ def test_requests_and_failures_are_decided_as_flink_decided():
     assert differing(_ours, questions, answers) == []
 
 
-def test_what_is_recorded_holds_every_decision():
+def test_the_recording_has_every_decision():
     (_, *questions), (_, *answers) = _FLINK.recorded()
     told = {a.split(" ")[0] for answer in answers for a in answer.replace(";", ",").split(",")}
     reasons = {w for question in questions for w in question.split() if w in FLINK_REASONS}

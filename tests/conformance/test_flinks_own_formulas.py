@@ -1,8 +1,8 @@
-"""Sizes of buffers (3.4) and key groups (PT-2, PT-3) are computed as Flink's own classes compute them.
+"""Buffer sizes (3.4) and key groups (PT-2, PT-3) are computed as in Flink's own classes.
 
-As in ``test_flinks_own_barrier_handler.py``: some answers are recorded, ``make test-flink`` asks for many more;
-``python -m tests.conformance.test_flinks_own_formulas JARS`` records anew. Flink 2.3 keeps the smoothed size in
-fractions and rounds it; ours (DB-4) is that of 1.20, so of 2.3 only the key groups are compared.
+As in ``test_flinks_own_barrier_handler.py``, some answers are recorded, and ``make test-flink`` asks for many more;
+``python -m tests.conformance.test_flinks_own_formulas JARS`` records them again. Flink 2.3 keeps the smoothed size
+as a fraction and rounds it. Ours (DB-4) is that of 1.20, so only the key groups are compared with 2.3.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _ours(question: str) -> str:
     return " ".join(map(str, told))
 
 
-def test_what_we_compute_is_what_flink_computed():
+def test_our_formulas_give_flinks_recorded_results():
     questions, answers = _FLINK.recorded()
 
     assert len(questions) == _RECORDED_COUNT
@@ -62,7 +62,7 @@ def test_what_we_compute_is_what_flink_computed():
 
 
 @asks_flink
-def test_what_we_compute_is_what_flinks_code_computes(version):
+def test_our_formulas_give_the_results_of_flinks_code(version):
     questions = [_question(seed) for seed in range(SEQUENCES)]
     if version != VERSIONS[0]:
         questions = [question for question in questions if not question.startswith("debloat")]

@@ -1,8 +1,9 @@
-"""When a sender's pool has room, and when it refuses (BUF-3, BUF-4, MB-3), is as Flink's own pool says.
+"""A sender's pool has room and refuses buffers exactly when Flink's own pool does (BUF-3, BUF-4, MB-3).
 
-As in ``test_flinks_own_formulas.py``: some answers are recorded, ``make test-flink`` asks for many more, and
-``python -m tests.conformance.test_flinks_own_pool JARS`` records anew. Key groups of whole numbers are asked for too:
-their hash is the runtime's function over four bytes, where the runtime's keys have eight (DET-8).
+As in ``test_flinks_own_formulas.py``, some answers are recorded, and ``make test-flink`` asks for many more;
+``python -m tests.conformance.test_flinks_own_pool JARS`` records them again. The harness is also asked for key
+groups of integers: their hash is the runtime's function over four bytes, while the runtime's keys have eight
+(DET-8).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _question(seed: int) -> str:
     channels = rng.randint(1, 8)
     size = rng.randint(channels + 1, 3 * channels + 8)
     per_channel = rng.choice([1, 2, 5, 10, 2**31 - 1])
-    # Channels that are seldom read, as that of a slow receiver, fill up.
+    # Channels that are seldom read fill up, like the channel of a slow receiver.
     weights = [rng.choice([1, 1, 1, 6]) for _ in range(channels)]
     share = rng.choice([0.5, 0.6, 0.8])
     steps = [
@@ -68,7 +69,7 @@ def _ours(question: str) -> str:
     return " ".join([*told, str(pool.requested)])
 
 
-def test_our_pool_does_what_flinks_did() -> None:
+def test_our_pool_does_what_flinks_pool_did_in_the_recording() -> None:
     questions, answers = _FLINK.recorded()
 
     assert len(questions) == _RECORDED_COUNT

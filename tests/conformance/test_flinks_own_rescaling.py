@@ -1,8 +1,8 @@
-"""Who takes up whose state at another parallelism (4.3, 4.4) is decided as Flink's own classes decide it.
+"""State is assigned to subtasks at another parallelism (4.3, 4.4) as Flink's own classes assign it.
 
-As in ``test_flinks_own_formulas.py``: some answers are recorded, ``make test-flink`` asks for many more, and
-``python -m tests.conformance.test_flinks_own_rescaling JARS`` records anew. Flink computes RANGE with the largest
-number of key groups there may be, ours with the job's own (RS-4), so that here both are asked with the former.
+As in ``test_flinks_own_formulas.py``, some answers are recorded, and ``make test-flink`` asks for many more;
+``python -m tests.conformance.test_flinks_own_rescaling JARS`` records them again. Flink computes RANGE with the
+largest possible number of key groups, our runtime with the job's own (RS-4). Here both use the former.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulators.flink_code import SEQUENCES, FlinksCode, asks_flink, diffe
 _FLINK = FlinksCode("RescaleHarness", "rescale")
 _RECORDED_COUNT = 150
 _GROUPS_MAX = 32768
-# Flink's senders say that any way will do, and what is done is a round robin; no partitioner here broadcasts state.
+# Flink's senders have the mapper ARBITRARY, which works as round robin; no partitioner here broadcasts state.
 _NAMES = {
     StateMapper.ROUND_ROBIN: ("ROUND_ROBIN", "ARBITRARY"),
     StateMapper.RANGE: ("RANGE",),
@@ -53,7 +53,7 @@ def _ours(question: str) -> str:
         redistribute(mode, [[f"{n}.{entry}" for entry in range(counts[at * old + n])] for n in range(old)], new)
         for at, mode in enumerate((StateMode.SPLIT, StateMode.UNION, StateMode.BROADCAST))
     ]
-    # Of broadcast state one copy counts, whosever it is.
+    # Of broadcast state, one copy counts, from any subtask.
     return " ".join(",".join(sorted(entries[n])) or "-" for n in range(new) for entries in modes)
 
 
@@ -66,7 +66,7 @@ def _our_mapping(name: str, old: int, new: int) -> str:
     return " ".join(",".join(map(str, numbers)) or "-" for numbers in lists)
 
 
-def test_who_takes_up_whose_state_is_who_took_it_up_in_flink():
+def test_state_is_assigned_to_subtasks_as_flink_assigned_it():
     questions, answers = _FLINK.recorded()
 
     assert len(questions) == _RECORDED_COUNT
@@ -74,7 +74,7 @@ def test_who_takes_up_whose_state_is_who_took_it_up_in_flink():
 
 
 @asks_flink
-def test_who_takes_up_whose_state_is_who_takes_it_up_in_flinks_code(version):
+def test_state_is_assigned_to_subtasks_as_flinks_code_assigns_it(version):
     questions = [_question(seed) for seed in range(SEQUENCES)]
 
     wrong = differing(_ours, questions, _FLINK.answers(version, questions))

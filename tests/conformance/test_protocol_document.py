@@ -1,4 +1,4 @@
-"""PROTOCOL.md says of every rule whether it is built, where, and what checks it: those places must exist."""
+"""PROTOCOL.md lists for each rule its state, its module and its tests; these modules and tests must exist."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _short_names() -> dict[str, str]:
     return dict(re.findall(r"^\| ([a-z-]+) \| `([a-z_/]+\.py)` \|", text, re.MULTILINE))
 
 
-def test_every_rule_stands_once_with_a_state() -> None:
+def test_every_rule_is_listed_once_with_a_state() -> None:
     ids = [rule for row in _rows() for rule in _ids(row[0])]
     assert len(ids) == len(set(ids)), sorted({i for i in ids if ids.count(i) > 1})
     assert len(ids) > 250
@@ -61,7 +61,7 @@ def test_every_rule_stands_once_with_a_state() -> None:
         assert row[2].startswith(_STATES), row
 
 
-def test_what_is_built_names_a_module_and_a_test_that_exist() -> None:
+def test_every_built_rule_names_an_existing_module_and_test() -> None:
     names = _short_names()
     assert len(names) > 10
     for path in names.values():
@@ -74,32 +74,32 @@ def test_what_is_built_names_a_module_and_a_test_that_exist() -> None:
         assert test in names, f"{rule}: {test}"
 
 
-def test_every_rule_that_the_code_claims_is_listed_and_not_as_missing() -> None:
+def test_every_rule_named_in_the_code_is_listed_as_built() -> None:
     states = {rule: row[2] for row in _rows() for rule in _ids(row[0])}
     families = {rule.partition("-")[0] for rule in states}
     for path in sorted(_RUNTIME.rglob("*.py")):
         for rule in _RULE.findall(path.read_text(encoding="utf-8")):
-            # "M-1" and "UTF-8" are no rules.
+            # "M-1" and "UTF-8" are not rules.
             if rule.partition("-")[0] in families:
                 assert states.get(rule, "not listed").startswith(("built", "part")), f"{path.name}: {rule}"
 
 
-def test_the_module_of_a_row_names_its_rule() -> None:
+def test_the_module_of_a_rule_contains_its_id() -> None:
     named = {path: _named(path.read_text(encoding="utf-8")) for path in _RUNTIME.rglob("*.py")}
     rows = [row for row in _rows() if not row[2].startswith("not built")]
     wrong = [(rule, row[3]) for row in rows for rule in _ids(row[0]) if rule not in named[_RUNTIME / row[3].strip("`")]]
-    assert wrong == [], "who looks a rule up opens one file, and finds it there by its id"
+    assert wrong == [], "the module of a rule must contain the rule's id"
 
 
 def _named(text: str) -> set[str]:
-    """The rules that a text names, also as "BUF-1 to BUF-4"."""
+    """The rules that a text names, including ranges such as "BUF-1 to BUF-4"."""
     found = set(_RULE.findall(text))
     for first, last in re.findall(r"\b([A-Z]{1,4}-\d+) to ([A-Z]{1,4}-\d+)\b", text):
         found.update(_ids(f"{first} to {last}"))
     return found
 
 
-def test_every_option_is_asked_for_by_a_rule_that_is_built() -> None:
+def test_every_option_belongs_to_a_built_rule() -> None:
     lines = (_RUNTIME / "PROTOCOL.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
     states = {row[0]: row[2] for row in _groups()} | {rule: row[2] for row in _rows() for rule in _ids(row[0])}
@@ -117,7 +117,7 @@ def _tests_of(path: Path) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def test_every_feature_of_the_checklist_stands_once() -> None:
+def test_every_feature_of_the_checklist_is_listed_once() -> None:
     numbers: list[int] = []
     for first, *_ in _features():
         low, *more = (int(n) for n in re.findall(r"\d+", first))
@@ -125,14 +125,14 @@ def test_every_feature_of_the_checklist_stands_once() -> None:
     assert numbers == list(range(1, 142))
 
 
-def test_every_group_of_tests_and_every_feature_names_the_tests_that_prove_it_and_they_exist() -> None:
+def test_every_group_and_feature_names_existing_tests_that_prove_it() -> None:
     groups = _groups()
     assert len({group[0] for group in groups}) == len(groups) > 15
     for group, _, state, proof in [*groups, *_features()]:
         assert state.startswith(_STATES), group
         named = re.findall(r"`([a-z_/]+\.py)::(test_[a-z0-9_]+)`", proof)
         assert proof == ", ".join(f"`{path}::{name}`" for path, name in named), f"{group}: {proof}"
-        assert bool(named) != state.startswith("not built"), f"{group}: {state}, and it names {len(named)} tests"
+        assert bool(named) != state.startswith("not built"), f"{group}: {state}, but it names {len(named)} tests"
         for path, name in named:
             assert (_TESTS / path).is_file(), f"{group}: {path}"
             assert name in _tests_of(_TESTS / path), f"{group}: {path} has no {name}"

@@ -1,9 +1,10 @@
-"""Every (state, event) pair of the input handlers (T-7, Appendix A), against what Flink's own handler does in each.
+"""Compare every (state, event) pair of the input handlers with Flink's own handler (T-7, Appendix A).
 
-A state is a way to get there; an event is told on two channels, where it completes the set, and on three, where it does
-not. What Flink's code did in every pair is recorded, and ``make test-flink`` asks it again; the recording must hold all
-pairs. What Flink's handler is not told of, the coordinator's abort, is in ``test_protocol_tables.py``.
-``python -m tests.conformance.test_protocol_pairs JARS`` records anew.
+A state is a sequence that leads to it. Each event happens on two channels, so that it completes the set of barriers,
+and on three, so that it does not. The results of Flink's code are recorded for every pair, and ``make test-flink``
+asks it again; no pair may be missing in the recording. The coordinator's abort, which Flink's handler does not
+receive, is in ``test_protocol_tables.py``. ``python -m tests.conformance.test_protocol_pairs JARS`` records the
+results again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.support.barrier_sequences import comparable, events_of, ours_of
 
 _FLINK = FlinksCode("BarrierHandlerHarness", "barrier_pairs")
 _OLD = "t 600"
-# How to come into a state; X is the barrier's kind. Checkpoint 5 was triggered at 0 and times out after 500 ms.
+# Sequences that lead to a state; X is the kind of barrier. Checkpoint 5 was triggered at 0 and times out after 500 ms.
 _TIMED = {
     "WAIT_FIRST": "a 0 5 0 500",
     "COLLECTING": "b 0 5 0 500",
@@ -53,7 +54,7 @@ _EVENTS = {
 _OF_MODE = {"Bal": "b 1 5 0 X", "New Bal": "b 1 6 0 X", "obsolete Bal": "b 1 4 0 X"} | {
     name: _EVENTS[name] for name in ("Eop", "Can", "New Can", "obsolete Can")
 }
-# One task's inputs can all be overtaken, or none of them (OPT-5): forced barriers come among themselves only.
+# Either all inputs of a task can be overtaken or none (OPT-5): forced barriers never mix with others.
 _OF_FORCED = {
     "Bvi": "b 1 5 0 v",
     "Bvt": "b 1 5 0 v500",
@@ -63,7 +64,7 @@ _OF_FORCED = {
     "obsolete Bvi": "b 1 4 0 v",
     "Tmr": f"{_OLD} f",
 }
-# On purpose (PROTOCOL.md, OPT-6): what was forced after a switch goes on unaligned, whichever barrier comes last.
+# Intended differences (PROTOCOL.md, OPT-6): a barrier forced after a switch becomes unaligned again, whichever is last.
 _OTHERWISE = {
     "alternating v: first barrier, Bvt, 2 channels",
     "alternating v: first barrier, Bvt, old, 2 channels",
@@ -72,7 +73,7 @@ _OTHERWISE = {
 
 
 def _pairs() -> dict[str, str]:
-    """Name of each pair -> its sequence for the harness."""
+    """Map the name of each pair to its sequence for the harness."""
     found: dict[str, str] = {}
 
     def add(kind: str, how: str, states: dict[str, str], events: dict[str, str]) -> None:
@@ -84,7 +85,7 @@ def _pairs() -> dict[str, str]:
     add("alternating", "u", _ANY, _EVENTS)
     add("alternating", "v", _ANY, _OF_MODE | _OF_FORCED)
     add("alternating", "v500", _ANY, _OF_MODE | _OF_FORCED)
-    # What is aligned for good comes so on every channel.
+    # A checkpoint without a timeout is aligned on every channel.
     add("alternating", "n", _ANY, _OF_MODE | {name: _EVENTS[name] for name in ("Tmr", "obsolete Bun", "obsolete Ann")})
     add("aligned", "n", _ANY, _OF_MODE)
     add("tracker", "l", _ANY, _OF_MODE)
@@ -102,20 +103,20 @@ def _differing(pairs: dict[str, str], answers: list[str]) -> dict[str, str]:
 
 def _unexpected(pairs: dict[str, str], answers: list[str]) -> dict[str, str]:
     found = _differing(pairs, answers)
-    assert set(found) >= _OTHERWISE, "a difference is gone: take it from the list"
+    assert set(found) >= _OTHERWISE, "a listed difference no longer exists: remove it from the list"
     return {name: difference for name, difference in found.items() if name not in _OTHERWISE}
 
 
-def test_in_every_state_every_event_does_what_it_does_at_flink():
+def test_in_every_state_every_event_does_what_it_did_in_flink():
     questions, answers = _FLINK.recorded()
     pairs = _pairs()
 
-    assert questions == list(pairs.values()), "a pair is not recorded"
+    assert questions == list(pairs.values()), "the recorded pairs differ from the pairs above"
     assert len(pairs) > 1000
     assert _unexpected(pairs, answers) == {}
 
 
-def test_the_pairs_come_upon_every_action():
+def test_the_pairs_cover_every_action():
     _, answers = _FLINK.recorded()
     steps = ",".join(answers).replace(";", ",").split(",")
 

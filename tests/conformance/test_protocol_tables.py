@@ -1,7 +1,7 @@
-"""Every (state, event) pair of the input handlers, as in runtime.md Appendix A (T-7): commands, and what follows.
+"""Every (state, event) pair of the input handlers, as in runtime.md Appendix A (T-7), with the resulting commands.
 
-One table for all protocols: a row brings a fresh gatekeeper with two channels (three where said) into a state, lets one
-event happen, and names the commands it must give.
+All protocols share one table. A row brings a new gatekeeper with two channels (or the given number) into a state,
+applies one event, and names the expected commands.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def test_each_event_in_each_state_gives_the_commands_of_the_table(
     assert event(keeper) == expected
 
 
-# With the clock of the task's own (AT-14): its first sign of the checkpoint comes at 1_400, not at the trigger.
+# With the task's own clock (AT-14), time counts from the task's first sign of the checkpoint, at 1_400.
 _OWN_CLOCK_US = 1_400
 OWN_CLOCK_ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
     ("first Ann", 2, [], announced(0), [SetTimer(1_900)]),
@@ -292,7 +292,7 @@ OWN_CLOCK_ROWS: list[tuple[str, int, list[Step], Step, list[Command]]] = [
 @pytest.mark.parametrize(
     ("channels", "before", "event", "expected"), [r[1:] for r in OWN_CLOCK_ROWS], ids=[r[0] for r in OWN_CLOCK_ROWS]
 )
-def test_a_clock_of_the_tasks_own_counts_from_its_first_sign(
+def test_the_tasks_own_clock_counts_from_its_first_sign_of_the_checkpoint(
     channels: int, before: list[Step], event: Step, expected: list[Command]
 ) -> None:
     keeper = Gatekeeper(channels, lambda which, opened: AlignedTimeout(which, opened, counts_from_us=_OWN_CLOCK_US))
@@ -302,7 +302,7 @@ def test_a_clock_of_the_tasks_own_counts_from_its_first_sign(
 
 
 class _Room:
-    """Bytes in flight, as a test sets them."""
+    """In-flight bytes that a test sets."""
 
     def __init__(self, waiting: int, overtakable: int) -> None:
         self.now = InFlight(waiting, overtakable)
@@ -316,7 +316,7 @@ def _capped(room: _Room, *, channels: int = 2, declines: bool = False) -> Gateke
 
 
 @pytest.mark.parametrize("which", [AL, AT, UC], ids=["aligned", "aligned-timeout", "unaligned"])
-def test_the_checkpoint_that_supersedes_another_is_carried_through(which: Barrier) -> None:
+def test_a_checkpoint_that_supersedes_another_is_completed(which: Barrier) -> None:
     keeper = Gatekeeper(3, _make)
     keeper.barrier(0, which, EARLY)
     keeper.barrier(0, newer(which), EARLY)
@@ -347,7 +347,7 @@ def test_a_capped_checkpoint_waits_until_it_fits() -> None:
     assert keeper.recheck(0) == []
 
 
-def test_a_capped_checkpoint_whose_input_is_drained_goes_on_aligned() -> None:
+def test_a_capped_checkpoint_whose_input_is_drained_continues_aligned() -> None:
     room = _Room(5, 500)
     keeper = _capped(room)
     keeper.barrier(0, CAP, 0)
@@ -371,7 +371,7 @@ def test_the_end_of_the_last_missing_channel_starts_a_capped_checkpoint() -> Non
     assert keeper.end_of_partition(1, 0) == [*snapshot, Reopen(0), Ended()]
 
 
-def test_a_capped_checkpoint_declines_where_told_to_and_when_nothing_moves() -> None:
+def test_a_capped_checkpoint_declines_if_configured_or_if_nothing_moves() -> None:
     given_up = GiveUp(5, FailureReason.INFLIGHT_LIMIT_EXCEEDED)
     assert _capped(_Room(101, 0), channels=1, declines=True).barrier(0, CAP, 0)[-1] == given_up
     keeper = _capped(_Room(101, 0))
@@ -380,7 +380,7 @@ def test_a_capped_checkpoint_declines_where_told_to_and_when_nothing_moves() -> 
     assert keeper.timer(5, 0) == []
 
 
-def test_a_capped_checkpoint_tells_what_it_decided() -> None:
+def test_a_capped_checkpoint_reports_its_decision() -> None:
     told: list[CapDecision] = []
     room = _Room(60, 41)
 
@@ -413,7 +413,7 @@ def test_a_capped_checkpoint_tells_what_it_decided() -> None:
 
 
 @pytest.mark.parametrize("which", [AL, AT, UC], ids=["aligned", "aligned-timeout", "unaligned"])
-def test_each_protocol_snapshots_once_ends_once_and_holds_nothing_afterwards(which: Barrier) -> None:
+def test_each_protocol_snapshots_once_ends_once_and_keeps_nothing_afterwards(which: Barrier) -> None:
     for channels in (1, 2, 5):
         keeper = Gatekeeper(channels, _make)
         commands = [c for channel in range(channels) for c in keeper.barrier(channel, which, EARLY)]

@@ -1,7 +1,7 @@
-"""Every plan or option that is rejected is one typed error: rule, vertex where one is concerned, and cure.
+"""Every rejected plan or option raises one typed error, with rule, vertex (if one is concerned) and fix.
 
-A table of each rule that refuses a job or a setting; a look through the code that no refusal names less; and drawn
-documents, in which nothing raises anything else.
+There is a table of the rules that reject a job or a setting, a search through the code for rejections that name
+less, and drawn documents, which must raise no other error.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _TO_MANY = [{"from": "source", "to": f"map-{n}", "partitioner": "shuffle"} for n
          "DB-4", None),
     ],
 )  # fmt: skip
-def test_a_rejected_plan_names_rule_vertex_and_cure(more: dict[str, Any], rule: str, vertex: str | None) -> None:
+def test_a_rejected_plan_names_rule_vertex_and_fix(more: dict[str, Any], rule: str, vertex: str | None) -> None:
     with pytest.raises(PlanError) as raised:
         load_job_document(_document(**copy.deepcopy(more)))
     error = raised.value
@@ -96,7 +96,7 @@ def test_a_rejected_plan_names_rule_vertex_and_cure(more: dict[str, Any], rule: 
     assert rule in str(error)
 
 
-def test_the_job_of_the_table_is_none_of_the_rejected_ones() -> None:
+def test_the_unchanged_job_of_the_table_is_accepted() -> None:
     assert load_job_document(_document()).graph.vertices[2].id == "keyed"
 
 
@@ -109,7 +109,7 @@ def test_the_job_of_the_table_is_none_of_the_rejected_ones() -> None:
         lambda: Barrier(1, 0, Alignment.ALIGNED, snapshot_type=SnapshotType.SAVEPOINT).as_unaligned(),
     ],
 )
-def test_a_barrier_that_no_settings_lead_to_cannot_be_made(illegal: Any) -> None:
+def test_a_barrier_that_no_settings_produce_cannot_be_created(illegal: Any) -> None:
     with pytest.raises(PlanError) as raised:
         illegal()
     assert (raised.value.rule, raised.value.vertex) == ("OPT-4", None)
@@ -127,7 +127,7 @@ def test_a_barrier_that_no_settings_lead_to_cannot_be_made(illegal: Any) -> None
         ("link.send", "error", "delay, stall"),
     ],
 )
-def test_a_fault_that_cannot_happen_there_is_refused(point: str, action: str, allowed: str) -> None:
+def test_a_fault_that_cannot_happen_at_its_point_is_refused(point: str, action: str, allowed: str) -> None:
     with pytest.raises(InvalidInputError) as raised:
         load_job_document(_document(fault=[{"point": point, "action": action}]))
     (problem,) = raised.value.problems
@@ -145,7 +145,7 @@ def _raised_plan_errors() -> list[tuple[str, ast.Call]]:
     ]
 
 
-def test_each_refusal_in_the_code_names_a_rule_of_the_protocol_and_a_cure() -> None:
+def test_each_refusal_in_the_code_names_a_rule_of_the_protocol_and_a_fix() -> None:
     calls = _raised_plan_errors()
     assert len(calls) > 25
     for where, call in calls:
@@ -189,7 +189,7 @@ def _refusal(call: Callable[[], object]) -> InvalidInputError | PlanError | None
     return None
 
 
-def test_no_document_raises_anything_but_a_refusal() -> None:
+def test_every_document_is_accepted_or_refused_without_another_error() -> None:
     refused: Counter[type | None] = Counter()
     for seed in range(300):
         document = _odd_document(random.Random(seed))
@@ -207,18 +207,18 @@ def test_no_document_raises_anything_but_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
-def test_no_value_of_a_setting_raises_anything_but_a_refusal(name: str) -> None:
+def test_every_value_of_a_setting_is_accepted_or_refused_without_another_error(name: str) -> None:
     refused = [_refusal(lambda value=value: change(RuntimeConfig(), {name: value})) for value in _ODD]
     assert sum(refusal is not None for refusal in refused) > 10, name
 
 
 @pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 5000, "seed = 0x" + "f" * 5000])
-def test_what_python_does_not_read_is_refused_in_words(text: str) -> None:
+def test_text_that_python_cannot_parse_is_refused_with_a_message(text: str) -> None:
     with pytest.raises(InvalidInputError, match="invalid job file"):
         load_job_toml(text)
 
 
-def test_settings_in_one_another_without_end_are_refused() -> None:
+def test_settings_nested_too_deeply_are_refused() -> None:
     nested: dict[str, Any] = {"interval": "1 s"}
     for _ in range(900):
         nested = {"execution": nested}

@@ -1,7 +1,7 @@
-"""Goal: a job's checkpoints on the runtime last, wait and persist as they did on a running Flink, 1.20 and 2.3.
+"""Goal: durations, waits and persisted bytes of checkpoints match those of a running Flink, 1.20 and 2.3.
 
-The medians of real runs are kept (``flink_running/recorded.json``); each scenario's twin is built from what the run was
-given, nothing else. ``make fidelity`` prints the whole comparison; docs/fidelity.md reads it.
+The medians of real runs are stored (``flink_running/recorded.json``). The twin of each scenario is built only from
+the run's settings. ``make fidelity`` prints the whole comparison; docs/fidelity.md explains it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tests.simulators.fidelity_formulas import from_parameters, from_queues
 _SCENARIOS = {scenario.name: (scenario, runs) for scenario, runs in recorded()}
 _QUICK = ("hot-key", "hot-key-unaligned", "straggler-middle-unaligned")
 _RATIO, _RATIO_SLOW = 1.25, 1.4
-"""Durations and persisted bytes, runtime to Flink, either way, of runs shorter than those that were recorded."""
+"""Largest ratio of durations and of persisted bytes, in either direction, for shorter runs than the recorded ones."""
 _ONLY_1_20 = ("few-buffers",)
-"""Flink 2 has no such settings any more: it runs with 2 and 8 buffers."""
+"""Flink 2 no longer has these settings: it runs with 2 and 8 buffers."""
 _THROUGHPUT, _THROUGHPUT_SLOW = 1.06, 1.15
-"""With a straggler, throughput goes up and down with each alignment, at Flink too."""
+"""Largest ratio of throughputs. With a straggler, throughput varies with each alignment, also in Flink."""
 _MACHINE_MS = 100
-"""What messages, threads and files of a small machine add to a checkpoint, which the runtime's costs do not."""
+"""Time that messages, threads and files of a small machine add to a checkpoint; the runtime's costs omit it."""
 
 
 def _of_flink(runs: list[Run]) -> Medians:
@@ -28,7 +28,7 @@ def _of_flink(runs: list[Run]) -> Medians:
 
 
 def _seconds(runs: list[Run], least: float) -> float:
-    """A few checkpoints behind the warm-up."""
+    """Duration of the simulated run: a few checkpoints after the warm-up."""
     return max(least, 5 * (_of_flink(runs).end_to_end_ms or 0) / 1000)
 
 
@@ -49,14 +49,14 @@ def _differences(scenario: Scenario, ours: Medians, theirs: Medians, ratio_max: 
 
 
 @pytest.mark.parametrize("name", _QUICK)
-def test_the_runtime_measures_what_a_running_flink_measured(name: str) -> None:
+def test_the_runtime_measures_about_what_a_running_flink_measured(name: str) -> None:
     scenario, runs = _SCENARIOS[name]
     ours = simulated(scenario, seconds=_seconds(runs, 15))
     assert _differences(scenario, ours, _of_flink(runs), _RATIO, _THROUGHPUT) == []
 
 
 @pytest.mark.slow
-def test_in_every_scenario_it_does_and_comes_nearer_than_the_formulas() -> None:
+def test_in_every_scenario_the_runtime_is_close_to_flink_and_closer_than_the_formulas() -> None:
     differences: list[str] = []
     errors: list[tuple[str, list[float]]] = []
     for scenario, runs in _SCENARIOS.values():
@@ -68,7 +68,7 @@ def test_in_every_scenario_it_does_and_comes_nearer_than_the_formulas() -> None:
             of_all = [abs((of.end_to_end_ms or 0) / theirs.end_to_end_ms - 1) for of in (ours, *formulas)]
             errors.append((scenario.name, of_all))
     assert differences == []
-    # Aligned, under backpressure.
+    # These are aligned checkpoints under backpressure.
     assert sum(of_all[0] == min(of_all) for _, of_all in errors) >= len(errors) - 2, errors
 
 

@@ -47,7 +47,6 @@ class LoopState:
     """How a target's polls go."""
 
     attempted_at: datetime | None = None
-    succeeded_at: datetime | None = None
     failures_in_a_row: int = 0
     dropped_count: int = 0
     reason: str | None = None
@@ -120,7 +119,7 @@ class TargetLoop:
         state = self.state
         if state.failures_in_a_row:
             _log.info("target answers again", target=self._target_id, failures=state.failures_in_a_row)
-        state.succeeded_at, state.failures_in_a_row, state.reason = state.attempted_at, 0, None
+        state.failures_in_a_row, state.reason = 0, None
         self._unwritten.append(observation)
         if len(self._unwritten) > self._options.buffer_max:
             self._unwritten.popleft()

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from math import floor
 
 GAMMA = 1.02
-RELATIVE_ERROR_MAX = (GAMMA - 1) / (GAMMA + 1)
-"""The largest relative error of a quantile from buckets, compared with ``percentile_cont`` of the values: 0.0099."""
+"""The ratio of a bucket's bounds. A quantile from buckets is off by at most (GAMMA - 1) / (GAMMA + 1), 1 % of it."""
 ZERO = -1
 """The bucket of zero and negative values."""
 _LARGEST = 2**63 - 1
@@ -57,8 +56,8 @@ def merge(parts: Iterable[tuple[int, int]]) -> Buckets:
 def quantile(buckets: Buckets, q: float) -> float | None:
     """The ``q`` quantile (0..1), interpolated like ``percentile_cont``; None without values.
 
-    It differs from the quantile of the values by at most ``RELATIVE_ERROR_MAX`` of it, because both values of the
-    interpolation are within that error.
+    It differs from the quantile of the values by at most 1 % of it, because both values of the interpolation are
+    within that error.
 
     Raises:
         ValueError: ``q`` is not within 0 and 1.

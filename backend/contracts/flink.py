@@ -17,9 +17,6 @@ NOT_YET: Final = -1
 NAN_TEXT: Final = "NaN"
 """A ratio or percentile without data: this string instead of a number."""
 
-NO_ESTIMATE: Final = -(2**63)
-"""``estimatedTimeToConsumeBuffersMs`` of a vertex without inputs."""
-
 UNSET_ALIGNED_TIMEOUT_MS: Final = 0
 """``aligned_checkpoint_timeout`` if unaligned checkpoints are off: not applicable, not 'always unaligned'."""
 
@@ -38,7 +35,6 @@ TYPE_SAVEPOINT: Final = "SAVEPOINT"
 TYPE_SYNC_SAVEPOINT: Final = "SYNC_SAVEPOINT"
 
 SUBTASK_ACKNOWLEDGED: Final = "completed"
-SUBTASK_PENDING: Final = "pending"
 
 JOB_STATES_ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 JOB_STATES_RESTARTING: Final = frozenset({"RESTARTING", "FAILING"})

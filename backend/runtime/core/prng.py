@@ -101,14 +101,9 @@ class Stream:
         name = purpose.encode()
         self._state = mix64(seed ^ (murmur3_32(name, 1) << 32 | murmur3_32(name, 2)))
 
-    def next64(self) -> int:
-        """Return the next 64 bits."""
-        self._state = (self._state + _GAMMA) & _MASK
-        return mix64(self._state)
-
     def below(self, bound: int) -> int:
         """Return an integer in [0, bound)."""
-        # ``next64`` is inlined because a fuzzed schedule draws one number for every event.
+        # ``mix64`` is inlined because a fuzzed schedule draws one number for every event.
         self._state = z = (self._state + _GAMMA) & _MASK
         z = (z + _GAMMA) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

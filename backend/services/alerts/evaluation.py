@@ -29,8 +29,6 @@ from backend.store.postgres.connections import reading, writing
 class EvaluationReport:
     """What one evaluation did."""
 
-    subjects_count: int
-    firing_count: int
     fired: tuple[str, ...]
     resolved: tuple[str, ...]
     due_count: int
@@ -74,8 +72,6 @@ class AlertEvaluator:
         await note_held(connection, silenced=silenced)
         due = await enqueue(connection, silenced=silenced, now=now, since=now - RESOLUTION_KEPT)
         return EvaluationReport(
-            subjects_count=len(signals.signals),
-            firing_count=len(firing),
             fired=_entered(outcomes, AlertState.FIRING),
             resolved=_entered(outcomes, AlertState.RESOLVED),
             due_count=due,

@@ -75,7 +75,6 @@ class DeliveryRecord:
     alert_id: str
     receiver_id: str
     receiver_name: str
-    receiver_kind: ReceiverKind
     kind: DeliveryKind
     state: DeliveryState
     added_at: datetime
@@ -282,7 +281,7 @@ async def note_resent(connection: AsyncConnection, delivery_ids: Sequence[int], 
 async def deliveries_of(connection: AsyncConnection, alert_id: str) -> list[DeliveryRecord]:
     """The log of one episode, oldest first."""
     query = (
-        select(alert_tables.deliveries, _RECEIVER.name.label("receiver_name"), _RECEIVER.kind.label("receiver_kind"))
+        select(alert_tables.deliveries, _RECEIVER.name.label("receiver_name"))
         .join_from(alert_tables.deliveries, alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id)
         .where(_DELIVERY.alert_id == alert_id)
         .order_by(_DELIVERY.id)

@@ -19,7 +19,7 @@ from backend.store.schema.rows import value_of
 class DayStatistics:
     """Checkpoints of one job (savepoints aside) triggered in a window; durations are of the completed ones.
 
-    Counts are exact. Percentiles are told from log buckets, within ``log_buckets.RELATIVE_ERROR_MAX`` (1 %).
+    Counts are exact. Percentiles are told from log buckets, within 1 %.
     """
 
     completed_count: int = 0

@@ -23,7 +23,6 @@ class PipelineRecord:
     """A run is alive now; a run that was killed is not, whatever its row says."""
     last_state: str | None = None
     last_started_at: datetime | None = None
-    last_ended_at: datetime | None = None
     last_reason: str | None = None
     hours_total: int | None = None
     hours_done: int = 0
@@ -85,7 +84,6 @@ def _of_run(run: RowMapping, *, is_running: bool) -> PipelineRecord:
         # It was killed, and no run has come after it to say so.
         last_state="interrupted" if run["state"] == "running" and not is_alive else run["state"],
         last_started_at=run["started_at"],
-        last_ended_at=run["ended_at"],
         last_reason=run["reason"],
         hours_total=run["hours_total"],
         hours_done=run["hours_done"],

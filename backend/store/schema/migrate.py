@@ -73,20 +73,6 @@ def check(url: str) -> None:
         command.check(_config(connection))
 
 
-def current_revision(url: str) -> str | None:
-    """The revision of the database at ``url``; None where it holds no schema of ours."""
-    with _exclusive(url) as connection:
-        return MigrationContext.configure(connection).get_current_revision()
-
-
-def head_revision() -> str:
-    """The newest revision this program knows."""
-    head = ScriptDirectory(str(script_location())).get_current_head()
-    if head is None:
-        raise HostError("the migration scripts hold no revision", fix="install Barrierscope again")
-    return head
-
-
 def _config(connection: Connection) -> Config:
     config = Config()
     # Set before any use: a percent sign in a path would otherwise be read as an interpolation.

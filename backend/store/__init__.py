@@ -1,8 +1,8 @@
-"""Floor 3: PostgreSQL. Everything that is kept, and the only place that speaks SQL.
+"""Floor 3: PostgreSQL. It holds all stored data, and it is the only package that contains SQL.
 
-* ``postgres``     connections and the translation of their failures, COPY, paging, the server that ``up`` brings along
-* ``schema``       tables as Alembic compares them, day partitions, JSON documents, arrays, migration
-* ``checkpoints`` ``jobs`` ``alerts`` ``advice`` ``targets`` ``rollups`` ``pipeline``   readers and writers by aggregate
+* ``postgres``     connections and the translation of their errors, COPY, paging, the server that ``up`` starts
+* ``schema``       tables for Alembic, day partitions, JSON documents, arrays, migration
+* ``checkpoints`` ``jobs`` ``alerts`` ``advice`` ``targets`` ``rollups`` ``pipeline``   readers and writers
 * ``ingest``       the one write path for observations
-* ``retention``    what is dropped, and when
+* ``retention``    deletion of old data
 """

@@ -1,8 +1,8 @@
-"""The one write path of observations. Collectors call it; it owns the transaction.
+"""The only write path for observations. Collectors call it; it owns the transaction.
 
-*Acknowledged* means that ``write`` returned: its transaction is committed then, all of one observation or none of it.
-Writing an observation again, or observations in another order, ends in the same checkpoints, arrays and readings, so
-whoever does not know whether a write took place writes again.
+When ``write`` returns, its transaction is committed, with all of one observation; if it fails, nothing is stored.
+Writing an observation again, or observations in another order, leads to the same checkpoints, arrays and readings. So
+a caller that does not know whether a write succeeded can repeat it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from backend.store.wall_clock import WallClock
 _log = structlog.get_logger(__name__)
 
 _REASON_MAX = 500
-# Means over about this many polls: the weight of the newest one is its inverse.
+# Means cover about this many polls: the newest poll's weight is the inverse of it.
 _COST_POLLS: ColumnElement[float] = literal_column("20", Double)
 _FAILURE_KINDS = (TargetState.UNREACHABLE, TargetState.MALFORMED)
 
@@ -91,7 +91,7 @@ def _report_success() -> bytes:
     )
     new = insert.excluded
     seconds = cast(func.extract("EPOCH", new.last_attempt_at - _HEALTH.last_attempt_at), Double)
-    # While no collector ran there was no interval; a setting that grew is followed all the same.
+    # A gap while no collector ran is not an interval, so it is capped. A longer configured interval still raises it.
     interval_s = func.least(seconds, func.greatest(literal_column("60"), literal_column("5") * _HEALTH.poll_interval_s))
     changes: dict[str, ColumnElement[Any]] = {
         "state": ok,
@@ -108,7 +108,7 @@ def _report_success() -> bytes:
         "rejected_count": _HEALTH.rejected_count + new.rejected_count,
         "clock_offset_ms": func.coalesce(new.clock_offset_ms, _HEALTH.clock_offset_ms),
     }
-    # The plain mean over the first polls, later the exponentially weighted one.
+    # The plain mean over the first polls, then an exponentially weighted mean.
     weight = func.least(_HEALTH.poll_count + literal_column("1"), _COST_POLLS, type_=Double)
     for column in measured:
         value = new[column.name]
@@ -128,7 +128,7 @@ _REPORT_SUCCESS = _report_success()
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What one write did. ``rejected`` says of each checkpoint that was refused why."""
+    """The result of one write. ``rejected`` has one reason for each refused checkpoint."""
 
     new_count: int
     updated_count: int
@@ -147,7 +147,7 @@ class IngestWriter:
         self._partitions = Partitions(engine)
 
     async def write(self, observation: Observation) -> IngestResult:
-        """Store one observation; when this returns, it is committed.
+        """Store and commit one observation.
 
         Raises:
             UnknownEntityError: the target is not stored, or was removed.
@@ -160,7 +160,7 @@ class IngestWriter:
         try:
             result = await self._write(accepted, len(rejected))
         except (psycopg.errors.CheckViolation, psycopg.errors.ForeignKeyViolation):
-            # Retention dropped a partition that this process had seen, or a job between two statements.
+            # Retention dropped a partition that this process knew, or deleted a job between two statements.
             self._partitions.forget()
             await self._partitions.ensure(days)
             result = await self._write(accepted, len(rejected))
@@ -169,7 +169,7 @@ class IngestWriter:
         return replace(result, rejected=tuple(rejected))
 
     async def report_failure(self, target_id: TargetId, *, kind: TargetState, reason: str, at: datetime) -> None:
-        """Keep that a poll failed: ``kind`` is ``unreachable`` or ``malformed``; ``reason`` is one line for people."""
+        """Record a failed poll: ``kind`` is ``unreachable`` or ``malformed``; ``reason`` is one line for people."""
         if kind not in _FAILURE_KINDS:
             raise ValueError(f"kind must be one of {', '.join(_FAILURE_KINDS)}, got {kind!r}")
         async with writing(self._engine) as connection:
@@ -178,7 +178,7 @@ class IngestWriter:
             await cursor.execute(_REPORT_FAILURE, values)
 
     def _sift(self, observation: Observation) -> tuple[Observation, list[str]]:
-        """The observation without what may not be stored, and a line on each checkpoint that may not."""
+        """Return the observation without data outside the bounds, and a reason for each refused checkpoint."""
         now = self._clock.now()
         rejected: list[str] = []
         jobs = [self._sift_job(job, now, rejected) for job in observation.jobs]
@@ -189,7 +189,7 @@ class IngestWriter:
         for checkpoint in job.checkpoints:
             header = checkpoint.header
             if not 0 <= header.checkpoint_id <= INT8_MAX:
-                rejected.append(f"{job.name}: {header.checkpoint_id} is no checkpoint id (allowed: 0 to 2^63 - 1)")
+                rejected.append(f"{job.name}: {header.checkpoint_id} is not a checkpoint id (allowed: 0 to 2^63 - 1)")
             elif not self._retention.accepts(header.triggered_at, now):
                 allowed = f"{now - self._retention.max_age:%Y-%m-%d} to tomorrow"
                 at = header.triggered_at.isoformat()
@@ -205,8 +205,8 @@ class IngestWriter:
             target = await _target(cursor, observation)
             total = CheckpointTally()
             pressure_count = 0
-            # In one order over all writers, so that none waits for another who waits for it. Names come first: two
-            # targets of one deployment make the same jobs.
+            # All writers use one order, so that they cannot deadlock. Names come first, because two targets of one
+            # deployment create the same jobs.
             for job in sorted(observation.jobs, key=lambda j: (j.name, j.engine_run_id, j.started_at)):
                 tally, readings = await _write_job(cursor, target, job, observation.observed_at)
                 pressure_count += readings

@@ -1,7 +1,7 @@
-"""What is dropped, and when: whole days by age or by total size, and what belongs to no kept day any more.
+"""Retention: drops whole days by age or total size, and deletes rows that belong to no kept day.
 
-Retention drops partitions, never single checkpoints. By size the oldest day goes first; today and what lies ahead is
-never dropped, so a store can exceed its size within one day. Readings older than an hour are thinned.
+Retention drops partitions, never single checkpoints. For size, the oldest day goes first. Today and later days are
+never dropped for size, so a store can exceed its size within one day. Readings older than an hour are thinned.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from backend.store.schema.partitions import (
 
 _log = structlog.get_logger(__name__)
 
-# What is seen of open checkpoints is of use while they are open, and a while after.
+# Live readings are useful while a checkpoint is open, and for some time after.
 _LIVE_KEPT = timedelta(days=1)
 _PRESSURE_WHOLE = timedelta(hours=1)
 _PRESSURE_THINNED = timedelta(hours=3)
-# A partition is dropped between two queries, or at the next pass: who waits for its lock holds up all new readers.
+# Dropping waits only briefly, else the next pass tries again: a waiting drop blocks all new readers.
 _DROP_LOCK_TIMEOUT = "2s"
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionReport:
-    """What one pass dropped."""
+    """The days and the number of runs that one pass dropped."""
 
     days: tuple[date, ...] = ()
     runs: int = 0
 
 
 async def apply_retention(engine: AsyncEngine, retention: Retention, now: datetime) -> RetentionReport:
-    """Make partitions ahead, drop what is too old or too much, and tidy what hangs on it. For once an hour.
+    """Create partitions ahead, drop days beyond age or size, and delete dependent rows. Meant for once an hour.
 
-    Days that somebody reads meanwhile are left for the next pass.
+    Days that a query reads meanwhile are left for the next pass.
 
     Raises:
-        StoreUnavailableError: PostgreSQL is away.
+        StoreUnavailableError: PostgreSQL is unreachable.
 
     """
     await Partitions(engine).ensure_ahead(now)
@@ -71,7 +71,7 @@ async def apply_retention(engine: AsyncEngine, retention: Retention, now: dateti
 
 
 def days_to_drop(partitions: Sequence[PartitionSize], retention: Retention, now: datetime) -> list[date]:
-    """The days that go, oldest first: those too old, then as many of the oldest as the size demands."""
+    """Return the days to drop, oldest first: those too old, then as many of the oldest as the size requires."""
     sizes: dict[date, int] = {}
     for partition in partitions:
         sizes[partition.day] = sizes.get(partition.day, 0) + partition.size_bytes
@@ -87,9 +87,9 @@ def days_to_drop(partitions: Sequence[PartitionSize], retention: Retention, now:
 
 
 async def _drop_day(engine: AsyncEngine, day: date) -> bool:
-    """Drop the partitions of ``day``; False where one is in use for longer than the wait for its lock."""
+    """Drop the partitions of ``day``; return False if the lock on one was not granted in time."""
     for table in tables.PARTITIONED:
-        # Each in a transaction of its own: it locks its parent against everyone, so never two parents at once.
+        # One transaction each: a drop locks its parent table exclusively, and two such locks at once could deadlock.
         try:
             async with writing(engine) as connection:
                 await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK_KEY})
@@ -107,7 +107,7 @@ def _is_lock_timeout(error: StoreUnavailableError) -> bool:
 
 
 async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int:
-    # From the first instant of the oldest day that is kept on: what hangs on its checkpoints stays with them.
+    # The first instant of the oldest kept day: rows that belong to that day's checkpoints stay.
     oldest = datetime.combine(retention.oldest_day(now), time.min, UTC)
     live, rollups_from = now - _LIVE_KEPT, now - max(retention.max_age, retention.rollups_max_age)
     version, newer = tables.run_versions, tables.run_versions.alias()
@@ -138,7 +138,7 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
     return await _drop_runs(engine, oldest)
 
 
-# Text: a window over the rows that the same statement deletes. The days, bound twice, leave out partitions.
+# Text: a window over the rows that the same statement deletes. The days are bound twice to skip partitions.
 _THIN_PRESSURE = text(
     "DELETE FROM pressure p USING (SELECT run_id, vertex_id, observed_on, observed_at, row_number() OVER"
     " (PARTITION BY run_id, vertex_id, date_trunc('minute', observed_at) ORDER BY observed_at) AS number"
@@ -149,7 +149,7 @@ _THIN_PRESSURE = text(
 
 
 async def _thin_pressure(engine: AsyncEngine, now: datetime) -> None:
-    # Of older readings the first of each minute stays. Earlier passes thinned what is older than the window.
+    # Of older readings only the first in each minute stays. Earlier passes thinned those before the window.
     until = (now - _PRESSURE_WHOLE).replace(second=0, microsecond=0)
     since = until - _PRESSURE_THINNED
     values = {"since": since, "until": until, "first": day_of(since), "last": day_of(until)}

@@ -1,4 +1,4 @@
-"""The clock of this machine, for those who compose a process; everything below is given a ``Clock``."""
+"""The machine's clock, for the code that assembles a process; all other code receives a ``Clock``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class WallClock:
     """``backend.domain.clock.Clock`` over the machine's clocks."""
 
     def now(self) -> datetime:
-        """The instant, aware, UTC."""
+        """Return the current instant, aware, in UTC."""
         return datetime.fromtimestamp(time.time(), UTC)
 
     def monotonic_s(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
         return time.monotonic()

@@ -109,7 +109,7 @@ def test_a_connection_needs_the_password(server):
 def test_a_folder_without_its_password_file_is_refused_in_one_line(server, folder):
     (folder / "password").unlink()
 
-    with pytest.raises(HostError, match="is not the one its data was made with; bring that file back, or") as error:
+    with pytest.raises(HostError, match="is not the password of its data; restore that file, or") as error:
         server.start()
 
     _line(error)
@@ -239,7 +239,7 @@ def test_data_of_another_major_version_is_refused_in_one_line_with_a_remedy_and_
     with pytest.raises(HostError) as error:
         EmbeddedPostgres(folder).start()
 
-    assert "is of PostgreSQL 17, and this version brings 18; export it with pg_dump of PostgreSQL 17" in _line(error)
+    assert "is of PostgreSQL 17, but this version contains 18; export it with pg_dump of PostgreSQL 17" in _line(error)
     assert sorted(os.listdir(folder / "data")) == before
 
 

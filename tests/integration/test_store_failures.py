@@ -127,7 +127,7 @@ async def test_a_secret_in_the_address_of_a_target_is_in_no_error_and_no_log(eng
     target = (await targets.add(new, at=NOW)).id
     with pytest.raises(ConflictError) as error:
         await targets.add(new, at=NOW)
-    assert _line(error) == f"flink:8081 is watched already, as target {target}"
+    assert _line(error) == f"flink:8081 is already watched as target {target}"
 
     writer = IngestWriter(engine, clock=clock)
     await writer.write(observation(target, job([completed(1, triggered_at=NOW - timedelta(days=30))])))

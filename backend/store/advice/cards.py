@@ -1,7 +1,7 @@
-"""Recommendations and what became of them; each belongs to a job and outlives its runs.
+"""Recommendations and their history; each belongs to a job and outlives the job's runs.
 
-At most one is open (new, accepted) for a topic of a job: the database holds to that. Whoever changes the cards of a job
-holds its lock, so two processes that work them out at once write one card.
+A unique index allows at most one open card (new or accepted) per job and topic. A process holds the job's lock while it
+changes the job's cards, so two processes that derive the same recommendation write one card.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Document = Mapping[str, Any]
 
 _CARD = tables.recommendations.c
 _EVENT = tables.recommendation_events.c
-# The states in which somebody may act on a recommendation.
+# The states in which a recommendation can still be accepted, dismissed or applied.
 _OPEN = [state.value for state in AdviceState if state.is_open]
 _CARDS = select(tables.recommendations).where(_CARD.job_id == bindparam("job"))
 
@@ -61,7 +61,7 @@ class CardEvent:
 
 
 async def lock_job(connection: AsyncConnection, job_id: str) -> None:
-    """Hold the cards of a job until the transaction ends."""
+    """Lock the cards of a job until the transaction ends."""
     key = func.hashtextextended(f"advice {job_id}", 0)
     await connection.execute(select(func.pg_advisory_xact_lock(key)))
 
@@ -69,7 +69,7 @@ async def lock_job(connection: AsyncConnection, job_id: str) -> None:
 async def list_cards(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None = None, limit: int
 ) -> list[CardRecord]:
-    """Cards of a job, newest first, those older than ``before`` (creation, id)."""
+    """Return a job's cards older than ``before`` (creation, id), newest first."""
     query, page = newest_first(_CARDS, _CARD.created_at, _CARD.id, before=before, limit=limit)
     rows = (await connection.execute(query, {"job": job_id} | page)).mappings()
     return [value_of(CardRecord, row) for row in rows]
@@ -79,7 +79,7 @@ async def get_card(connection: AsyncConnection, job_id: str, card_id: str) -> Ca
     """One card.
 
     Raises:
-        UnknownEntityError: the job has none of this id.
+        UnknownEntityError: the job has no card of this id.
 
     """
     query = select(tables.recommendations).where(_CARD.job_id == job_id, _CARD.id == card_id)
@@ -90,7 +90,7 @@ async def get_card(connection: AsyncConnection, job_id: str, card_id: str) -> Ca
 
 
 async def events_of(connection: AsyncConnection, card_ids: Sequence[str]) -> Mapping[str, tuple[CardEvent, ...]]:
-    """What happened to these cards, oldest first."""
+    """Return the events of each card, oldest first."""
     query = (
         select(tables.recommendation_events)
         .where(among(_EVENT.recommendation_id, card_ids))
@@ -106,12 +106,12 @@ _OPEN_COUNTS = select(_CARD.job_id, func.count().label("total")).where(_CARD.sta
 
 
 async def open_counts(connection: AsyncConnection) -> Mapping[str, int]:
-    """How many recommendations somebody may act on, by job; a job without one is absent."""
+    """Return the number of open recommendations by job; a job without one is absent."""
     return {row.job_id: row.total for row in await connection.execute(_OPEN_COUNTS)}
 
 
 async def add_card(connection: AsyncConnection, card: CardRecord) -> None:
-    """Keep a new card; one of the same id is there already."""
+    """Store a new card. If the id exists already, the stored card stays."""
     row = row_of(tables.recommendations, card)
     await connection.execute(pg_insert(tables.recommendations).on_conflict_do_nothing(index_elements=[_CARD.id]), row)
     await _add_event(connection, card.id, card.created_at, card.state, card.state_reason)
@@ -120,7 +120,7 @@ async def add_card(connection: AsyncConnection, card: CardRecord) -> None:
 async def refresh_card(
     connection: AsyncConnection, card_id: str, given_at: datetime, document: Document | None
 ) -> None:
-    """Keep that it was given again, and what it says now where that is told."""
+    """Store when the recommendation was last given, and its new document if there is one."""
     changes: dict[str, Any] = {"last_given_at": given_at}
     if document is not None:
         changes["document"] = document
@@ -137,7 +137,7 @@ async def move_card(
     applied_at: datetime | None = None,
     measured: Document | None = None,
 ) -> CardRecord:
-    """Give it another state and add that to its history."""
+    """Change a card's state and add the change to its history."""
     moved = replace(
         card,
         state=state,

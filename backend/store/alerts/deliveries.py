@@ -1,10 +1,10 @@
-"""The outbox: what is due to whom, once per (episode, receiver, firing or resolved), and how each attempt went.
+"""The outbox: one delivery per (episode, receiver, firing or resolved), and the outcome of each attempt.
 
-A row is written in the transaction that changes the state of its alert. It is *due* until a receiver took it, however
-often that fails; a claim puts its next attempt off, so what a killed process had claimed is due again later.
+A row is written in the transaction that changes the state of its alert. It is *due* until its receiver takes it or it
+is abandoned. A claim postpones the next attempt, so a delivery that a killed process had claimed becomes due again.
 
-Invariants: a row is never due twice to one receiver; *resolved* waits for its *firing*; an attempt's outcome counts
-only while nobody else has claimed the row since.
+Invariants: a delivery exists at most once per receiver; *resolved* waits for its *firing*; an attempt's outcome counts
+only if the row was not claimed again since.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from backend.store.schema.tables import Instant
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One delivery to attempt now; ``number`` of the attempt counts from 1."""
+    """One delivery to attempt now; ``number`` counts its attempts from 1."""
 
     delivery_id: int
     alert_id: str
@@ -69,7 +69,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """One line of the log; ``sent_count`` counts how often Alertmanager was told."""
+    """One line of the log; ``sent_count`` counts how often the receiver took the message."""
 
     id: int
     alert_id: str
@@ -129,11 +129,11 @@ _ENQUEUE_RESOLVED = _enqueue(
 
 
 async def enqueue(connection: AsyncConnection, *, silenced: Sequence[str], now: datetime, since: datetime) -> int:
-    """Make due what every receiver has yet to hear; returns how much that is.
+    """Add the missing deliveries; return how many were added.
 
-    A firing alert that is not ``silenced`` (ids) is due to each receiver, also to one added later. A resolution is
-    due to those who were told, or are still to be told, of the firing; only of episodes that ended after ``since``.
-    The watchdog goes to Alertmanager only, whose silence can be watched.
+    A firing alert that is not ``silenced`` (ids) is due to each receiver, including receivers added later. A resolution
+    is due to the receivers that got, or are due to get, the firing, if the episode ended after ``since``. The watchdog
+    goes only to Alertmanager, which can alert when the watchdog stops.
     """
     values = {"now": now, "silenced": list(silenced), "since": since}
     told = await connection.execute(_ENQUEUE_FIRING, values)
@@ -142,7 +142,7 @@ async def enqueue(connection: AsyncConnection, *, silenced: Sequence[str], now: 
 
 
 async def is_any_due(connection: AsyncConnection, now: datetime) -> bool:
-    """Whether there may be anything to claim."""
+    """Return whether a claim could find a due delivery."""
     query = select(exists().where(_IS_DUE, _DELIVERY.next_attempt_at <= now))
     return bool((await connection.execute(query)).scalar_one())
 
@@ -150,9 +150,9 @@ async def is_any_due(connection: AsyncConnection, now: datetime) -> bool:
 async def claim(
     connection: AsyncConnection, *, silenced: Sequence[str], now: datetime, retry_after: timedelta, limit: int
 ) -> list[Claim]:
-    """Take deliveries that are due, oldest first; they are due again ``retry_after`` unless recorded before.
+    """Claim due deliveries, oldest first; they are due again after ``retry_after`` unless their outcome is recorded.
 
-    What is ``silenced`` by now and was never attempted waits.
+    A firing that is ``silenced`` now and was never attempted waits.
     """
     firing = alert_tables.deliveries.alias("firing")
     waits_for_firing = exists().where(
@@ -188,7 +188,7 @@ async def claim(
 
 
 async def record(connection: AsyncConnection, claimed: Claim, attempt: Attempt, *, next_attempt_at: datetime) -> bool:
-    """Write an attempt's outcome; False where the row was claimed anew meanwhile, or is settled."""
+    """Record an attempt's outcome; return False if the row was claimed again meanwhile or is no longer due."""
     ended = attempt.at + timedelta(milliseconds=attempt.duration_ms)
     changes: dict[str, Any] = {"result": clean(attempt.result)}
     if attempt.is_ok:
@@ -214,13 +214,13 @@ async def record(connection: AsyncConnection, claimed: Claim, attempt: Attempt, 
 
 
 async def abandon(connection: AsyncConnection, *, added_before: datetime) -> int:
-    """Give up what nobody took for so long, and what a silence held until it was over; returns how many."""
+    """Abandon deliveries added before ``added_before`` or silenced until their alert resolved; return how many."""
     old = await connection.execute(
         update(alert_tables.deliveries)
         .where(_IS_DUE, _DELIVERY.added_at < added_before)
         .values(state=DeliveryState.ABANDONED.value, result=func.concat("given up; last: ", _DELIVERY.result))
     )
-    # Text: two updates in one statement, the second of the rows that belong to those of the first.
+    # Text: two updates in one statement; the second changes the resolutions of the rows that the first changed.
     held = await connection.execute(
         text(
             "WITH held AS (UPDATE deliveries d SET state = 'abandoned', result = 'silenced until it was over'"
@@ -235,7 +235,7 @@ async def abandon(connection: AsyncConnection, *, added_before: datetime) -> int
 
 
 async def note_held(connection: AsyncConnection, *, silenced: Sequence[str]) -> None:
-    """Say in the log what a silence holds back."""
+    """Mark the deliveries that a silence holds back in the log."""
     await connection.execute(
         update(alert_tables.deliveries)
         .where(
@@ -248,7 +248,7 @@ async def note_held(connection: AsyncConnection, *, silenced: Sequence[str]) -> 
 
 
 async def told_to_alertmanagers(connection: AsyncConnection) -> list[tuple[int, str, str, datetime]]:
-    """Firing alerts that an Alertmanager took: (delivery, alert, receiver, when it was told last)."""
+    """Return the firing alerts that an Alertmanager took: (delivery, alert, receiver, when it was last sent)."""
     query = (
         select(_DELIVERY.id, _DELIVERY.alert_id, _DELIVERY.receiver_id, _DELIVERY.last_sent_at)
         .select_from(
@@ -270,7 +270,7 @@ async def told_to_alertmanagers(connection: AsyncConnection) -> list[tuple[int, 
 
 
 async def note_resent(connection: AsyncConnection, delivery_ids: Sequence[int], *, at: datetime) -> None:
-    """Count one more telling."""
+    """Record that these deliveries were sent once more."""
     await connection.execute(
         update(alert_tables.deliveries)
         .where(among(_DELIVERY.id, delivery_ids))
@@ -279,7 +279,7 @@ async def note_resent(connection: AsyncConnection, delivery_ids: Sequence[int], 
 
 
 async def deliveries_of(connection: AsyncConnection, alert_id: str) -> list[DeliveryRecord]:
-    """The log of one episode, oldest first."""
+    """Return the deliveries of one episode, oldest first."""
     query = (
         select(alert_tables.deliveries, _RECEIVER.name.label("receiver_name"))
         .join_from(alert_tables.deliveries, alert_tables.receivers, _RECEIVER.id == _DELIVERY.receiver_id)
@@ -292,7 +292,7 @@ async def deliveries_of(connection: AsyncConnection, alert_id: str) -> list[Deli
 async def attempts_of(
     connection: AsyncConnection, delivery_ids: Sequence[int], *, limit: int
 ) -> dict[int, list[Attempt]]:
-    """The newest attempts of each delivery, oldest first."""
+    """Return the newest attempts of each delivery, oldest first."""
     place = func.row_number().over(partition_by=_ATTEMPT.delivery_id, order_by=_ATTEMPT.number.desc())
     attempts = (
         select(alert_tables.delivery_attempts, place.label("place"))
@@ -307,7 +307,7 @@ async def attempts_of(
 
 
 async def due_counts(connection: AsyncConnection) -> dict[str, int]:
-    """How much is due to each receiver."""
+    """Return the number of due deliveries by receiver."""
     query = select(_DELIVERY.receiver_id, func.count()).where(_IS_DUE).group_by(_DELIVERY.receiver_id)
     rows = (await connection.execute(query)).all()
     return {row[0]: row[1] for row in rows}

@@ -1,4 +1,4 @@
-"""Episodes of alerts and their history. Writers hold the evaluator's fence; readers get frozen values."""
+"""Episodes of alerts and their history. A writer must hold the evaluator's fence."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SAVE = _NEW.on_conflict_do_update(
 
 @dataclass(frozen=True, slots=True)
 class AlertFilter:
-    """Which episodes; None does not restrict. ``states`` empty: all."""
+    """A filter for episodes; None or empty ``states`` do not restrict."""
 
     states: tuple[AlertState, ...] = ()
     rule: str | None = None
@@ -66,7 +66,7 @@ async def open_alerts(connection: AsyncConnection) -> list[Alert]:
 
 
 async def save_alerts(connection: AsyncConnection, changed: Sequence[tuple[Alert, Sequence[Event]]]) -> None:
-    """Write episodes as they are now, and what happened to each."""
+    """Store the current state of episodes, and their new events."""
     if changed:
         await connection.execute(_SAVE, [_row(alert) for alert, _ in changed])
     events = [
@@ -77,7 +77,7 @@ async def save_alerts(connection: AsyncConnection, changed: Sequence[tuple[Alert
 
 
 async def touch_alerts(connection: AsyncConnection, alert_ids: Sequence[str], *, at: datetime) -> None:
-    """Keep that these episodes were evaluated and are as they were."""
+    """Record that these episodes were evaluated without a change."""
     if alert_ids:
         touched = update(alert_tables.alerts).where(among(_ALERT.id, alert_ids), _ALERT.ended_at.is_(None))
         await connection.execute(touched.values(evaluated_at=at))
@@ -86,7 +86,7 @@ async def touch_alerts(connection: AsyncConnection, alert_ids: Sequence[str], *,
 async def list_alerts(
     connection: AsyncConnection, wanted: AlertFilter, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[Alert]:
-    """Episodes, newest begin first, those older than ``before`` (begin, id)."""
+    """Return the episodes before ``before`` (begin, id), latest begin first."""
     restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name))}
     query, page = newest_first(_matching(frozenset(restricted)), _ALERT.began_at, _ALERT.id, before=before, limit=limit)
     return _alerts(await connection.execute(query, restricted | {"states": [s.value for s in wanted.states]} | page))
@@ -118,13 +118,13 @@ async def get_alert(connection: AsyncConnection, alert_id: str) -> Alert:
 
 
 async def get_alerts(connection: AsyncConnection, alert_ids: Sequence[str]) -> dict[str, Alert]:
-    """The episodes of these ids that are there."""
+    """Return the episodes of those ids that exist."""
     query = select(alert_tables.alerts).where(among(_ALERT.id, alert_ids))
     return {alert.id: alert for alert in _alerts(await connection.execute(query))}
 
 
 async def earlier_episodes(connection: AsyncConnection, alert: Alert, *, limit: int) -> list[Alert]:
-    """Episodes of the same alert, this one and newer ones too, newest first."""
+    """Return all episodes of the same alert, including this one and later ones, newest first."""
     identity = alert.identity
     query = (
         select(alert_tables.alerts)
@@ -136,7 +136,7 @@ async def earlier_episodes(connection: AsyncConnection, alert: Alert, *, limit: 
 
 
 async def events_of(connection: AsyncConnection, alert_ids: Sequence[str]) -> dict[str, list[Event]]:
-    """What happened to each episode, oldest first."""
+    """Return the events of each episode, oldest first."""
     query = select(alert_tables.alert_events).where(among(_EVENT.alert_id, alert_ids)).order_by(_EVENT.id)
     found: dict[str, list[Event]] = {}
     for row in (await connection.execute(query)).mappings():
@@ -146,7 +146,7 @@ async def events_of(connection: AsyncConnection, alert_ids: Sequence[str]) -> di
 
 @dataclass(frozen=True, slots=True)
 class OpenCount:
-    """How many alerts fire, the watchdog aside, and the gravest severity of them."""
+    """The number of firing alerts without the watchdog, and their highest severity."""
 
     count: int
     severity: Severity
@@ -162,9 +162,9 @@ _OPEN_COUNTS = (
 
 
 async def open_counts(connection: AsyncConnection) -> Mapping[str | None, OpenCount]:
-    """For each job with alerts that fire; under None for everything."""
+    """Count the firing alerts of each job that has some; the key None holds the total."""
     rows = (await connection.execute(_OPEN_COUNTS)).all()
-    # The total comes last, and stands also over the row of those without a job.
+    # The total comes last, so it overwrites the row of alerts without a job, whose key is None too.
     return {
         job_id: OpenCount(count, Severity.CRITICAL if critical else Severity.WARNING)
         for job_id, count, critical in rows
@@ -172,7 +172,7 @@ async def open_counts(connection: AsyncConnection) -> Mapping[str | None, OpenCo
 
 
 async def drop_ended_before(connection: AsyncConnection, at: datetime) -> None:
-    """Drop episodes that ended before ``at``, with their history and deliveries; and what no longer matters."""
+    """Delete episodes, silences and removed receivers that ended before ``at``, with history and deliveries."""
     silence, receiver, delivery = alert_tables.silences.c, alert_tables.receivers.c, alert_tables.deliveries.c
     was_sent = exists().where(delivery.receiver_id == receiver.id)
     for statement in (

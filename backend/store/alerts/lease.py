@@ -1,7 +1,7 @@
-"""Who evaluates alerts: one process at a time, by a lease in the database, fenced by a term that only rises.
+"""The lease to evaluate alerts: one process holds it at a time, fenced by a term that only rises.
 
 Invariant: a write under ``fence`` commits only while its term is the newest. Taking the lease updates the row that
-``fence`` locks, so a write of the former holder either commits before the change of hands or is refused after it.
+``fence`` locks, so a write of the former holder either commits before the lease changes hands or is refused after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backend.store.schema.tables import Instant
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The right to evaluate; ``number`` rises with every change of hands."""
+    """A held lease; ``number`` rises each time another process takes it."""
 
     holder: str
     number: int
@@ -31,7 +31,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorRecord:
-    """How evaluation goes; ``is_held`` by the database's clock."""
+    """The state of evaluation; ``is_held`` is whether the lease is valid by the database's clock."""
 
     holder: str
     is_held: bool
@@ -65,7 +65,7 @@ def _is_held_by(term: Term) -> list[ColumnElement[bool]]:
 
 
 async def take_term(engine: AsyncEngine, *, holder: str, ttl_s: float) -> Term | None:
-    """Take or renew the right; None while another holds it.
+    """Take or renew the lease; return None while another process holds it.
 
     Raises:
         StoreUnavailableError: PostgreSQL is away.
@@ -77,17 +77,17 @@ async def take_term(engine: AsyncEngine, *, holder: str, ttl_s: float) -> Term |
 
 
 async def release_term(engine: AsyncEngine, term: Term) -> None:
-    """Give the right back, so that another need not wait until it expires."""
+    """Release the lease, so that another process need not wait until it expires."""
     released = update(alert_tables.alert_evaluator).where(*_is_held_by(term))
     async with writing(engine) as connection:
         await connection.execute(released.values(expires_at=literal_column("'-infinity'", Instant)))
 
 
 async def fence(connection: AsyncConnection, term: Term) -> None:
-    """Let the transaction go on only while ``term`` is the newest; it stays so until the transaction ends.
+    """Check that ``term`` is the newest, and lock its row so that it stays the newest until the transaction ends.
 
     Raises:
-        LeadershipLostError: another has taken over.
+        LeadershipLostError: another process has taken over.
 
     """
     query = select(_ROW.id).where(*_is_held_by(term)).with_for_update(read=True)
@@ -104,7 +104,7 @@ async def note_evaluation(
 
 
 async def evaluator_record(engine: AsyncEngine) -> EvaluatorRecord | None:
-    """How evaluation goes; None where nobody has ever evaluated."""
+    """Return the state of evaluation; None if no process has ever evaluated."""
     query = select(alert_tables.alert_evaluator, (_ROW.expires_at > func.now()).label("is_held"))
     async with reading(engine) as connection:
         row = (await connection.execute(query)).mappings().first()

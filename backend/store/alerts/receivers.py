@@ -1,4 +1,4 @@
-"""Receivers: where alerts are sent. A credential is never stored, only where it is found."""
+"""Receivers of alerts. A credential is stored as a reference, never as itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.store.schema.rows import row_of, value_of
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where alerts are sent; ``credential`` is ``env:NAME`` or ``file:NAME``."""
+    """A receiver of alerts; ``credential`` is ``env:NAME`` or ``file:NAME``."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ _IN_USE = _RECEIVER.removed_at.is_(None)
 
 
 async def list_receivers(connection: AsyncConnection) -> list[Receiver]:
-    """Every receiver that was not removed, oldest first; there are a few."""
+    """Return every receiver that was not removed, oldest first."""
     query = select(alert_tables.receivers).where(_IN_USE).order_by(_RECEIVER.added_at, _RECEIVER.id)
     return [value_of(Receiver, row) for row in (await connection.execute(query)).mappings()]
 
@@ -53,10 +53,10 @@ async def get_receiver(connection: AsyncConnection, receiver_id: str) -> Receive
 
 
 async def add_receiver(connection: AsyncConnection, receiver: Receiver) -> None:
-    """Write a new one.
+    """Store a new receiver.
 
     Raises:
-        ConflictError: one of that name is there already.
+        ConflictError: a receiver of that name exists.
 
     """
     new = (
@@ -65,11 +65,11 @@ async def add_receiver(connection: AsyncConnection, receiver: Receiver) -> None:
         .returning(_RECEIVER.id)
     )
     if (await connection.execute(new, row_of(alert_tables.receivers, receiver))).first() is None:
-        raise ConflictError(f"a receiver is called {receiver.name!r} already", kind="receiver-exists")
+        raise ConflictError(f"a receiver named {receiver.name!r} exists already", kind="receiver-exists")
 
 
 async def remove_receiver(connection: AsyncConnection, receiver_id: str, *, at: datetime) -> None:
-    """Send it nothing any more; the log of what it was sent stays.
+    """Remove a receiver and abandon its due deliveries; its delivery log stays.
 
     Raises:
         UnknownEntityError: there is none of this id.

@@ -1,4 +1,4 @@
-"""The rules as changed: a row where a rule differs from what the code ships; its version guards against lost edits."""
+"""Changed rules: one row for each rule that was changed. Its version prevents lost updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backend.store.schema.rows import row_of, value_of
 
 
 async def rules_in_force(connection: AsyncConnection) -> list[RuleSettings]:
-    """Every rule with its values in force, in the order of the code."""
+    """Return every rule with its values in force, in the order of ``RULES``."""
     rows = (await connection.execute(select(alert_tables.alert_rules))).mappings()
     stored = {row["name"]: row for row in rows}
     return [_settings(rule, stored[rule.name]) if rule.name in stored else shipped(rule) for rule in RULES]
@@ -31,10 +31,10 @@ _SAVE = _NEW.on_conflict_do_update(
 
 
 async def save_rule(connection: AsyncConnection, settings: RuleSettings, *, at: datetime) -> None:
-    """Write a rule that was changed from version ``settings.version - 1``.
+    """Store a rule that was changed from version ``settings.version - 1``.
 
     Raises:
-        ConflictError: somebody changed it meanwhile.
+        ConflictError: the stored version is another, so the rule was changed meanwhile.
 
     """
     row = row_of(
@@ -49,14 +49,14 @@ async def save_rule(connection: AsyncConnection, settings: RuleSettings, *, at: 
 
 
 def version_conflict(rule: Rule) -> ConflictError:
-    """What is said where an edit is based on an older version."""
+    """Make the error for an edit that is based on an older version."""
     return ConflictError(
         f"{rule.name} was changed meanwhile; read it again and repeat the change", kind="version-conflict"
     )
 
 
 def _settings(rule: Rule, row: RowMapping) -> RuleSettings:
-    # A threshold that a newer version of the code added has its default; one that it dropped is forgotten.
+    # A threshold that a newer version of the code added gets its default; one that it removed is ignored.
     stored = row["thresholds"]
     thresholds = {t.name: float(stored.get(t.name, t.default)) for t in rule.thresholds}
     return value_of(RuleSettings, row, rule=rule, thresholds=thresholds)

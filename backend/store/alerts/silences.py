@@ -1,4 +1,4 @@
-"""Silences: which alerts are not delivered, until when, who said so and why. An ended one is kept as history."""
+"""Silences: the alerts they hide, their times, author and reason. An ended silence is kept as history."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Silence:
     added_at: datetime
 
     def hides(self, labels: Labels, now: datetime) -> bool:
-        """Whether it hides an alert of these labels at ``now``."""
+        """Whether the silence hides an alert with these labels at ``now``."""
         return self.starts_at <= now < self.ends_at and fits_all(self.matchers, labels)
 
 
@@ -41,27 +41,27 @@ _IN_FORCE = _SILENCES.where(_SILENCE.starts_at <= bindparam("now"), _SILENCE.end
 
 
 async def silences_at(connection: AsyncConnection, now: datetime) -> list[Silence]:
-    """Those that are in force at ``now``."""
+    """Return the silences in force at ``now``."""
     return [_silence(row) for row in (await connection.execute(_IN_FORCE, {"now": now})).mappings()]
 
 
 async def list_silences(
     connection: AsyncConnection, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[Silence]:
-    """All of them, latest end first, those before ``before`` (end, id)."""
+    """Return the silences before ``before`` (end, id), latest end first."""
     query, page = newest_first(_SILENCES, _SILENCE.ends_at, _SILENCE.id, before=before, limit=limit)
     return [_silence(row) for row in (await connection.execute(query, page)).mappings()]
 
 
 async def add_silence(connection: AsyncConnection, silence: Silence) -> None:
-    """Write a new one."""
+    """Store a new silence."""
     matchers = [[clean(m.name), clean(m.value), m.is_equal] for m in silence.matchers]
     row = row_of(alert_tables.silences, silence, matchers=matchers)
     await connection.execute(insert(alert_tables.silences), row)
 
 
 async def end_silence(connection: AsyncConnection, silence_id: str, *, at: datetime) -> None:
-    """Let a silence end now, or never begin; one that has ended stays as it is.
+    """End a silence now, also before it begins; one that has ended stays unchanged.
 
     Raises:
         UnknownEntityError: there is none of this id.

@@ -1,7 +1,7 @@
-"""Writes and reads what a Spark micro-batch has beside its header.
+"""Writes and reads the data of Spark micro-batches that their headers do not hold.
 
-The writer runs under the lock on the run's row, after the headers. Invariant: a row is written once and never changes,
-like the terminal header it belongs to.
+The writer holds the lock on the run's row and runs after the headers. Invariant: a row is written once and never
+changes, like the terminal header to which it belongs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WRITE = sql_of(
     pg_insert(tables.micro_batches)
     .from_select(
         list(_NEW),
-        # Of two reports of one batch the header kept one; its batch has to come from the same report.
+        # If a batch was reported twice, the header kept one report. The batch must come from the same report.
         select(*_NEW.values()).where(
             *(_HEADER[c.name] == _NEW[c.name] for c in tables.micro_batches.primary_key),
             _HEADER.status == bindparam("status", type_=_HEADER.status.type),
@@ -50,7 +50,7 @@ _WRITE = sql_of(
 
 
 async def write_batches(cursor: Cursor, run_id: str, checkpoints: Sequence[Checkpoint]) -> None:
-    """Write the batches among ``checkpoints``, unless they are there already."""
+    """Store the micro-batches among ``checkpoints`` that are not stored yet."""
     rows = [_row(run_id, c, c.batch) for c in checkpoints if c.batch is not None and c.header.status.is_terminal]
     if rows:
         await cursor.executemany(_WRITE, rows)
@@ -58,7 +58,7 @@ async def write_batches(cursor: Cursor, run_id: str, checkpoints: Sequence[Check
 
 @dataclass(frozen=True, slots=True)
 class KnownBatch:
-    """The newest batch of a query that is stored. ``is_own``: of the run that was asked about."""
+    """The newest stored batch of a query. ``is_own``: whether it belongs to the requested run."""
 
     checkpoint_id: int
     is_failed: bool
@@ -69,7 +69,7 @@ class KnownBatch:
 async def newest_batch(
     connection: AsyncConnection, target_id: str, *, query_id: str, engine_run_id: str
 ) -> KnownBatch | None:
-    """The newest batch that the run completed; where it completed none, the newest of the query's other runs."""
+    """Return the newest batch that the run completed; if it completed none, the newest of the query's other runs."""
     run = tables.runs.c
     is_own = run.engine_run_id == engine_run_id
     query = (
@@ -98,7 +98,7 @@ _OF_PLACES = of_places(tables.micro_batches)
 async def batches_of(
     connection: AsyncConnection, places: Iterable[CheckpointPlace]
 ) -> Mapping[CheckpointPlace, MicroBatch]:
-    """What these checkpoints have beside their headers; nothing for one that is no micro-batch."""
+    """Return the micro-batch data of these checkpoints; a checkpoint that is not a micro-batch is absent."""
     keys = list(places)
     if not keys:
         return {}

@@ -1,7 +1,7 @@
-"""Writes what is known while checkpoints are open, and how the vertices fared: live progress, late barriers, pressure.
+"""Writes the progress of open checkpoints, late barriers, and readings of backpressure.
 
-The caller holds the lock on the run's row. Invariant: the newest progress of a checkpoint stands; points of the
-acknowledgement curve, late barriers and readings are kept once each, whatever the order they come in.
+The caller holds the lock on the run's row. Invariant: the newest progress of a checkpoint is kept. Points of the
+acknowledgement curve, late barriers and readings are stored once each, in whatever order they arrive.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _COUNT_ARRAYS: Final = tuple(
     c.name for c in _READING if isinstance(c.type, ARRAY) and isinstance(c.type.item_type, BigInteger)
 )
 PRESSURE_ARRAYS: Final = RATIO_ARRAYS + _COUNT_ARRAYS
-"""The arrays of a reading; bit ``i`` of the column ``asked`` says whether the ``i``-th was read at all."""
+"""The arrays of a reading; bit ``i`` of the column ``asked`` is set if the ``i``-th array was read."""
 
 _LIVE = pg_insert(tables.live_progress).values(bound(tables.live_progress.c))
 _WRITE_LIVE = sql_of(
     _LIVE.on_conflict_do_update(
         index_elements=tables.live_progress.primary_key,
         set_=replaced(_LIVE, beside_key(tables.live_progress))
-        # Details that a reading does not repeat stay.
+        # A reading without details keeps the stored ones.
         | {
             "document": text(
                 "CASE WHEN excluded.document -> 'details' = '[]' THEN jsonb_set(excluded.document, '{details}',"
@@ -72,7 +72,7 @@ _STORED_READINGS = sql_of(
 async def write_progress(
     cursor: Cursor, run_id: str, progress: Sequence[Progress], checkpoints: Sequence[Checkpoint], observed_at: datetime
 ) -> None:
-    """Write how far open checkpoints had come; ``checkpoints`` may hold the details so far of those in progress."""
+    """Store the progress of open checkpoints; ``checkpoints`` may hold the details so far of those in progress."""
     by_id: dict[int, Progress | None] = {p.checkpoint_id: p for p in progress}
     opened = {c.header.checkpoint_id: c for c in checkpoints if not c.header.status.is_terminal}
     rows = []
@@ -102,14 +102,14 @@ async def write_progress(
 
 
 async def write_late_barriers(cursor: Cursor, run_id: str, progress: Sequence[Progress]) -> None:
-    """Write first barriers of subtasks that had not acknowledged; of two readings the earlier one stands."""
+    """Store the first barriers of subtasks that had not acknowledged; of two readings the earlier one is kept."""
     rows = [_late_row(run_id, p.checkpoint_id, late) for p in progress for late in p.late_barriers]
     if rows:
         await cursor.executemany(_WRITE_LATE, rows)
 
 
 async def write_pressure(cursor: Cursor, run_id: str, readings: Sequence[VertexPressure]) -> int:
-    """Write readings of vertices that are not stored yet; return how many those were."""
+    """Store the readings that are not stored yet; return how many were new."""
     if not readings:
         return 0
     instants, days = {r.observed_at for r in readings}, {day_of(r.observed_at) for r in readings}

@@ -1,6 +1,6 @@
-"""Reads checkpoints: pages of headers, details down to subtasks, what was seen while they were open.
+"""Reads checkpoints: pages of headers, details down to subtasks, and the progress while they were open.
 
-Per-subtask values come back as they were handed in: NULL is missing, and nothing is filled in.
+Per-subtask values are returned as they were written; a missing value is None.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from backend.store.schema.rows import value_of
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A header with its place, and the largest values of any subtask (None where no detail is stored)."""
+    """A header with its place, and the largest values of any subtask (None if no detail is stored)."""
 
     job_id: JobId
     run_id: RunId
@@ -63,12 +63,12 @@ class CheckpointRecord:
 
     @property
     def place(self) -> CheckpointPlace:
-        """Where its details are."""
+        """The key of its details."""
         return CheckpointPlace(self.run_id, self.header.checkpoint_id, self.triggered_on)
 
     @property
     def cursor(self) -> tuple[datetime, int, str]:
-        """Its position in a list that is newest first."""
+        """The sort key in lists, which are newest first."""
         return self.header.triggered_at, self.header.checkpoint_id, self.run_id
 
 
@@ -83,7 +83,7 @@ class CheckpointPlace:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFilter:
-    """Which checkpoints of a job; None does not restrict. Instants are of the trigger, ``since`` inclusive."""
+    """A filter for a job's checkpoints; None does not restrict. Trigger times are in [``since``, ``until``)."""
 
     status: CheckpointStatus | None = None
     since: datetime | None = None
@@ -93,7 +93,7 @@ class CheckpointFilter:
 
 @dataclass(frozen=True, slots=True)
 class LiveRecord:
-    """What was seen of a checkpoint while it was open: its last state and the curve of acknowledgements."""
+    """The readings of a checkpoint while it was open: the last one, and the curve of acknowledgements."""
 
     progress: Progress
     details: tuple[VertexDetail, ...]
@@ -112,7 +112,7 @@ async def list_checkpoints(
     before: tuple[datetime, int, str] | None,
     limit: int,
 ) -> list[CheckpointRecord]:
-    """Checkpoints of a job over all its runs, newest first, those older than ``before`` (a record's cursor)."""
+    """Return a job's checkpoints over all its runs that are before ``before`` (a record's cursor), newest first."""
     restricted = {f.name: value for f in fields(wanted) if (value := getattr(wanted, f.name)) is not None}
     days = {f"{name}_day": day_of(restricted[name]) for name in ("since", "until") if name in restricted}
     query = _matching(frozenset(restricted))
@@ -127,7 +127,7 @@ def _matching(restricted: frozenset[str]) -> Select[Any]:
     conditions = {
         "status": (_C.status == bindparam("status"),),
         "run_id": (_C.run_id == bindparam("run_id"),),
-        # The day leaves out partitions.
+        # The condition on the day lets PostgreSQL skip partitions.
         "since": (_C.triggered_at >= bindparam("since"), _C.triggered_on >= bindparam("since_day")),
         "until": (_C.triggered_at < bindparam("until"), _C.triggered_on <= bindparam("until_day")),
     }
@@ -143,10 +143,10 @@ _ONE = (
 
 
 async def get_checkpoint(connection: AsyncConnection, run_id: str, checkpoint_id: int) -> CheckpointRecord:
-    """One checkpoint of a run; the newest, where an engine repeated the id on another day.
+    """Return one checkpoint of a run; the newest one if an engine used the id again on another day.
 
     Raises:
-        UnknownEntityError: the run has none of this id (any more).
+        UnknownEntityError: the run has no stored checkpoint of this id.
 
     """
     records = _records(await connection.execute(_ONE, {"run": run_id, "id": checkpoint_id}))
@@ -173,7 +173,7 @@ _AROUND = union_all(select(_UP_TO), select(_LATER)).order_by("triggered_at", "ch
 async def list_around(
     connection: AsyncConnection, record: CheckpointRecord, *, before: int, after: int
 ) -> list[CheckpointRecord]:
-    """The checkpoint with up to so many of its run triggered before and after it, oldest first."""
+    """Return the checkpoint with up to ``before`` earlier and ``after`` later ones of its run, oldest first."""
     values = {
         "job": record.job_id,
         "run": record.run_id,
@@ -199,7 +199,7 @@ _LAST_FAST = (
 async def last_completed_before(
     connection: AsyncConnection, record: CheckpointRecord, *, faster_than_ms: int | None = None
 ) -> CheckpointRecord | None:
-    """The newest completed checkpoint of the job triggered before this one, of those that were fast enough."""
+    """Return the job's newest completed checkpoint triggered before this one and faster than ``faster_than_ms``."""
     values = {"job": record.job_id, "at": record.header.triggered_at, "faster_than_ms": faster_than_ms}
     query = _LAST_COMPLETED if faster_than_ms is None else _LAST_FAST
     records = _records(await connection.execute(query, values))
@@ -229,7 +229,7 @@ _RECENT_OF_RUNS = (
 async def recent_of_runs(
     connection: AsyncConnection, run_ids: Sequence[str], *, limit: int, since: date
 ) -> Mapping[str, list[CheckpointRecord]]:
-    """The newest ``limit`` checkpoints of each run, oldest first; ``since`` bounds the days looked at."""
+    """Return the newest ``limit`` checkpoints of each run since the day ``since``, oldest first."""
     found: dict[str, list[CheckpointRecord]] = {r: [] for r in run_ids}
     values = {"runs": list(run_ids), "limit": limit, "since": since}
     for record in _records(await connection.execute(_RECENT_OF_RUNS, values)):
@@ -238,20 +238,20 @@ async def recent_of_runs(
 
 
 def of_places(table: Table) -> Select[Any]:
-    """The rows of a table of checkpoints that belong to the places bound by ``place_values``."""
+    """Select the rows of a table that belong to the places bound by ``place_values``."""
     columns = (table.c.run_id, table.c.checkpoint_id, table.c.triggered_on)
     arrays = (bindparam(c.name, type_=ARRAY(c.type)) for c in columns)
     places = func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived("k")
     return (
         select(table)
         .join_from(places, table, and_(*(c == places.c[c.name] for c in columns)))
-        # The planner cannot leave out partitions by the rows of a join, so it gets the range of days too.
+        # The planner cannot skip partitions based on a join, so it gets the range of days too.
         .where(table.c.triggered_on.between(bindparam("first"), bindparam("last")))
     )
 
 
 def place_values(places: Sequence[CheckpointPlace]) -> dict[str, Any]:
-    """The values of a statement of ``of_places``, for at least one place."""
+    """Return the bound values for ``of_places``; ``places`` must not be empty."""
     days = [p.triggered_on for p in places]
     return {
         "run_id": [p.run_id for p in places],
@@ -268,7 +268,7 @@ _DETAILS = of_places(tables.checkpoint_details).order_by(tables.checkpoint_detai
 async def details_of(
     connection: AsyncConnection, places: Iterable[CheckpointPlace]
 ) -> Mapping[CheckpointPlace, tuple[VertexDetail, ...]]:
-    """Per-vertex details of these checkpoints; nothing for one that has none."""
+    """Return the details of these checkpoints by vertex; a checkpoint without details is absent."""
     keys = list(places)
     if not keys:
         return {}
@@ -291,7 +291,7 @@ _LATE_BARRIERS = (
 async def late_barriers_of(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime
 ) -> Mapping[str, Mapping[int, tuple[LateBarrier, ...]]]:
-    """First barriers of subtasks that had not acknowledged, by run and checkpoint, seen at or after ``since``."""
+    """Return late first barriers seen at or after ``since``, by run and checkpoint."""
     found: dict[str, dict[int, tuple[LateBarrier, ...]]] = {}
     values = {"runs": list(run_ids), "since": since}
     for row in (await connection.execute(_LATE_BARRIERS, values)).mappings():
@@ -301,14 +301,14 @@ async def late_barriers_of(
 
 
 async def live_of(connection: AsyncConnection, run_id: str, checkpoint_id: int) -> LiveRecord | None:
-    """What was seen of one checkpoint while it was open; None where it was never seen open."""
+    """Return the readings of one checkpoint while it was open; None if it was never seen open."""
     return (await lives_of(connection, [(run_id, checkpoint_id)])).get((run_id, checkpoint_id))
 
 
 async def lives_of(
     connection: AsyncConnection, keys: Sequence[tuple[str, int]]
 ) -> Mapping[tuple[str, int], LiveRecord]:
-    """What was seen of each of these checkpoints (run, id) while it was open; nothing of one never seen open."""
+    """Return the readings of these checkpoints (run, id) while they were open; one never seen open is absent."""
     if not keys:
         return {}
     values = {"run_id": [run for run, _ in keys], "checkpoint_id": [number for _, number in keys]}
@@ -350,13 +350,13 @@ _HAS_EVENTS = select(exists().where(*_OF_PLACE))
 
 
 async def barriers_of(connection: AsyncConnection, place: CheckpointPlace) -> tuple[BarrierEvent, ...] | None:
-    """Per-channel barrier events of one checkpoint; None where the engine reports none."""
+    """Return the barrier events of one checkpoint by channel; None if none are stored."""
     blob = (await connection.execute(_EVENTS, asdict(place))).scalar_one_or_none()
     return None if blob is None else barriers_from(bytes(blob))
 
 
 async def has_barriers(connection: AsyncConnection, place: CheckpointPlace) -> bool:
-    """Whether per-channel barrier events of one checkpoint are stored."""
+    """Return whether barrier events of one checkpoint are stored."""
     return bool((await connection.execute(_HAS_EVENTS, asdict(place))).scalar_one())
 
 

@@ -1,4 +1,4 @@
-"""Numbers over many checkpoints: how the last day went, for every job at once, from rollups as far as they reach."""
+"""Statistics over many checkpoints of many jobs, from rollups if there are any, else from the checkpoints."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from backend.store.schema.rows import value_of
 
 @dataclass(frozen=True, slots=True)
 class DayStatistics:
-    """Checkpoints of one job (savepoints aside) triggered in a window; durations are of the completed ones.
+    """Statistics of one job's checkpoints (no savepoints) triggered in a window; durations are of completed ones.
 
-    Counts are exact. Percentiles are told from log buckets, within 1 %.
+    Counts are exact. Percentiles come from log buckets, with an error of at most 1 %.
     """
 
     completed_count: int = 0
@@ -47,14 +47,14 @@ async def statistics_of(
 
 @dataclass(frozen=True, slots=True)
 class LastCompleted:
-    """The newest completed checkpoint of a job, savepoints too; ``at``: when it was complete, by the engine's clock."""
+    """The newest completed checkpoint or savepoint of a job; ``at`` is its completion on the engine's clock."""
 
     run_id: RunId
     checkpoint_id: int
     at: datetime
 
 
-# Text: the newest of each job, by LATERAL over an array.
+# Text: the newest row of each job, with LATERAL over an array.
 _LAST_COMPLETED = text(
     "SELECT i.id AS job_id, c.run_id, c.checkpoint_id,"
     " c.triggered_at + coalesce(c.end_to_end_duration_ms, 0) * interval '1 ms' AS at"

@@ -1,8 +1,8 @@
 """Writes the checkpoints of one run: headers, per-vertex arrays, barrier events.
 
-The caller holds the lock on the run's row, so what is read here stays true until the commit. Invariants: a terminal
-header never changes again (only ``is_discarded`` may become true); arrays are written once, when their checkpoint is
-terminal; writing the same twice, or in another order, ends in the same rows.
+The caller holds the lock on the run's row, so rows read here do not change before the commit. Invariants: a terminal
+header never changes, except that ``is_discarded`` can become true; arrays are written once, when their checkpoint is
+terminal; writing observations repeatedly or in another order leads to the same rows.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _DISCARD = sql_of(update(tables.checkpoints).where(*_OWN_ROW).values(is_discarde
 _RAISE_MAXIMA = sql_of(
     update(tables.checkpoints)
     .where(*_OWN_ROW)
-    # GREATEST ignores NULL: a missing value does not win.
+    # GREATEST ignores NULL, so a missing value does not replace a known one.
     .values({n: func.greatest(_HEADER[n], bindparam(n, type_=_HEADER[n].type)) for n in _MAXIMA})
 )
 
@@ -88,7 +88,7 @@ _WRITE_BARRIERS = sql_of(
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """The run whose checkpoints are written, and the job it belongs to."""
+    """The run whose checkpoints are written, and its job."""
 
     run_id: str
     job_id: str
@@ -96,7 +96,7 @@ class StoredRun:
 
 @dataclass(slots=True)
 class CheckpointTally:
-    """What one write did."""
+    """The number of rows that one write changed."""
 
     new: int = 0
     updated: int = 0
@@ -112,7 +112,7 @@ class _Plan:
     discard: list[dict[str, Any]] = field(default_factory=list)
     terminal: list[Checkpoint] = field(default_factory=list)
     fresh: set[tuple[int, date]] = field(default_factory=set)
-    """Headers that are written now, and so hold the maxima of the details that come with them."""
+    """Headers written now. Their rows already contain the maxima of the details written with them."""
 
 
 async def write_checkpoints(
@@ -136,7 +136,7 @@ async def write_checkpoints(
 async def write_barriers(
     cursor: Cursor, key: StoredRun, barriers: Iterable[tuple[int, tuple[BarrierEvent, ...]]], days: Mapping[int, date]
 ) -> int:
-    """Write the barrier events of checkpoints; of two readings of one checkpoint the longer one stays."""
+    """Store the barrier events of checkpoints; of two readings of one checkpoint the longer one is kept."""
     rows = [
         {
             "run_id": key.run_id,
@@ -154,7 +154,7 @@ async def write_barriers(
 
 
 async def days_of_checkpoints(cursor: Cursor, run_id: str, checkpoint_ids: Sequence[int]) -> dict[int, date]:
-    """The day on which each of these checkpoints was triggered, as far as it is stored; the latest, if repeated."""
+    """Return the trigger day of each stored checkpoint; the latest day if an id was used again."""
     await cursor.execute(_STORED_DAYS, {"run": run_id, "ids": list(checkpoint_ids)})
     return dict(await cursor.fetchall())
 
@@ -195,7 +195,7 @@ def _plan(
 
 
 def _distinct(checkpoints: Sequence[Checkpoint]) -> Iterable[Checkpoint]:
-    # One reading may list a checkpoint twice (history and latest): the terminal one, then the more detailed, stands.
+    # One reading may list a checkpoint twice (history and latest). A terminal entry is preferred, then more details.
     best: dict[tuple[int, date], Checkpoint] = {}
     for checkpoint in checkpoints:
         key = (checkpoint.header.checkpoint_id, day_of(checkpoint.header.triggered_at))
@@ -235,7 +235,7 @@ async def _write_details(cursor: Cursor, key: StoredRun, plan: _Plan) -> int:
     checkpoints = plan.terminal
     if not checkpoints:
         return 0
-    # A header that was not terminal until now has no details.
+    # A header that becomes terminal now has no stored details yet.
     keys = {(c.header.checkpoint_id, day_of(c.header.triggered_at)) for c in checkpoints} - plan.fresh
     known: set[tuple[int, date, str]] = set()
     if keys:

@@ -1,4 +1,4 @@
-"""Reads backpressure: the readings of runs, and means over subtasks along a time range."""
+"""Reads backpressure: the readings of runs, and a series of means over subtasks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _SINCE = _since()
 
 
 async def readings_since(connection: AsyncConnection, since: Mapping[str, datetime]) -> Mapping[str, Readings]:
-    """Readings of each run at or after its own instant."""
+    """Return the readings of each run at or after its instant in ``since``, oldest first."""
     values = {"runs": list(since), "instants": list(since.values())}
     return _by_run(await connection.execute(_SINCE, values))
 
@@ -84,7 +84,7 @@ def _by_run(rows: Result[Any]) -> Mapping[str, Readings]:
     return {run_id: tuple(readings) for run_id, readings in found.items()}
 
 
-# Text: the newest of each run, by LATERAL over an array.
+# Text: the newest row of each run, with LATERAL over an array.
 _NEWEST_READING_AT = text(
     "SELECT i.run_id, p.observed_at FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
     " (SELECT observed_at FROM pressure WHERE run_id = i.run_id ORDER BY observed_at DESC LIMIT 1) p"
@@ -92,7 +92,7 @@ _NEWEST_READING_AT = text(
 
 
 async def newest_reading_at(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
-    """When each run was read last."""
+    """Return the instant of each run's newest reading."""
     rows = await connection.execute(_NEWEST_READING_AT, {"ids": list(run_ids)})
     return {row.run_id: row.observed_at for row in rows}
 
@@ -122,7 +122,7 @@ _SERIES = text(
 async def series(
     connection: AsyncConnection, run_ids: Sequence[str], since: datetime, until: datetime, *, limit: int
 ) -> list[PressurePoint]:
-    """Means over subtasks along a range, oldest first: every reading, or every n-th so that ``limit`` holds."""
+    """Return means over subtasks in a range, oldest first: all instants, or every n-th to keep about ``limit``."""
     values = {"ids": list(run_ids), "since": since, "until": until, "limit": limit}
     return [
         PressurePoint(at, VertexId(vertex_id), busy, held, idle, _sum(queued_in, queued_out))

@@ -1,4 +1,4 @@
-"""Reads jobs and runs: which run of a job counts now, its graph and settings over time, and what happened to it."""
+"""Reads jobs and runs: a job's current run, its graph and settings over time, and its events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from backend.store.schema.rows import value_of
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. ``failed_unlisted_count``: failures that were counted and never listed."""
+    """One run. ``failed_unlisted_count``: failures in the coordinator's counters that were never listed."""
 
     id: RunId
     job_id: JobId
@@ -50,7 +50,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job with the run that counts now: the newest one that has not ended, else the newest."""
+    """A job with its current run: the newest one that has not ended, else the newest."""
 
     id: JobId
     name: str
@@ -58,24 +58,24 @@ class JobRecord:
     target_name: str
     target_state: TargetState
     clock_offset_ms: int | None
-    """The clock of the run's engine minus ours, when it was read last; None where that is not known."""
+    """The engine's clock minus ours at the last reading; None if not known."""
     engine_version: str | None = None
 
     def engine_now(self, now: datetime) -> datetime:
-        """What the engine's clock shows at ``now`` on ours."""
+        """Return the time on the engine's clock at ``now`` on ours."""
         return now + timedelta(milliseconds=self.clock_offset_ms or 0)
 
     @property
     def read_at_engine(self) -> datetime:
-        """What the engine's clock showed when the run was read last."""
+        """The time on the engine's clock when the run was last read."""
         at = self.run.observed_at
-        # A job that pushes dates its readings by its own clock.
+        # Readings of a job that pushes carry the time of its own clock.
         return at if self.run.engine.is_pushed else self.engine_now(at)
 
 
 @dataclass(frozen=True, slots=True)
 class RunShape:
-    """Graph and settings of a run at one time."""
+    """The graph and settings of a run at one time."""
 
     topology: Topology
     config: CheckpointConfig | None
@@ -83,7 +83,7 @@ class RunShape:
 
 @dataclass(frozen=True, slots=True)
 class JobEventRecord:
-    """Something that happened to a job. ``key`` orders events of one instant."""
+    """An event of a job. ``key`` orders events of the same instant."""
 
     at: datetime
     kind: str
@@ -137,15 +137,15 @@ _UNENDED = (
 
 
 async def list_current(connection: AsyncConnection) -> list[JobRecord]:
-    """Every job of a target that is watched, with its current run."""
+    """Return every job of every watched target, with its current run."""
     return [_job(row) for row in (await connection.execute(_WATCHED)).mappings()]
 
 
 async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
-    """One job, also where its target was removed.
+    """Return one job, even if its target was removed.
 
     Raises:
-        UnknownEntityError: there is none of this id.
+        UnknownEntityError: there is no such job.
 
     """
     row = (await connection.execute(_OF_JOB, {"job": job_id})).mappings().first()
@@ -157,7 +157,7 @@ async def get_job(connection: AsyncConnection, job_id: str) -> JobRecord:
 async def list_runs(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str] | None, limit: int
 ) -> list[RunRecord]:
-    """Runs of a job, newest first, those older than ``before`` (start, id)."""
+    """Return a job's runs older than ``before`` (start, id), newest first."""
     query, page = newest_first(_RUNS, _RUN.started_at, _RUN.id, before=before, limit=limit)
     return [_run(row) for row in (await connection.execute(query, {"job": job_id} | page)).mappings()]
 
@@ -177,18 +177,18 @@ async def get_run(connection: AsyncConnection, job_id: str, run_id: str) -> RunR
 
 @dataclass(frozen=True, slots=True)
 class RunBefore:
-    """A run before the current one: when it ran, by its engine's clock."""
+    """The times of a run before the current one, on its engine's clock."""
 
     started_at: datetime
     ended_at: datetime
 
 
-# Text: each job has its own run and instants, which arrays carry in step; Core says that in twice as many lines.
+# Text: each job has its own run and instants, passed as parallel arrays; Core would need twice as many lines.
 _RUNS_BEFORE = text(
     "SELECT i.job, r.started_at, r.ended FROM unnest(CAST(:jobs AS text[]), CAST(:runs AS text[]),"
     " CAST(:begins AS timestamptz[]), CAST(:sinces AS timestamptz[])) AS i(job, run, begin, since)"
     " CROSS JOIN LATERAL (SELECT started_at, ended FROM (SELECT id, started_at,"
-    # A run that vanished from its engine's list ended some time after it was read last.
+    # A run that its engine no longer lists ended some time after its last reading.
     " coalesce(ended_at, observed_at + coalesce(clock_offset_ms, 0) * interval '1 ms') AS ended FROM runs"
     " WHERE job_id = i.job AND started_at <= i.begin) past"
     " WHERE id <> i.run AND (i.since IS NULL OR ended > i.since) ORDER BY started_at DESC LIMIT :limit) r"
@@ -198,9 +198,9 @@ _RUNS_BEFORE = text(
 async def runs_before(
     connection: AsyncConnection, records: Sequence[JobRecord], since: Mapping[str, datetime]
 ) -> Mapping[str, tuple[RunBefore, ...]]:
-    """Runs of each job that began before its current one and ended after ``since`` (by job), newest first.
+    """Return the runs of each job that began before its current one and ended after ``since`` (by job), newest first.
 
-    A job that is not in ``since``: all of them, up to a bound.
+    For a job that is not in ``since``, return all earlier runs, up to a bound.
     """
     values = {
         "jobs": [r.id for r in records],
@@ -216,7 +216,7 @@ async def runs_before(
 
 
 async def list_unended(connection: AsyncConnection, target_id: str) -> Mapping[tuple[EngineRunId, datetime], str]:
-    """The runs of a target that had not ended when it was read last: (engine's run id, start) -> name of the job."""
+    """Return a target's runs that had not ended when last read: (engine's run id, start) -> name of the job."""
     rows = await connection.execute(_UNENDED, {"target": target_id})
     return {(EngineRunId(run), started_at): name for run, started_at, name in rows}
 
@@ -230,7 +230,7 @@ _NEWEST_VERSIONS = (
 
 
 async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> Mapping[str, RunShape]:
-    """The newest graph and settings of each run; an empty graph where none was reported."""
+    """Return the newest graph and settings of each run; the graph is empty if none was reported."""
     ids = list(run_ids)
     rows = (await connection.execute(_NEWEST_VERSIONS, {"runs": ids})).all()
     return _shapes(ids, rows)
@@ -245,9 +245,9 @@ _CONFIG_SINCE = (
 
 
 async def config_since(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
-    """Since when each run has its newest settings, by our clock; nothing of one whose settings are not known.
+    """Return when each run's newest settings were first seen, by our clock; a run without a change is absent.
 
-    The first ones known were in force before they were read: those count from the start of all times.
+    The first known settings were in force before they were read, so they have no such time.
     """
     rows = (await connection.execute(_CONFIG_SINCE, {"runs": list(run_ids)})).all()
     return {row[0]: row[1] for row in rows}
@@ -263,7 +263,7 @@ _VERSIONS_AT = (
 
 
 async def shape_at(connection: AsyncConnection, run_id: str, at: datetime) -> RunShape:
-    """Graph and settings in force at ``at``; the first ones known, for a time before these."""
+    """Return the graph and settings in force at ``at``; before the first known ones, return those."""
     rows = (await connection.execute(_VERSIONS_AT, {"run": run_id, "at": at})).all()
     return _shapes([run_id], rows)[run_id]
 
@@ -293,7 +293,7 @@ def _events() -> Select[Any]:
     return (
         select(tables.job_events, exception.label("cause"))
         .join_from(tables.job_events, tables.runs, _RUN.id == _EVENT.run_id)
-        # A restart before the run was first seen did not happen then.
+        # A restart counted at the first reading happened earlier, at an unknown time.
         .where(
             _EVENT.job_id == bindparam("job"), ~and_(_EVENT.kind == "restarted", _EVENT.at <= _RUN.first_observed_at)
         )
@@ -306,9 +306,9 @@ _EVENTS = _events()
 async def list_events(
     connection: AsyncConnection, job_id: str, *, before: tuple[datetime, str, str, str] | None, limit: int
 ) -> list[JobEventRecord]:
-    """What happened to a job, newest first, what is older than ``before`` (at, run, kind, key).
+    """Return a job's events older than ``before`` (at, run, kind, key), newest first.
 
-    A restart says which exception it followed: the newest since the restart before it, whenever that was learnt of.
+    The text of a restart names the exception before it: the newest one since the previous restart.
     """
     key = (_EVENT.at, _EVENT.run_id, _EVENT.kind, _EVENT.key)
     query, page = newest_first(_EVENTS, *key, before=before, limit=limit)
@@ -326,7 +326,7 @@ def _first_line(words: str) -> str:
     return words.partition("\n")[0][:_CAUSE_MAX]
 
 
-# Text: the newest few of each run, by LATERAL over an array.
+# Text: the newest few rows of each run, with LATERAL over an array.
 _NEWEST_EXCEPTIONS = text(
     "SELECT i.run_id, e.at, e.text FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
     " (SELECT at, text FROM job_events WHERE run_id = i.run_id AND kind = 'exception'"

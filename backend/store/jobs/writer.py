@@ -1,8 +1,8 @@
-"""Writes the state of one run: its place under a job, graph and settings over time, counters, and what happened to it.
+"""Writes the state of one run: its job, its graph and settings over time, its counters and its events.
 
-Locks the run's row first, so writers of one run take turns. Invariant: state follows the newest observation; an older
-one that arrives later changes no state (its checkpoints and readings are stored all the same). What happened is keyed
-by what makes it the same happening, so reporting it twice, or in another order, adds nothing.
+Locks the run's row first, so writers of one run take turns. Invariant: state follows the newest observation. An older
+one that arrives later changes no state, but its checkpoints and readings are stored. An event's key identifies it, so
+reporting it twice or in another order adds nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from backend.store.schema.documents import capabilities_document, config_documen
 from backend.store.schema.rows import row_of
 
 _EVENT_TEXT_MAX = 4000
-# A document and the id of the run that it belongs to, or two times None.
+# A document and the id of its run; both are None if there is no document.
 _Version = tuple[dict[str, Any] | None, str | None]
 
 _RUN = tables.runs.c
@@ -99,7 +99,7 @@ _NEW_EVENT = pg_insert(tables.job_events).values(bound(tables.job_events.c))
 _WRITE_EVENT = sql_of(
     _NEW_EVENT.on_conflict_do_update(
         index_elements=tables.job_events.primary_key,
-        # An event that was reported twice happened when it was reported first.
+        # An event that was reported twice keeps the earlier time.
         set_={"at": _NEW_EVENT.excluded.at},
         where=_NEW_EVENT.excluded.at < tables.job_events.c.at,
     )
@@ -108,7 +108,7 @@ _WRITE_EVENT = sql_of(
 
 @dataclass(frozen=True, slots=True)
 class TargetKey:
-    """The target a run was seen at, and the deployment its jobs belong to."""
+    """The target at which a run was seen, and the deployment of its jobs."""
 
     id: TargetId
     deployment: str
@@ -117,7 +117,7 @@ class TargetKey:
 
 @dataclass(frozen=True, slots=True)
 class LockedRun:
-    """A run whose row is locked until the commit. ``is_newest``: nothing newer of it was applied before."""
+    """A run whose row is locked until the commit. ``is_newest``: no newer observation of it was applied."""
 
     key: StoredRun
     row: Mapping[str, Any]
@@ -126,7 +126,7 @@ class LockedRun:
 
 
 async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, observed_at: datetime) -> LockedRun:
-    """Make job and run where they are new, and lock the run's row."""
+    """Create the job and the run if they are new, and lock the run's row."""
     # If the engine's id names one run alone, the start may be known late or never.
     started_ms = None if target.engine.has_unique_run_ids else to_epoch_ms(job.started_at)
     key = StoredRun(
@@ -137,9 +137,9 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
     is_new = row is None and await _make(cursor, target, job, key, observed_at)
     row = row or await _lock(cursor, key)
     if row is None:
-        # Retention dropped it between two statements; written again, it is made again.
+        # Retention deleted the run between two statements; the next write creates it again.
         raise StoreUnavailableError(f"run {key.run_id} vanished while it was written")
-    # A target whose deployment label changed keeps its running jobs under the id their history has.
+    # If a target's deployment label changes, its running jobs keep their ids, and so their history.
     key = StoredRun(run_id=key.run_id, job_id=row["job_id"])
     if is_new or job.started_at < row["started_at"]:
         text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
@@ -156,7 +156,7 @@ async def _lock(cursor: Cursor, key: StoredRun) -> Mapping[str, Any] | None:
 
 
 async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: StoredRun, observed_at: datetime) -> bool:
-    """Make the run, and its job; False where another writer did."""
+    """Create the run and its job; return False if another writer created the run."""
     await cursor.execute(
         _MAKE_JOB,
         {
@@ -184,7 +184,7 @@ async def _make(cursor: Cursor, target: TargetKey, job: JobObservation, key: Sto
 async def write_state(
     cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime, tally: CheckpointTally
 ) -> None:
-    """Apply what the observation says of the run itself, and count the checkpoints that were just written."""
+    """Apply the observation's state of the run, and count the checkpoints that were just written."""
     counted = {
         "run": run.key.run_id,
         "new_count": tally.new,
@@ -224,9 +224,9 @@ async def _write_documents(cursor: Cursor, run: LockedRun, job: JobObservation, 
 
 
 def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tuple[int, int]:
-    """(failures listed before the coordinator's counters began, failures that were never listed in earlier counts).
+    """Return (failures listed before the coordinator's counters began, unlisted failures of earlier counters).
 
-    The counters restart with the coordinator; then what had never been listed until there is put aside.
+    The counters restart with the coordinator. The unlisted failures until then are added to the second number.
     """
     base, past = run.row["failed_listed_base"], run.row["failed_unlisted_past"]
     before = run.row["counts"]
@@ -263,7 +263,7 @@ async def _write_version(
 async def _versions_before(
     cursor: Cursor, run: LockedRun, kinds: Sequence[str], started_at: datetime
 ) -> Mapping[str, _Version]:
-    """The newest document of each kind: this run's, else that of the job's run before; and whose it is."""
+    """Return the newest document of each kind with the id of its run: this run, else the job's previous run."""
     values = {"kinds": kinds, "run": run.key.run_id, "job": run.key.job_id, "started_at": started_at}
     await cursor.execute(_VERSIONS_BEFORE, values)
     return {kind: (document, owner) for kind, document, owner in await cursor.fetchall()}

@@ -1,4 +1,4 @@
-"""Reads what the pipeline tells of itself: the run at work or the last one, when the next is due, or why none is."""
+"""Reads the pipeline's own records: the current or last run, when the next is due, or why there is none."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backend.store.schema import tables
 from backend.store.schema.rows import value_of
 
-# The advisory lock that a run holds while it lives, as ``pg_locks`` shows it.
+# The key, in ``pg_locks``, of the advisory lock that a run holds while it is alive.
 _LOCK_KEY = 0x62617275
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRecord:
-    """The pipeline as far as it has told; every field is None (or False) before its first word."""
+    """The recorded state of the pipeline; before the first record every field has its default."""
 
     is_running: bool = False
-    """A run is alive now; a run that was killed is not, whatever its row says."""
+    """Whether a run is alive now. A killed run is not alive, although its row says ``running``."""
     last_state: str | None = None
     last_started_at: datetime | None = None
     last_reason: str | None = None
@@ -33,7 +33,7 @@ class PipelineRecord:
 
 
 async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
-    """What is known of the pipeline."""
+    """Read the recorded state of the pipeline."""
     runs = tables.pipeline_runs
     newest = select(runs).order_by(runs.c.started_at.desc(), runs.c.id).limit(1)
     run = (await connection.execute(newest)).mappings().first()
@@ -61,13 +61,13 @@ async def read_pipeline(connection: AsyncConnection) -> PipelineRecord:
 
 @dataclass(frozen=True, slots=True)
 class SparkDemoRecord:
-    """The demo query: at work, or ``reason`` says why not."""
+    """The demo query: it runs if ``reason`` is None, else ``reason`` says why not."""
 
     reason: str | None
 
 
 async def read_spark_demo(connection: AsyncConnection) -> SparkDemoRecord | None:
-    """What the demo query last said of itself; None where it is none of this installation, or still starts."""
+    """Read the last reported state of the demo query; None if this installation has none, or it still starts."""
     row = await _schedule(connection, "spark-demo")
     return None if row is None else value_of(SparkDemoRecord, row)
 
@@ -81,7 +81,7 @@ def _of_run(run: RowMapping, *, is_running: bool) -> PipelineRecord:
     is_alive = is_running and run["state"] == "running"
     return PipelineRecord(
         is_running=is_alive,
-        # It was killed, and no run has come after it to say so.
+        # The run was killed, and no later run has recorded that.
         last_state="interrupted" if run["state"] == "running" and not is_alive else run["state"],
         last_started_at=run["started_at"],
         last_reason=run["reason"],

@@ -1,1 +1,1 @@
-"""How this process reaches PostgreSQL: connections, COPY, paging, and the server that ``up`` brings along."""
+"""Access to PostgreSQL: connections, COPY, paging, and the server that ``up`` starts."""

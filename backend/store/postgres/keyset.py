@@ -1,7 +1,7 @@
-"""One page of a list, newest first: where it begins, its order and its length.
+"""Keyset paging: one page of a list, newest first.
 
-A page begins after the sort key of the last item of the page before, never at a count: what is added meanwhile shifts
-nothing. Index and order agree, so a page costs what is on it.
+A page begins after the sort key of the previous page's last item, not at an offset, so items added meanwhile do not
+shift it. The order matches an index, so the cost of a page depends only on its own length.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from sqlalchemy import Column, Select, bindparam, tuple_
 def newest_first(
     query: Select[Any], *columns: Column[Any], before: Sequence[object] | None, limit: int
 ) -> tuple[Select[Any], dict[str, object]]:
-    """The statement of one page of ``query``, and the values that it binds besides those of ``query``.
+    """Return the statement for one page of ``query``, and the values that it binds in addition to those of ``query``.
 
-    ``columns`` is the sort key; ``before`` is the key of the last item already sent. A ``query`` that is built when its
-    module is imported makes two statements for ever, which SQLAlchemy compiles once.
+    ``columns`` is the sort key; ``before`` is the key of the last item sent. If ``query`` is built at import, only two
+    statements result, and SQLAlchemy compiles each once.
     """
     values: dict[str, object] = {"limit": limit}
     if before is None:

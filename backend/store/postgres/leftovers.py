@@ -1,8 +1,8 @@
-"""Ends what a killed instance left of its PostgreSQL: server processes still at work, and a pid file that lies.
+"""Cleans up after a killed instance: ends its PostgreSQL processes and removes a stale pid file.
 
-A server is recognised by its program and by the folder it works in, never by its process id: after a restart of the
-machine the id in ``postmaster.pid`` may belong to any other program, which must not be ended or taken for a server.
-The caller holds the lock of the folder, so whatever is found was started by an instance that is dead.
+A server is recognised by its program and its working folder, never by its process id: after a restart of the machine,
+the id in ``postmaster.pid`` can belong to another program, which must not be ended or taken for a server. The caller
+holds the folder's lock, so any server found there belongs to a dead instance.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 def end_leftovers(data: Path, *, grace_s: float = 10.0) -> int:
     """End the server processes that work in the cluster ``data``; return how many there were.
 
-    A stale ``postmaster.pid`` whose number now belongs to another program is removed, since PostgreSQL would take
-    that program for a server. It is recognised by its working folder, so no stranger is ever ended.
+    Also removes a stale ``postmaster.pid``: if its number now belongs to another program, PostgreSQL would take that
+    program for a server.
     """
     left = list(_server_processes(data))
     count = len(left)
-    # SIGINT ends a server in order; backends whose postmaster was killed end by themselves, or by force.
+    # SIGINT shuts a server down; backends whose postmaster was killed end by themselves or are killed.
     for number, wait_s in ((signal.SIGINT, grace_s), (signal.SIGQUIT, grace_s), (signal.SIGKILL, grace_s)):
         if not left:
             break
@@ -54,7 +54,7 @@ def _server_processes(data: Path) -> Iterator[int]:
 
 
 def _program(process: Path) -> str:
-    # A program that was replaced by another version while it ran is still the same server.
+    # If the program's file was replaced during the run, the process is still the same server.
     return os.readlink(process / "exe").removesuffix(" (deleted)").rpartition("/")[2]
 
 

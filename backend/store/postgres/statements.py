@@ -1,4 +1,4 @@
-"""SQLAlchemy Core statements as psycopg runs them, for the write path, which shares one cursor with COPY."""
+"""Compiles SQLAlchemy Core statements for psycopg: the write path shares one cursor with COPY."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIALECT = psycopg.dialect()  # type: ignore[no-untyped-call]
 
 
 def sql_of(statement: ClauseElement) -> bytes:
-    """The text of a statement; its bound values are ``%(name)s``. Called once, when a module is imported."""
+    """Compile a statement to text with bound values as ``%(name)s``. Called once per statement, at import."""
     return str(statement.compile(dialect=_DIALECT)).encode()
 
 
@@ -26,7 +26,7 @@ def type_name(kind: TypeEngine[Any]) -> str:
 
 
 def duration_after(instant: ColumnElement[datetime], ms: ColumnElement[int]) -> ColumnElement[datetime]:
-    """The instant ``ms`` milliseconds after another."""
+    """Return the expression for the instant ``ms`` milliseconds after ``instant``."""
     return instant + ms * literal_column("interval '1 ms'", Interval)
 
 
@@ -36,25 +36,25 @@ def seconds_from_now(name: str) -> ColumnElement[datetime]:
 
 
 def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:
-    """Whether ``column`` is one of the values bound as the list ``name``."""
+    """Return the condition that ``column`` is one of the values bound as the list ``name``."""
     return column == any_(bindparam(name, type_=ARRAY(column.type)))
 
 
 def among(column: Column[Any], values: Iterable[object]) -> ColumnElement[bool]:
-    """Whether ``column`` is one of ``values``, which are sent as one array: the statement's text stays the same."""
+    """Return the condition that ``column`` is one of ``values``, sent as one array so that the text never varies."""
     return column == any_(literal(list(values), ARRAY(column.type)))
 
 
 def bound(columns: Iterable[Column[Any]]) -> dict[str, BindParameter[Any]]:
-    """A value to set for each column, bound by the column's name."""
+    """Return a bound parameter for each column, named like the column."""
     return {c.name: bindparam(c.name, type_=c.type) for c in columns}
 
 
 def replaced(insert: Insert, columns: Iterable[Column[Any]]) -> dict[str, ColumnElement[Any]]:
-    """For ``DO UPDATE SET``: each of the columns takes the value that was to be inserted."""
+    """Return values for ``DO UPDATE SET``: each column gets the value that the insert proposed."""
     return {c.name: insert.excluded[c.name] for c in columns}
 
 
 def beside_key(table: Table) -> Sequence[Column[Any]]:
-    """The columns of a table that are not in its primary key."""
+    """Return the columns of a table that are not in its primary key."""
     return [c for c in table.c if not c.primary_key]

@@ -1,8 +1,8 @@
-"""Reads rollups, and fills in from the checkpoints what has not been rolled up: the same numbers either way.
+"""Reads rollups, and computes hours without a rollup from their checkpoints, with the same results.
 
-An hour is taken from its rollup only if that is complete: no checkpoint of the hour was written by a transaction that
-the rollup may not have seen. Everything else within a range is summed up where it lies, so a page is never empty, or
-behind, for want of Spark. Definitions: ``domain.rollup``.
+An hour is read from its rollup only if that is complete: no checkpoint of the hour was written by a transaction that
+the rollup may not have seen. All other hours of a range are computed from the checkpoints, so pages are complete and
+current without Spark. Definitions: ``domain.rollup``.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from backend.store.schema.partitions import day_of
 from backend.store.schema.rows import value_of
 
 DURATION_MAX_MS = 10**12
-"""Of what lasts longer (30 years), no end is reckoned."""
+"""Longer durations (30 years) are cut to this before an end time is computed from them."""
 _FAR = datetime(2200, 1, 1, tzinfo=UTC)
 _C = tables.checkpoints.c
-# Constants are part of the text: a bound value in GROUP BY is not the same as one in the list of columns.
+# Constants are literals: PostgreSQL would not recognise a bound value in GROUP BY as the one in the column list.
 _HOUR: ColumnElement[datetime] = func.date_trunc(
     literal_column("'hour'"), _C.triggered_at, literal_column("'UTC'"), type_=_C.triggered_at.type
 )
@@ -62,7 +62,7 @@ _IS_FAILED = _C.status == literal_column(f"'{CheckpointStatus.FAILED.value}'")
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How a range is put together: hours whose rollups hold, and the gaps between them (from, to)."""
+    """The parts of a range: hours with valid rollups, and the gaps between them (from, to)."""
 
     hours: tuple[datetime, ...]
     gaps: tuple[tuple[datetime, datetime], ...]
@@ -79,7 +79,7 @@ class CheckpointTotals:
 
 
 async def cover(connection: AsyncConnection, since: datetime, until: datetime | None) -> Coverage:
-    """What of ``since`` to ``until`` (None: open) rollups answer, and what has to be read from the checkpoints."""
+    """Split ``since`` to ``until`` (None: open) into hours with valid rollups and gaps to read from the checkpoints."""
     end = until or _FAR
     if end <= since:
         return Coverage((), ())
@@ -98,7 +98,7 @@ async def cover(connection: AsyncConnection, since: datetime, until: datetime | 
 async def totals_of(
     connection: AsyncConnection, job_ids: Sequence[str], since: datetime, until: datetime | None = None
 ) -> Mapping[str, CheckpointTotals]:
-    """CheckpointTotals of each job over its checkpoints triggered in a range; nothing for a job without any."""
+    """Return the totals of each job's checkpoints triggered in a range; a job without checkpoints is absent."""
     covered = await cover(connection, since, until)
     values = {"jobs": list(job_ids), "hours": list(covered.hours)} | _gap_values(covered.gaps)
     found: dict[str, dict[int, int]] = {}
@@ -112,7 +112,7 @@ async def totals_of(
 
 # Statements are built once for each number of gaps, of which there are few.
 def _tail(gap_count: int) -> CTE:
-    """The ended checkpoints of jobs in the gaps, savepoints left out."""
+    """Select the ended checkpoints of jobs in the gaps, without savepoints."""
     return (
         select(
             _C.job_id,
@@ -128,7 +128,7 @@ def _tail(gap_count: int) -> CTE:
 
 @lru_cache(maxsize=64)
 def _counts(gap_count: int) -> Select[Any]:
-    """(job, completed, failed, last completed) over the rollups of the hours and the checkpoints in the gaps."""
+    """Select (job, completed, failed, last completed) over the rollups of the hours and the checkpoints in the gaps."""
     hourly, tail = tables.rollups.c, _tail(gap_count)
     parts = union_all(
         select(
@@ -154,7 +154,7 @@ def _counts(gap_count: int) -> Select[Any]:
 
 @lru_cache(maxsize=64)
 def _buckets(gap_count: int) -> Select[Any]:
-    """(job, bucket, number) of the durations, over the same."""
+    """Select (job, bucket, number) of the durations, over the same rollups and checkpoints as ``_counts``."""
     measured, tail = tables.rollup_measures.c, _tail(gap_count)
     arrays = func.unnest(measured.bucket_index, measured.bucket_count)
     stored = arrays.table_valued("bucket", "number").render_derived("b").lateral()
@@ -184,7 +184,7 @@ def _buckets(gap_count: int) -> Select[Any]:
 async def hours_of(
     connection: AsyncConnection, job_id: str, since: datetime, until: datetime, *, limit: int
 ) -> list[HourRollup]:
-    """The newest ``limit`` hours of one job that begin in a range and have checkpoints, newest first."""
+    """Return the newest ``limit`` hours of one job that begin in a range and have checkpoints, newest first."""
     whole = (_next_hour(since), _next_hour(until))
     covered = await cover(connection, *whole)
     rolled_up = await _rolled_up(connection, job_id, covered.hours, limit)
@@ -194,7 +194,7 @@ async def hours_of(
 
 def _marks() -> Select[Any]:
     schedule = tables.pipeline_schedule.c
-    # A copy of the database on another server: its ids say nothing there.
+    # In a copy of the database on another server, stored transaction ids are meaningless if they lie ahead.
     own_ids = func.pg_snapshot_xmax(func.pg_current_snapshot())
     return select(schedule.complete_xid, schedule.complete_hour).where(
         schedule.complete_xid.is_not(None), schedule.complete_xid <= cast(cast(own_ids, Text), BigInteger)
@@ -202,7 +202,7 @@ def _marks() -> Select[Any]:
 
 
 def _unchanged_hours() -> Select[Any]:
-    """The hours in a range that no checkpoint changed since they were rolled up."""
+    """Select the rolled-up hours of a range whose checkpoints have not changed since."""
     rolled = tables.rollup_hours
     since, until = bindparam("since", type_=tables.Instant), bindparam("until", type_=tables.Instant)
     rolled_up, xid = rolled.alias(), bindparam("xid", type_=BigInteger)
@@ -236,7 +236,7 @@ async def _complete_hours(connection: AsyncConnection, since: datetime, until: d
 
 
 def _in_gaps(count: int) -> ColumnElement[bool]:
-    """A condition on checkpoints that holds in the gaps of ``_gap_values``; the days leave out partitions."""
+    """Return the condition that a checkpoint is in a gap of ``_gap_values``; days let PostgreSQL skip partitions."""
     conditions = (
         and_(
             *(_C.triggered_at >= bindparam(f"since_{n}"), _C.triggered_at < bindparam(f"until_{n}")),
@@ -297,7 +297,7 @@ _QUANTILES: ColumnElement[Any] = literal_column("ARRAY[0.5, 0.95, 0.99]")
 
 
 def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
-    """A measure of the completed checkpoints of a group, the quantiles as one array."""
+    """Return the columns for one measure over a group's completed checkpoints; the quantiles are one array."""
     column = _C[measure.value]
     quantiles = func.percentile_cont(_QUANTILES).within_group(column)
     of_all = {"count": func.count(column), "min": func.min(column), "max": func.max(column), "sum": func.sum(column)}
@@ -309,7 +309,7 @@ def _numbers(measure: Measure) -> list[ColumnElement[Any]]:
 
 @lru_cache(maxsize=64)
 def _hourly(gap_count: int) -> Select[Any]:
-    """The hours of a job, worked out from its checkpoints in the gaps."""
+    """Select the hours of a job, computed from its checkpoints in the gaps."""
     return (
         select(
             _HOUR.label("hour"),

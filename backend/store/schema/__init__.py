@@ -1,1 +1,1 @@
-"""What the database looks like: tables, partitions, JSON documents, arrays, and how it is migrated."""
+"""The database schema: tables, partitions, JSON documents, arrays and migration."""

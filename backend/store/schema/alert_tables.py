@@ -1,7 +1,7 @@
-"""The tables of alerting: rules as changed, episodes with their history, silences, receivers, and the outbox.
+"""The tables of alerting: changed rules, episodes with their history, silences, receivers and the outbox.
 
-One open episode at most per (rule, fingerprint): a partial unique index, so two evaluators cannot open two. A
-delivery is due once per (episode, receiver, kind); it is written in the transaction that changes the state.
+A partial unique index allows at most one open episode per (rule, fingerprint), so two evaluators cannot open two. There
+is one delivery per (episode, receiver, kind), written in the transaction that changes the episode's state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from backend.store.schema.tables import Instant, Json, metadata
 alert_evaluator = Table(
     "alert_evaluator",
     metadata,
-    # One row: who evaluates. ``term`` rises with every change of hands and fences off those before.
+    # One row: the process that evaluates. ``term`` rises when another process takes over, which fences off the old one.
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("holder", Text, nullable=False),
     Column("term", BigInteger, nullable=False),
@@ -41,7 +41,7 @@ alert_evaluator = Table(
 alert_rules = Table(
     "alert_rules",
     metadata,
-    # Only rules that were changed have a row; the rest is as shipped.
+    # Only changed rules have a row; the others have the values in the code.
     Column("name", Text, primary_key=True),
     Column("is_enabled", Boolean, nullable=False),
     Column("for_s", Double, nullable=False),
@@ -59,7 +59,7 @@ alerts = Table(
     Column("severity", Text, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("labels", Json, nullable=False),
-    # History outlives what it is about.
+    # No foreign keys: history outlives its job and target.
     Column("job_id", Text),
     Column("target_id", Text),
     Column("state", Text, nullable=False),
@@ -121,7 +121,7 @@ receivers = Table(
     Column("name", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("url", Text, nullable=False),
-    # Where the credential is found (``env:NAME``, ``file:NAME``); never the credential.
+    # A reference to the credential (``env:NAME``, ``file:NAME``), never the credential itself.
     Column("credential", Text),
     Column("origin", Text, nullable=False),
     Column("added_at", Instant, nullable=False),
@@ -144,7 +144,7 @@ deliveries = Table(
     Column("next_attempt_at", Instant, nullable=False),
     Column("last_attempt_at", Instant),
     Column("delivered_at", Instant),
-    # Alertmanager is told again and again while an alert fires.
+    # Alertmanager gets a firing alert repeatedly.
     Column("sent_count", BigInteger, nullable=False, server_default="0"),
     Column("last_sent_at", Instant),
     Column("result", Text),

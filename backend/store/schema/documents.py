@@ -1,6 +1,6 @@
-"""The JSON documents in the store, and the values they hold: topology, settings, counters, placements, progress.
+"""Converts between values and JSON documents in the store: topology, settings, counters, placements, progress.
 
-What was written by an older version reads as a value with its newer fields missing; unknown fields are dropped.
+In a document of an older version, newer fields get their defaults. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def topology_document(topology: Topology) -> Document:
 
 
 def topology_from(document: Document | None) -> Topology:
-    """The job graph; an empty one where none was stored."""
+    """Return the job graph; an empty one if none was stored."""
     if document is None:
         return Topology(())
     return Topology(
@@ -48,24 +48,24 @@ def config_document(config: CheckpointConfig) -> Document:
 
 
 def config_from(document: Document | None) -> CheckpointConfig | None:
-    """The settings, or None where none were stored."""
+    """Return the settings; None if none were stored."""
     return None if document is None else _known(CheckpointConfig, document)
 
 
 def counts_from(document: Document | None) -> CheckpointCounts | None:
-    """The counters, or None where none were stored."""
+    """Return the counters; None if none were stored."""
     return None if document is None else _known(CheckpointCounts, document)
 
 
 def capabilities_document(engine: EngineCapabilities) -> Document:
-    """The stored form of what an engine can do: nothing that it cannot, since the row is written at every poll."""
+    """Return an engine's capabilities without those it lacks: the row is written at every poll, so it is kept small."""
     document = {name: value for name, value in asdict(engine).items() if value}
     document["settings"] = {name: key for name, key in document.get("settings", {}).items() if key}
     return document
 
 
 def engine_from(document: Document | None, kind: str, version: str | None) -> EngineCapabilities:
-    """What the engine can do; worked out from ``kind`` and ``version`` if none was stored."""
+    """Return the engine's capabilities; derived from ``kind`` and ``version`` if none were stored."""
     if document is None:
         return described(kind, version)
     rules = document.get("restore_rules")
@@ -78,12 +78,12 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
 
 
 def placements_from(documents: Sequence[Document] | None) -> tuple[Placement, ...]:
-    """Where subtasks run; empty where that is not known."""
+    """Return the placements of subtasks; empty if they are not known."""
     return tuple(_known(Placement, {k: _tuple(v) for k, v in d.items()}) for d in documents or ())
 
 
 def progress_document(progress: Progress | None, details: Sequence[VertexDetail]) -> Document:
-    """The stored form of how far a checkpoint had come, with the details that were known by then."""
+    """Return the stored form of a checkpoint's progress, with the details known so far."""
     document: dict[str, Any] = {"details": [asdict(d) for d in details]}
     if progress is not None:
         document["by_vertex"] = progress.acknowledged_by_vertex
@@ -93,7 +93,7 @@ def progress_document(progress: Progress | None, details: Sequence[VertexDetail]
 
 
 def progress_parts(document: Document) -> dict[str, Any]:
-    """The fields of ``Progress`` that its document holds, and no late barriers, which have a table of their own."""
+    """Return the fields of ``Progress`` in its document; late barriers are empty, since they have their own table."""
     return {
         "late_barriers": (),
         "acknowledged_by_vertex": tuple((VertexId(v), a, t) for v, a, t in document.get("by_vertex", ())),
@@ -103,7 +103,7 @@ def progress_parts(document: Document) -> dict[str, Any]:
 
 
 def details_from(document: Document) -> tuple[VertexDetail, ...]:
-    """The details of vertices so far, out of a document of ``progress_document``."""
+    """Return the details by vertex from a document of ``progress_document``."""
     return tuple(
         VertexDetail(vertex_id=VertexId(d["vertex_id"]), **{name: tuple(d[name]) for name in DETAIL_ARRAYS})
         for d in document.get("details", ())

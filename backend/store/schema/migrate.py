@@ -1,7 +1,7 @@
-"""Bring a database to the schema of this version, or back. One at a time: an advisory lock is held meanwhile.
+"""Migrates a database to the schema of this version, or back, under an advisory lock so that only one migration runs.
 
-Scripts are read from ``migrations`` beside the ``backend`` folder (a checkout), else from ``backend/_migrations``
-(the wheel). Nothing here reads the environment: the URL is passed in.
+Scripts are read from ``migrations`` next to the ``backend`` folder (a checkout), else from ``backend/_migrations``
+(the wheel). Nothing here reads the environment: the caller passes the URL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlalchemy import Connection, create_engine, exc, pool, text
 from backend.domain.errors import HostError, StoreUnavailableError
 from backend.store.postgres.connections import store_url
 
-# Any number that nobody else uses; it is the same in every version of ours.
+# An arbitrary number that no other lock uses. It must stay the same in every version.
 LOCK_KEY = 0x62617272
 _LOCK_TIMEOUT = "30s"
 _STATEMENT_TIMEOUT = "300s"
@@ -28,7 +28,7 @@ _WAIT_FOR_TURN = "300s"
 
 
 def script_location() -> Path:
-    """The folder with ``env.py`` and ``versions``.
+    """Return the folder with ``env.py`` and ``versions``.
 
     Raises:
         HostError: neither place holds the scripts (a broken installation).
@@ -42,7 +42,7 @@ def script_location() -> Path:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the database at ``url`` to ``revision``; does nothing where it is there already.
+    """Migrate the database at ``url`` to ``revision``; do nothing if it has that revision already.
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.
@@ -56,7 +56,7 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def downgrade(url: str, revision: str = "base") -> None:
-    """Take the database at ``url`` back to ``revision``. What later revisions added is lost."""
+    """Migrate the database at ``url`` back to ``revision``. Data that later revisions added is lost."""
     with _exclusive(url) as connection:
         command.downgrade(_config(connection), revision)
         connection.commit()
@@ -95,7 +95,7 @@ def _exclusive(url: str) -> Iterator[Connection]:
     engine = create_engine(store_url(url), poolclass=pool.NullPool, connect_args={"connect_timeout": 10})
     try:
         with engine.connect() as connection:
-            # The lock belongs to the session: it outlives the transactions below and goes with the connection.
+            # The lock belongs to the session: it outlasts the transactions below and ends with the connection.
             connection.execute(text("SELECT set_config('statement_timeout', :t, false)"), {"t": _WAIT_FOR_TURN})
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": LOCK_KEY})
             connection.execute(text("SELECT set_config('statement_timeout', :t, false)"), {"t": _STATEMENT_TIMEOUT})

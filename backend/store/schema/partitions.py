@@ -1,7 +1,7 @@
-"""Day partitions: which days are kept, and the tables that hold them, made ahead and on demand.
+"""Day partitions: the range of kept days, and the partitions, created ahead and on demand.
 
-Invariant: a partition is only ever made for a day within [now - retention, now + 1 day]; anything outside is refused
-before it is written, so a target with a broken clock cannot fill the catalogue.
+Invariant: a partition for written data has a day within [now - retention, now + 1 day]. Data outside is refused before
+it is written, so a target with a broken clock cannot fill the catalogue.
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ from backend.store.schema.tables import PARTITIONED
 
 DAYS_AHEAD = 2
 _FUTURE_MAX = timedelta(days=1)
-# Serialises those who make or drop partitions, over all processes.
+# Serialises creating and dropping partitions across all processes.
 PARTITION_LOCK_KEY = 0x62617273
 _NAME = re.compile(rf"^({'|'.join(PARTITIONED)})_p(\d{{4}})(\d\d)(\d\d)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept: days back, and bytes at most; the oldest days go first."""
+    """The limits of kept data: age and total size; the oldest days are dropped first."""
 
     max_age: timedelta = timedelta(days=7)
     max_size_bytes: int = 2 * 2**30
     rollups_max_age: timedelta = timedelta(days=90)
-    """Of hourly rollups; never less than ``max_age``."""
+    """The age limit of hourly rollups; the effective limit is at least ``max_age``."""
 
     def accepts(self, instant: datetime, now: datetime) -> bool:
-        """Whether something of ``instant`` is to be stored at ``now`` (both aware)."""
+        """Whether data of ``instant`` is accepted at ``now`` (both aware)."""
         return now - self.max_age <= instant <= now + _FUTURE_MAX
 
     def oldest_day(self, now: datetime) -> date:
-        """The oldest day that is kept."""
+        """Return the oldest day that is kept."""
         return day_of(now - self.max_age)
 
 
 def day_of(instant: datetime) -> date:
-    """The UTC day of an aware instant: the partition it belongs to."""
+    """Return the UTC day of an aware instant, which determines its partition."""
     return instant.astimezone(UTC).date()
 
 
 def partition_name(table: str, day: date) -> str:
-    """What the partition of ``table`` for ``day`` is called."""
+    """Return the name of the partition of ``table`` for ``day``."""
     return f"{table}_p{day:%Y%m%d}"
 
 
 def day_of_partition(name: str) -> date | None:
-    """The day a partition is for; None where ``name`` is no partition of ours."""
+    """Return the day of a partition; None if ``name`` is not one of our partitions."""
     found = _NAME.match(name)
     return None if found is None else date(int(found[2]), int(found[3]), int(found[4]))
 
 
 class Partitions:
-    """The partitions that exist, as far as this process knows."""
+    """Creates partitions, and remembers which days exist."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._known: set[date] = set()
 
     async def ensure(self, days: Iterable[date]) -> None:
-        """Make the partitions of ``days`` in every partitioned table, where they are missing."""
+        """Create the missing partitions of ``days`` in every partitioned table."""
         for day in sorted(set(days) - self._known):
             for table in PARTITIONED:
                 await self._make(table, day)
             self._known.add(day)
 
     async def ensure_ahead(self, now: datetime) -> None:
-        """Make the partitions of today and the next days, so that midnight costs nobody anything."""
+        """Create the partitions of today and the next days, so that no write at midnight has to."""
         today = day_of(now)
         await self.ensure(today + timedelta(days=n) for n in range(DAYS_AHEAD + 1))
 
     def forget(self) -> None:
-        """Look again next time: another process may have dropped partitions."""
+        """Forget the known days, because another process may have dropped partitions."""
         self._known.clear()
 
     async def _make(self, table: str, day: date) -> None:
         name = partition_name(table, day)
-        # Asked of the catalogue's rows: ``to_regclass`` may remember that there was none.
+        # This queries the catalogue's tables, because ``to_regclass`` may return a cached miss.
         exists = text(
             "SELECT EXISTS (SELECT 1 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
             " WHERE i.inhparent = CAST(:parent AS regclass) AND c.relname = :name)"
@@ -93,11 +93,11 @@ class Partitions:
             if (await connection.execute(exists, names)).scalar_one():
                 return
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": PARTITION_LOCK_KEY})
-            # Another may have made it while this one waited for its turn.
+            # Another process may have created it while this one waited for the lock.
             if (await connection.execute(exists, names)).scalar_one():
                 return
-            # Attached and not created as a partition: that would lock out whoever reads or writes the table meanwhile.
-            # Names and days are made here and hold nothing a caller wrote.
+            # Created as a table and then attached: creating it as a partition would block all readers and writers.
+            # Names and days are generated here and contain no text of a caller.
             await connection.execute(text(f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL)"))
             await connection.execute(
                 text(
@@ -109,7 +109,7 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSize:
-    """One partition as it lies on disk, indexes included."""
+    """One partition with its size on disk, including indexes."""
 
     name: str
     day: date
@@ -117,7 +117,7 @@ class PartitionSize:
 
 
 async def list_partitions(engine: AsyncEngine) -> Sequence[PartitionSize]:
-    """Every partition there is, oldest day first."""
+    """Return every existing partition, oldest day first."""
     query = text(
         "SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
         " JOIN pg_class p ON p.oid = i.inhparent WHERE p.relname = ANY(:tables) AND c.relkind = 'r'"

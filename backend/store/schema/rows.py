@@ -1,7 +1,7 @@
-"""Rows and values: a column and the field of the same name hold the same thing.
+"""Converts between rows and dataclasses: a column and the field of the same name hold the same value.
 
-``value_of`` builds a dataclass from a row; ``row_of`` builds the row of a table from a dataclass. A caller names only
-the fields whose meaning differs from their column. Both work out what to convert once for each pair of types.
+``value_of`` builds a dataclass from a row; ``row_of`` builds a table's row from a dataclass. A caller passes only the
+fields that differ from their column. Both determine the conversions once for each pair of types.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _Getter = Callable[[Any], Any]
 
 
 def value_of(kind: type[T], row: Mapping[Any, Any], /, **changed: Any) -> T:
-    """A ``kind`` (a dataclass) from the columns of ``row`` that have the names of its fields.
+    """Build a ``kind`` (a dataclass) from the columns of ``row`` that have the names of its fields.
 
-    Text becomes the enum of its field. A field that is a dataclass itself is built from the same row. ``changed``
+    Text is converted to the enum of its field. A field that is a dataclass is built from the same row. ``changed``
     replaces fields, or adds those that no column holds.
 
     Raises:
@@ -37,10 +37,10 @@ def value_of(kind: type[T], row: Mapping[Any, Any], /, **changed: Any) -> T:
 
 
 def row_of(table: Table, value: object, /, **changed: Any) -> dict[str, Any]:
-    """The columns of ``table`` that have the names of the fields of ``value``; ``changed`` replaces or adds columns.
+    """Build a row of ``table`` from the fields of ``value`` named like columns; ``changed`` replaces or adds columns.
 
-    Text is made storable. A whole number that its column cannot hold was not measured: it becomes NULL, or the
-    nearest number that fits if the column allows no NULL. Values of ``changed`` are taken as they are.
+    Text is cleaned. An integer that its column cannot hold cannot be a measurement: it becomes NULL, or the nearest
+    number that fits if the column allows no NULL. Values of ``changed`` are stored unchanged.
     """
     kind: Any = type(value)
     return {name: get(value) for name, get in _writers(table, kind) if name not in changed} | changed
@@ -90,7 +90,7 @@ def _bounded(get: _Getter, limit: int) -> _Getter:
 
 
 def _plain(hint: Any) -> Any:
-    """The type in ``X | None``."""
+    """Return ``X`` for the type ``X | None``."""
     if get_origin(hint) in (Union, UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         return kinds[0] if len(kinds) == 1 else hint

@@ -1,10 +1,10 @@
-"""The schema, as Alembic compares it with a database. Constraints are named by one convention, so each can be dropped.
+"""The database schema, which Alembic compares with a database. One convention names all constraints.
 
-Identity (decision 0001): a job is (deployment, name), a run is one life of it at its engine, a checkpoint is (run,
-checkpoint id >= 0) plus the day it was triggered, which partitions the tables. Ids are text and opaque.
+Identity (decision 0001): a job is (deployment, name). A run is one start of a job on its engine. A checkpoint is (run,
+checkpoint id >= 0) plus the day of its trigger, by which tables are partitioned. Ids are opaque text.
 
-Tables that grow with time are partitioned by day (``PARTITIONED``); the rest is bounded by the number of jobs, or is
-trimmed by retention. Arrays are by subtask index, NULL where a subtask reported nothing; see ``arrays``.
+Tables that grow with time are partitioned by day (``PARTITIONED``). The others are bounded by the number of jobs or
+trimmed by retention. Arrays are indexed by subtask, with NULL for a subtask that reported nothing; see ``arrays``.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ targets = Table(
     Column("id", Text, primary_key=True),
     Column("url", Text, nullable=False, unique=True),
     Column("name", Text, nullable=False),
-    # Which collector reads it: the name of an entry point. The live runtime speaks Flink's REST and is of kind flink.
+    # The entry point of the collector for the target. The live runtime has Flink's REST, so its kind is flink.
     Column("kind", Text, nullable=False, server_default="flink"),
     Column("labels", Json, nullable=False, server_default="{}"),
     Column("origin", Text, nullable=False),
     Column("is_enabled", Boolean, nullable=False, server_default="true"),
     Column("added_at", Instant, nullable=False),
-    # History hangs on a removed target until retention drops it; adding its URL again revives it.
+    # A removed target keeps its row while history refers to it; adding its URL again restores it.
     Column("removed_at", Instant),
-    # ``push``: nobody reads it, a job sends what it has to tell.
+    # ``push``: the target is not polled; its jobs send their own events.
     CheckConstraint("origin IN ('api', 'configuration', 'built-in', 'push')", name="origin_known"),
 )
 
@@ -79,7 +79,7 @@ target_health = Table(
     Column("bytes_per_poll", Double),
     Column("poll_duration_ms", Double),
     Column("poll_interval_s", Double),
-    # Checkpoints refused since their trigger lies outside the range that is kept.
+    # Checkpoints refused because their trigger is outside the kept range, or their id is out of bounds.
     Column("rejected_count", BigInteger, nullable=False, server_default="0"),
     # The engine's clock minus ours.
     Column("clock_offset_ms", BigInteger),
@@ -111,14 +111,14 @@ runs = Table(
     Column("target_id", Text, ForeignKey("targets.id", ondelete="CASCADE"), nullable=False),
     Column("engine_run_id", Text, nullable=False),
     Column("engine", Text, nullable=False),
-    # What the engine can do, without what it cannot; NULL in rows of an older version.
+    # The engine's capabilities, without those it lacks; NULL in rows of an older version.
     Column("capabilities", JSONB),
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Column("state", Text, nullable=False),
     Column("engine_state", Text, nullable=False),
     Column("restart_count", Integer),
-    # The coordinator's counters, as last read, and what it takes to tell which failures were never listed.
+    # The coordinator's counters at the last reading, and the numbers needed to count failures that were never listed.
     Column("counts", Json),
     Column("failed_listed_count", BigInteger, nullable=False, server_default="0"),
     Column("failed_listed_base", BigInteger, nullable=False, server_default="0"),
@@ -127,9 +127,9 @@ runs = Table(
     Column("placements", Json),
     Column("problems", Json, nullable=False, server_default="[]"),
     Column("first_observed_at", Instant, nullable=False),
-    # Of the newest observation applied; an older one that arrives later changes no state.
+    # The time of the newest applied observation; an older one that arrives later changes no state.
     Column("observed_at", Instant, nullable=False),
-    # The run's own clock minus ours, where the runs of its target keep different times.
+    # The run's own clock minus ours, if the runs of its target have different clocks.
     Column("clock_offset_ms", BigInteger),
     Index("ix_runs_job_id_started_at", "job_id", "started_at"),
     Index("ix_runs_target_id", "target_id"),
@@ -150,7 +150,7 @@ job_events = Table(
     metadata,
     Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("kind", Text, primary_key=True),
-    # What makes two reports of one happening the same: a count, an instant, a digest.
+    # Identifies the event, so that two reports of it give one row: a count, an instant or a digest.
     Column("key", Text, primary_key=True),
     Column("job_id", Text, nullable=False),
     Column("at", Instant, nullable=False),
@@ -183,17 +183,17 @@ checkpoints = Table(
     Column("external_path", Text),
     Column("is_discarded", Boolean),
     Column("savepoint_format", Text),
-    # Largest value of any subtask, taken from the detail when that is written.
+    # The largest values of any subtask, computed when the details are written.
     Column("start_delay_max_ms", BigInteger),
     Column("alignment_max_ms", BigInteger),
     Column("sync_max_ms", BigInteger),
     Column("async_max_ms", BigInteger),
     Column("observed_at", Instant, nullable=False),
-    # The transaction that last wrote the row: what changed since a snapshot is told without any clock (rollups).
+    # The transaction that last wrote the row. It shows what changed since a snapshot, without any clock (rollups).
     Column("changed_xid", BigInteger, nullable=False, server_default=text("(pg_current_xact_id()::text)::bigint")),
     CheckConstraint("checkpoint_id >= 0", name="id_not_negative"),
     CheckConstraint("status IN ('in-progress', 'completed', 'failed')", name="status_known"),
-    # The dashboard asks for the newest checkpoints of one job, over all its runs.
+    # For queries of the newest checkpoints of one job over all its runs.
     Index("ix_checkpoints_job_id_triggered_at", "job_id", "triggered_at", "checkpoint_id"),
     Index(
         "ix_checkpoints_changed_xid", "changed_xid", postgresql_using="brin", postgresql_with={"pages_per_range": 16}
@@ -243,7 +243,7 @@ micro_batches = Table(
     Column("run_id", Text, primary_key=True),
     Column("checkpoint_id", BigInteger, primary_key=True, autoincrement=False),
     Column("triggered_on", Date, primary_key=True),
-    # In the order of ``domain.micro_batch.BatchPhase``, NULL where Spark reported none.
+    # In the order of ``domain.micro_batch.BatchPhase``; NULL if Spark did not report a phase.
     Column("phases_ms", _BYTES),
     Column("input_row_count", BigInteger),
     Column("processed_rows_per_s", Double),
@@ -277,7 +277,7 @@ pressure = Table(
     Column("bytes_in_count", _BYTES),
     Column("start_delay_gauge_ms", _BYTES),
     Column("alignment_gauge_ms", _BYTES),
-    # Which of the optional arrays were asked for at all, one bit each, in column order.
+    # One bit for each array, in column order: set if the array was read.
     Column("asked", Integer, nullable=False),
     postgresql_partition_by="RANGE (observed_on)",
 )
@@ -296,9 +296,9 @@ recommendations = Table(
     Column("changed_at", Instant, nullable=False),
     Column("last_given_at", Instant, nullable=False),
     Column("applied_at", Instant),
-    # The recommendation as it was given (``RecommendationOut``); once it is decided on, it stays as it is.
+    # The recommendation (``RecommendationOut``); it no longer changes once the card is accepted or dismissed.
     Column("document", Json, nullable=False),
-    # Beside what was predicted, and of which checkpoints.
+    # The measurements compared with the predictions, and the ids of their checkpoints.
     Column("measured", Json),
     CheckConstraint(
         "state IN ('new', 'accepted', 'dismissed', 'applied', 'verified', 'rolled-back', 'expired')", name="state_known"
@@ -394,11 +394,11 @@ rollup_hours = Table(
     "rollup_hours",
     metadata,
     Column("hour", Instant, primary_key=True),
-    # Every change of the hour by a transaction below this one is in its rollups; what others changed may not be.
+    # The hour's rollups include every change by a transaction below this one; later changes may be missing.
     Column("horizon_xid", BigInteger, nullable=False),
 )
 
-# Where Spark's tasks write; what they wrote counts only once the driver has moved it, in one transaction.
+# Spark's tasks write here. Their rows take effect only when the driver moves them, in one transaction.
 rollup_staging = Table(
     "rollup_staging",
     metadata,
@@ -445,9 +445,9 @@ pipeline_schedule = Table(
     metadata,
     Column("job", Text, primary_key=True),
     Column("next_run_at", Instant),
-    # Why there are no runs, where there are none.
+    # Why there are no runs, if there are none.
     Column("reason", Text),
-    # Of hours before ``complete_hour``, every change by a transaction below ``complete_xid`` has been rolled up.
+    # In hours before ``complete_hour``, every change by a transaction below ``complete_xid`` has been rolled up.
     Column("complete_xid", BigInteger),
     Column("complete_hour", Instant),
     Column("updated_at", Instant, nullable=False),

@@ -1,4 +1,4 @@
-"""Which schema the store has, asked without the lock of a migration: for those who wait for one."""
+"""Reads the store's schema revision without the migration lock, for processes that wait for a migration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.store.schema.migrate import script_location
 
 
 class SchemaCheck:
-    """Knows the revisions of this version; reads their scripts once."""
+    """Compares the store's revision with this version's revisions, whose scripts it reads once."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -21,7 +21,7 @@ class SchemaCheck:
         self._older = {s.revision for s in scripts.walk_revisions()} - {self._head}
 
     async def is_ready(self) -> bool:
-        """Whether the store answers and has this version's schema or a newer one. Never raises for a store away."""
+        """Return whether the store has this version's schema or a newer one; False if the store is unreachable."""
         try:
             async with reading(self._engine) as connection:
                 revision = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()

@@ -1,7 +1,7 @@
-"""What is watched: targets, how they fare, and who may read them.
+"""Targets: their health, and the leases to read them.
 
-Ids of targets come from their normalised URL, so adding the same address twice is one target. A removed target keeps
-its row while history hangs on it; adding its URL again revives it.
+A target's id is derived from its normalised URL, so adding the same address twice yields one target. A removed target
+keeps its row while history refers to it; adding its URL again restores it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from backend.store.schema.rows import row_of, value_of
 
 @dataclass(frozen=True, slots=True)
 class WatchedTarget:
-    """An enabled target, as a collector needs it. ``kind`` chooses the collector: an entry point, such as ``flink``."""
+    """An enabled target for a collector. ``kind`` names the collector's entry point, such as ``flink``."""
 
     id: TargetId
     url: str
@@ -38,7 +38,7 @@ class WatchedTarget:
 
 @dataclass(frozen=True, slots=True)
 class TargetCost:
-    """What watching costs: means over about the last 20 polls."""
+    """The cost of polling: means over about the last 20 polls."""
 
     requests_per_poll: float
     bytes_per_poll: float
@@ -48,7 +48,7 @@ class TargetCost:
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """A target and how its last polls went."""
+    """A target with the outcome of its last polls."""
 
     id: TargetId
     url: str
@@ -72,7 +72,7 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class NewTarget:
-    """A target to add; ``url`` is normalised by the caller."""
+    """A target to add; the caller has normalised ``url``."""
 
     url: str
     name: str
@@ -82,7 +82,7 @@ class NewTarget:
 
     @property
     def id(self) -> TargetId:
-        """The id it has, or will have."""
+        """The target's id, derived from its URL."""
         return target_id(url=self.url)
 
 
@@ -139,24 +139,24 @@ class TargetRepository:
         self._engine = engine
 
     async def list_enabled(self) -> list[WatchedTarget]:
-        """Every target that is to be read, oldest first; those that push are not."""
+        """Return every enabled target to poll, oldest first; this excludes targets that push."""
         async with reading(self._engine) as connection:
             rows = (await connection.execute(_ENABLED)).mappings()
             return [value_of(WatchedTarget, row) for row in rows]
 
     async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
-        """Take or renew the sole right to read a target; False where another holds it, or the target is gone."""
+        """Take or renew the lease to read a target; return False if another holds it or the target is not enabled."""
         values = {"target": target_id, "holder": holder, "ttl": ttl_s}
         async with writing(self._engine) as connection:
             return (await connection.execute(_TAKE, values)).first() is not None
 
     async def release(self, target_id: TargetId, *, holder: str) -> None:
-        """Give the right back, so that another need not wait until it expires."""
+        """Release the lease, so that another process need not wait until it expires."""
         async with writing(self._engine) as connection:
             await connection.execute(_RELEASE, {"target": target_id, "holder": holder})
 
     async def list_all(self) -> list[TargetRecord]:
-        """Every target that was not removed, oldest first."""
+        """Return every target that was not removed, oldest first."""
         async with reading(self._engine) as connection:
             return [_record(row) for row in (await connection.execute(_RECORDS)).mappings()]
 
@@ -171,22 +171,22 @@ class TargetRepository:
             return await _get(connection, target_id)
 
     async def add(self, new: NewTarget, *, at: datetime) -> TargetRecord:
-        """Add a target, or revive a removed one.
+        """Add a target, or restore a removed one.
 
         Raises:
-            ConflictError: it is watched already.
+            ConflictError: it is already watched.
 
         """
         row = row_of(tables.targets, new, id=new.id, labels=_clean(new.labels), added_at=at)
         async with writing(self._engine) as connection:
             if (await connection.execute(_ADD, row)).first() is None:
-                # What stands before the @ may be a password.
+                # The text before the @ may be a password.
                 shown = new.url.rpartition("@")[2]
-                raise ConflictError(f"{shown} is watched already, as target {new.id}", kind="target-exists")
+                raise ConflictError(f"{shown} is already watched as target {new.id}", kind="target-exists")
             return await _get(connection, new.id)
 
     async def get_or_add(self, new: NewTarget, *, at: datetime) -> TargetRecord:
-        """The target of that URL as it is; added, or revived, where it is not there."""
+        """Return the target of that URL unchanged; if there is none, add or restore it."""
         async with reading(self._engine) as connection:
             row = (await connection.execute(_RECORD_OF_URL, {"url": new.url})).mappings().first()
         if row is not None:
@@ -194,7 +194,7 @@ class TargetRepository:
         try:
             return await self.add(new, at=at)
         except ConflictError:
-            # Another was quicker.
+            # Another process added it first.
             return await self.get(new.id)
 
     async def change(
@@ -205,7 +205,7 @@ class TargetRepository:
         labels: Mapping[str, str] | None = None,
         is_enabled: bool | None = None,
     ) -> TargetRecord:
-        """Change what is given; None leaves it as it is.
+        """Change the given fields; None keeps a field's value.
 
         Raises:
             UnknownEntityError: there is none of this id.
@@ -223,7 +223,7 @@ class TargetRepository:
             return await _get(connection, target_id)
 
     async def remove(self, target_id: str, *, at: datetime) -> None:
-        """Stop watching a target; its history stays until retention drops it.
+        """Stop watching a target; its history stays until retention deletes it.
 
         Raises:
             UnknownEntityError: there is none of this id.
@@ -232,7 +232,7 @@ class TargetRepository:
         async with writing(self._engine) as connection:
             if (await connection.execute(_CHANGE, {"target": target_id, "removed_at": at})).first() is None:
                 raise UnknownEntityError(kind="target", id=target_id)
-            # What was known of its health is of the time before.
+            # Its health is outdated if the target is added again.
             await connection.execute(_FORGET_HEALTH, {"target": target_id})
 
 

@@ -32,6 +32,6 @@ def test_what_is_no_postgresql_url_is_refused_without_repeating_it(text):
         store_url(text)
 
     assert str(error.value) == (
-        "invalid option: --database-url: is no PostgreSQL URL (allowed: postgresql://user:password@host:5432/database)"
+        "invalid option: --database-url: is not a PostgreSQL URL (allowed: postgresql://user:password@host:5432/database)"
     )
     assert error.value.__cause__ is None

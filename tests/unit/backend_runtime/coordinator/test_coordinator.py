@@ -1,6 +1,7 @@
-"""The coordinator's rules on a job of two subtasks whose checkpoints take as long as its store (T-17, T-18; CO, FP).
+"""The coordinator's rules, on a job of two subtasks whose checkpoints take as long as its store (T-17, T-18; CO, FP).
 
-Every other cost is set to next to nothing, so that each expected time follows from interval, pause, number and store.
+All other costs are close to zero, so that each expected time follows from the interval, the pause, the number of
+concurrent checkpoints and the store.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _CP = "execution.checkpointing."
 
 
 def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[JobEngine, list[CheckpointRecord]]:
-    """The engine at ``until_ms``, and every checkpoint in order of its id."""
+    """The engine at ``until_ms``, and every checkpoint in the order of the ids."""
     engine = JobEngine(spec)
     engine.run_until(until_ms * 1000)
     return engine, sorted(engine.coordinator.history, key=lambda r: r.id)
@@ -34,26 +35,26 @@ def _run(spec: JobSpec, *, until_ms: int = 2_000) -> tuple[JobEngine, list[Check
     ("store_ms", "settings", "between_ms"),
     [
         (10, {}, [100, 100, 100, 100]),
-        # CO-3: what waits for the one slot starts the moment it is free.
+        # CO-3: a request that waits for the only slot starts when the slot is free.
         (130, {}, [130, 130, 130, 130]),
-        # CO-4: and with a pause when the pause is over, counted from the completion.
+        # CO-4: with a pause, it starts at the end of the pause, counted from the completion.
         (130, {"min_pause": "50 ms"}, [180, 180, 180, 180]),
         (60, {"min_pause": "50 ms"}, [110, 110, 110, 110]),
         (10, {"min_pause": "50 ms"}, [100, 100, 100, 100]),
-        # CO-1: a pause longer than the interval is the interval; and it begins when the checkpoint is complete.
+        # CO-1: a pause longer than the interval replaces the interval; it begins when the checkpoint is complete.
         (10, {"min_pause": "300 ms"}, [310, 310, 310, 310]),
         (150, {"max_concurrent_checkpoints": 2}, [100, 100, 100, 100]),
         (250, {"max_concurrent_checkpoints": 2}, [100, 150, 100, 150]),
-        # A failed checkpoint does not move the point that the pause counts from.
+        # A failed checkpoint does not change the instant from which the pause counts.
         (500, {"timeout": "210 ms", "min_pause": "100 ms", "interval": "250 ms"}, [250, 250, 250, 250]),
     ],
 )
-def test_checkpoints_are_triggered_when_the_rules_say(
+def test_checkpoints_are_triggered_at_the_times_that_the_rules_give(
     store_ms: int, settings: dict[str, Any], between_ms: list[int]
 ) -> None:
     _, records = _run(two_subtasks_job(store_ms=store_ms, **settings))
     triggers = [r.triggered_at_us for r in records]
-    # The messages' own microseconds are lost in whole milliseconds.
+    # Rounding to milliseconds removes the microseconds of messages.
     assert [round((b - a) / 1000) for a, b in pairwise(triggers)][:4] == between_ms
 
 
@@ -66,7 +67,7 @@ def test_the_first_trigger_lies_between_pause_and_interval_and_differs_by_seed()
     assert len(set(firsts)) > 10
 
 
-def test_a_pause_longer_than_the_interval_is_when_the_first_is_triggered() -> None:
+def test_a_pause_longer_than_the_interval_delays_the_first_trigger_by_the_pause() -> None:
     firsts = {
         _run(two_subtasks_job(store_ms=1, seed=s, min_pause="140 ms"), until_ms=150)[1][0].triggered_at_us
         for s in range(5)
@@ -110,7 +111,7 @@ def test_never_more_checkpoints_run_at_once_than_allowed(concurrent: int) -> Non
     assert most == concurrent
 
 
-def test_a_checkpoint_older_than_its_timeout_expires_and_the_next_goes_on() -> None:
+def test_a_checkpoint_older_than_its_timeout_expires_and_the_next_is_triggered() -> None:
     engine, records = _run(two_subtasks_job(store_ms=150, timeout="90 ms"), until_ms=1_000)
     assert engine.coordinator.completed_count == 0
     for record in records[:-1]:
@@ -148,7 +149,7 @@ def test_a_newer_checkpoint_that_completes_first_subsumes_the_older() -> None:
 
 
 @pytest.mark.parametrize("retained", [1, 3])
-def test_as_many_completed_checkpoints_are_kept_as_set(retained: int) -> None:
+def test_the_configured_number_of_completed_checkpoints_is_kept(retained: int) -> None:
     engine, records = _run(two_subtasks_job(store_ms=10, num_retained=retained))
     coordinator = engine.coordinator
     completed = [r.id for r in records if r.state is CheckpointState.COMPLETED]
@@ -157,11 +158,11 @@ def test_as_many_completed_checkpoints_are_kept_as_set(retained: int) -> None:
 
 
 def _failed_writes(*hits: int) -> tuple[FaultSpec, ...]:
-    """One write is one subtask's state: two a checkpoint; ``hits`` are counted from the fault before."""
+    """Fail writes. A checkpoint writes once per subtask, so twice; each of ``hits`` counts from the previous fault."""
     return tuple(FaultSpec("store.write", hit=hit, action=FaultAction.ERROR) for hit in hits)
 
 
-def test_one_failure_more_than_tolerable_in_a_row_fails_the_job() -> None:
+def test_one_more_consecutive_failure_than_tolerable_fails_the_job() -> None:
     spec = two_subtasks_job(store_ms=10, tolerable_failed_checkpoints=2, plan=_failed_writes(5, 2, 2))
     engine, records = _run(spec)
     reasons = [r.reason for r in records[:6]]
@@ -173,7 +174,7 @@ def test_one_failure_more_than_tolerable_in_a_row_fails_the_job() -> None:
     assert failure.at_us == records[4].failed_at_us
 
 
-def test_a_success_between_sets_the_count_of_failures_back() -> None:
+def test_a_success_resets_the_count_of_failures() -> None:
     # Two fail, one succeeds, two fail: never three in a row.
     spec = two_subtasks_job(store_ms=10, tolerable_failed_checkpoints=2, plan=_failed_writes(3, 2, 4, 2))
     engine, records = _run(spec)
@@ -182,7 +183,7 @@ def test_a_success_between_sets_the_count_of_failures_back() -> None:
     assert engine.restart_count == 0
 
 
-def test_no_tolerable_failure_means_that_the_first_expiry_fails_the_job() -> None:
+def test_without_tolerable_failures_the_first_expiry_fails_the_job() -> None:
     engine, records = _run(
         two_subtasks_job(store_ms=150, timeout="90 ms", tolerable_failed_checkpoints=0), until_ms=220
     )
@@ -191,7 +192,7 @@ def test_no_tolerable_failure_means_that_the_first_expiry_fails_the_job() -> Non
     assert "expired" in engine.exceptions[0].message
 
 
-def test_a_failed_job_starts_again_after_its_delay_from_the_newest_completed_checkpoint() -> None:
+def test_a_failed_job_restarts_after_its_delay_from_the_newest_completed_checkpoint() -> None:
     spec = two_subtasks_job(store_ms=10, plan=(FaultSpec("task.before-sync", hit=9),), num_retained=3)
     engine = JobEngine(spec)
     while not engine.exceptions:
@@ -211,13 +212,13 @@ def test_a_failed_job_starts_again_after_its_delay_from_the_newest_completed_che
     assert (engine.restored_id, engine.restored_at_us) == (newest.record.id, failed_at_us + 30_000)
     assert {t.attempt for t in engine.tasks} == {1}
     engine.run_until(failed_at_us + 500_000)
-    # INV-10: ids go on, and nothing older than what was restored is completed.
+    # INV-10: ids increase, and no checkpoint older than the restored one completes.
     completed = [r.id for r in engine.coordinator.all_completed]
     assert completed == sorted(completed)
     assert completed[-1] > suspended.id
 
 
-def test_without_a_completed_checkpoint_the_job_starts_from_nothing() -> None:
+def test_without_a_completed_checkpoint_the_job_restarts_with_empty_state() -> None:
     engine, _ = _run(two_subtasks_job(store_ms=10, plan=(FaultSpec("source.after-emit", hit=3),)), until_ms=60)
     assert engine.restart_count == 1
     assert engine.restored_id is None
@@ -228,7 +229,7 @@ def test_without_a_completed_checkpoint_the_job_starts_from_nothing() -> None:
     assert oldest_us > engine.exceptions[0].at_us
 
 
-def test_a_trigger_while_a_task_still_restores_is_counted_and_not_listed() -> None:
+def test_a_trigger_while_a_task_still_restores_is_counted_but_not_listed() -> None:
     spec = two_subtasks_job(store_ms=1, plan=(FaultSpec("task.before-sync", hit=9),), interval="20 ms")
     slow = spec.with_config({"runtime.cost.recovery-bytes-per-s": 1_000})
     engine, records = _run(slow, until_ms=1_000)
@@ -237,7 +238,7 @@ def test_a_trigger_while_a_task_still_restores_is_counted_and_not_listed() -> No
     assert coordinator.total_count == coordinator.completed_count + coordinator.failed_count
 
 
-def test_the_counts_add_up_at_every_moment() -> None:
+def test_the_counts_of_checkpoints_add_up_at_every_moment() -> None:
     plan = (
         *_failed_writes(3, 5),
         FaultSpec("task.after-ack", hit=20),
@@ -253,7 +254,7 @@ def test_the_counts_add_up_at_every_moment() -> None:
     assert engine.restart_count == 1
 
 
-def test_a_changed_interval_holds_from_the_next_checkpoint_on() -> None:
+def test_a_changed_interval_applies_from_the_next_checkpoint() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=10))
     engine.run_until(500_000)
     engine.set_config({f"{_CP}interval": "250 ms"})

@@ -1,4 +1,4 @@
-"""T-18: every reason against the counter, by who fails what (FP-1 to FP-6)."""
+"""T-18: whether each failure reason counts, by kind of snapshot, at tasks and at the coordinator (FP-1 to FP-6)."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ def _fails(name: str, kind: SnapshotType, *, is_at_task: bool, tolerable: int = 
     return FailurePolicy().failed(Failure(1, FLINK_REASONS[name], kind, is_at_task), tolerable=tolerable)
 
 
-def test_the_reasons_are_those_of_flink_and_each_is_counted_or_not() -> None:
+def test_the_reasons_are_flinks_and_each_is_counted_or_ignored() -> None:
     assert set(FLINK_REASONS) == _COUNTED | _IGNORED
     assert not _COUNTED & _IGNORED
     assert set(FLINK_REASONS.values()) <= set(MESSAGES)
 
 
 @pytest.mark.parametrize("name", sorted(_COUNTED | _IGNORED))
-def test_a_reason_counts_as_the_rule_says_whoever_gives_it(name: str) -> None:
+def test_a_reason_counts_by_the_rules_for_its_snapshot_and_place(name: str) -> None:
     counts = name in _COUNTED
-    # FP-2, FP-3: of a checkpoint, whether the coordinator or a task says so.
+    # FP-2, FP-3: for a checkpoint it does not matter whether the coordinator or a task fails.
     assert _fails(name, _CHECKPOINT, is_at_task=False) == counts
     assert _fails(name, _CHECKPOINT, is_at_task=True) == counts
-    # FP-6: of a savepoint only what a task says; of one that the job stops with, everything.
+    # FP-6: for a savepoint, only failures at tasks count; if the job stops with it, every failure counts.
     assert not _fails(name, _SAVEPOINT, is_at_task=False)
     assert _fails(name, _SAVEPOINT, is_at_task=True) == counts
     for kind in (SnapshotType.SAVEPOINT_SUSPEND, SnapshotType.SAVEPOINT_TERMINATE):
         for is_at_task in (False, True):
             assert _fails(name, kind, is_at_task=is_at_task, tolerable=-1)
-    # FP-4: without a limit nothing counts.
+    # FP-4: without a limit, no failure counts.
     assert not _fails(name, _CHECKPOINT, is_at_task=True, tolerable=-1)
 
 
-def test_the_cap_s_own_reason_is_none_of_flink_s_and_does_not_count() -> None:
+def test_the_reason_of_the_cap_is_not_flinks_and_does_not_count() -> None:
     failure = Failure(1, FailureReason.INFLIGHT_LIMIT_EXCEEDED, _CHECKPOINT, is_at_task=True)
     assert FailureReason.INFLIGHT_LIMIT_EXCEEDED not in FLINK_REASONS.values()
     assert not FailurePolicy().failed(failure, tolerable=0)
@@ -79,19 +79,19 @@ def _expired(checkpoint_id: int) -> Failure:
 @pytest.mark.parametrize(
     ("happened", "fails_the_job"),
     [
-        # One more in a row than is tolerable.
+        # One more consecutive failure than is tolerable.
         (["-1", "-2", "-3"], [False, False, True]),
-        # A success between sets the count back.
+        # A success resets the count.
         (["-1", "-2", "+3", "-4", "-5", "-6"], [False, False, False, False, False, True]),
-        # One checkpoint counts once.
+        # A checkpoint that fails several times counts once.
         (["-1", "-1", "-1", "-2", "-3"], [False, False, False, False, True]),
-        # What is older than a success does not count, and sets nothing back where it succeeds late.
+        # A checkpoint older than a success does not count if it fails, and resets nothing if it succeeds.
         (["+5", "-3", "-4", "-6", "-7", "+4", "-8"], [False, False, False, False, False, False, True]),
-        # When the job has failed over them, counting begins again.
+        # After the job has failed, counting begins again.
         (["-1", "-2", "-3", "-4", "-5", "-6"], [False, False, True, False, False, True]),
     ],
 )
-def test_failures_are_counted_in_a_row(happened: list[str], fails_the_job: list[bool]) -> None:
+def test_consecutive_failures_are_counted(happened: list[str], fails_the_job: list[bool]) -> None:
     policy = FailurePolicy()
     told = []
     for word in happened:

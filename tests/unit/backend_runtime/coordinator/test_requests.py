@@ -1,4 +1,4 @@
-"""The queue of requests: their order, the slots and the bounds."""
+"""The queue of requests: order, slots and limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _order(queue: RequestQueue) -> list[int]:
     return [request.number for request in queue.clear()]
 
 
-def test_savepoints_come_first_then_forced_ones_then_a_users_then_by_time() -> None:
+def test_the_queue_orders_requests_by_savepoint_forced_user_and_time() -> None:
     queue = RequestQueue()
     for request in (
         _request(1, savepoint=False),
@@ -36,13 +36,13 @@ def test_savepoints_come_first_then_forced_ones_then_a_users_then_by_time() -> N
     assert _order(queue) == [3, 2, 4, 5, 1, 6]
 
 
-def test_each_tick_is_queued_and_a_change_of_settings_leaves_one() -> None:
+def test_each_tick_is_queued_and_a_change_of_settings_keeps_only_one() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=1_000))
     engine.run_until(1_050_000)
     engine.set_config({f"{_CP}timeout": "9 min"})
     engine.run_until(4_000_000)
     ids = [record.id for record in engine.coordinator.history]
-    assert ids[0] in (3, 4), "what had piled up under the old settings was asked for once"
+    assert ids[0] in (3, 4), "the requests queued under the old settings became one"
 
     queue = RequestQueue()
     for number in range(1, 5):
@@ -51,19 +51,20 @@ def test_each_tick_is_queued_and_a_change_of_settings_leaves_one() -> None:
     assert _order(queue) == [3, 1]
 
 
-def test_after_a_long_checkpoint_those_that_waited_follow_one_another() -> None:
+def test_after_a_long_checkpoint_the_queued_ones_follow_without_a_pause() -> None:
     slow = tuple(FaultSpec("rpc.ack", hit=1, action=FaultAction.DELAY, delay_us=450_000) for _ in range(1))
     engine = JobEngine(two_subtasks_job(store_ms=10, plan=slow, timeout="2 s"))
     engine.run_until(2_000_000)
     records = sorted(engine.coordinator.history, key=lambda r: r.id)
     between_ms = [(b.triggered_at_us - a.triggered_at_us) // 1000 for a, b in pairwise(records)]
-    # The first takes 460 ms, in which four more ticks come: they follow as fast as they complete, then it is the timer.
+    # The first checkpoint takes 460 ms, during which four more ticks are queued. They follow without a pause; after
+    # them, the timer triggers again.
     assert between_ms[:1] == [460]
     assert between_ms[1:4] == [10, 10, 10]
     assert between_ms[6:] == [100] * len(between_ms[6:])
 
 
-def test_a_users_checkpoint_needs_no_pause_and_no_tick() -> None:
+def test_a_checkpoint_requested_by_a_user_waits_for_no_pause_and_no_tick() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=10, interval="10 s", min_pause="5 s"))
     engine.run_until(9_990_000)
     before = engine.coordinator.completed_count
@@ -73,7 +74,7 @@ def test_a_users_checkpoint_needs_no_pause_and_no_tick() -> None:
     assert engine.coordinator.completed_count >= before + 1
 
 
-def test_a_full_queue_lets_go_of_the_newest_periodic_request_and_then_takes_no_more() -> None:
+def test_a_full_queue_drops_its_newest_periodic_request_and_then_refuses_new_ones() -> None:
     queue = RequestQueue(limit=3)
     for number in (1, 2):
         queue.add(_request(number, savepoint=True))
@@ -88,8 +89,8 @@ def test_a_full_queue_lets_go_of_the_newest_periodic_request_and_then_takes_no_m
     assert _order(queue) == [1, 2, 4]
 
 
-def test_of_many_requests_the_oldest_that_are_over_are_forgotten_and_none_that_is_under_way() -> None:
-    """SV-4: whoever asked can look up what became of it."""
+def test_of_many_requests_the_oldest_ended_ones_are_forgotten_and_no_pending_one() -> None:
+    """SV-4: the result of a request can be looked up."""
     kept: dict[int, Savepoint] = {}
     asked = [Savepoint(n, SavepointFormat.CANONICAL, n, ended_at_us=n if n % 2 else None) for n in range(1200)]
     for each in asked[:REQUESTS_KEPT]:
@@ -105,7 +106,7 @@ def test_of_many_requests_the_oldest_that_are_over_are_forgotten_and_none_that_i
     assert len(under_way) == REQUESTS_KEPT + 1
 
 
-def test_a_job_that_stops_drops_the_timers_requests_and_keeps_what_users_asked_for() -> None:
+def test_a_job_that_stops_drops_periodic_requests_and_keeps_those_of_users() -> None:
     """SV-3."""
     queue = RequestQueue()
     for number in range(1, 5):

@@ -1,4 +1,4 @@
-"""From a request to a checkpoint: what waits beside what is in work, and who is told of a request's end, once."""
+"""From a request to a checkpoint: requests that wait for pending checkpoints, and the one report of a request's end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.support.runtime_jobs import two_subtasks_job
 _UNALIGNED = "execution.checkpointing.unaligned.enabled"
 
 
-def test_a_request_that_was_refused_is_not_refused_again_when_the_job_fails() -> None:
+def test_a_refused_request_is_not_refused_again_when_the_job_fails() -> None:
     engine = JobEngine(two_subtasks_job(plan=(FaultSpec("task.in-sync"),)))
     while not engine.restart_count:
         engine.run_until(engine.now_us + 1_000)
     asked = engine.request_checkpoint()
     told = (asked.reason, asked.ended_at_us)
-    assert told == (FailureReason.NOT_ALL_TASKS_RUNNING, engine.now_us), "nothing runs before the restart"
+    assert told == (FailureReason.NOT_ALL_TASKS_RUNNING, engine.now_us), "no task runs before the restart"
 
     engine.run_until(engine.now_us + 1_000)
     engine.coordinator.suspend()
@@ -24,7 +24,7 @@ def test_a_request_that_was_refused_is_not_refused_again_when_the_job_fails() ->
     assert (asked.reason, asked.ended_at_us) == told
 
 
-def test_a_savepoint_waits_for_an_unaligned_checkpoint_from_before_a_change_of_settings() -> None:
+def test_a_savepoint_waits_for_an_unaligned_checkpoint_triggered_before_a_change_of_settings() -> None:
     engine = JobEngine(two_subtasks_job(store_ms=50, interval="10 s").with_config({_UNALIGNED: True}))
     engine.run_until(1_000_000)
     checkpoint = engine.request_checkpoint()

@@ -1,4 +1,4 @@
-"""The generator against its published sequence, and its streams."""
+"""The generator against its published sequence, and independent streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates over a sliding window, and how long mails waited (ME-22)."""
+"""Rates over a sliding window, and the waiting times of mails (ME-22)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_rate_is_the_growth_over_the_window_and_the_window_slides() -> None:
     assert (rates.per_s()[0], rates.per_s()[Totals._fields.index("fired_timers")]) == (17.5, 0.0)
 
 
-def test_the_last_waits_of_mails_are_kept_and_shown_in_order() -> None:
+def test_the_last_waits_of_mails_are_kept_and_shown_sorted() -> None:
     latency = MailLatency()
     assert (latency.count, latency.row_us()) == (0, [])
     for wait_us in (30, 10, 20):

@@ -1,6 +1,6 @@
-"""The size of a buffer under debloating: the reference vectors of DB-7 and DB-8, and when senders are told (DB-6).
+"""The buffer size under debloating: the reference vectors of DB-7 and DB-8, and announcements to senders (DB-6).
 
-Then what a gate measures (DB-1, DB-2), and whose turn it is when, on gates that are made by hand.
+Handmade gates test what a gate measures (DB-1, DB-2) and when each gate is measured.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def test_the_size_follows_throughput_target_and_buffers_in_use(
     assert estimator.size_bytes == size
 
 
-def test_it_shrinks_and_grows_in_the_reference_steps() -> None:
+def test_the_size_shrinks_and_grows_in_the_reference_steps() -> None:
     limits = _limits()
     size = 32_768
     shrunk = [size := next_size(size, 0, limits) for _ in range(5)]
     assert shrunk == [29_647, 26_823, 24_268, 21_956, 19_864]
-    # The instant value is at most twice the last size, so that it grows no faster than it shrinks.
+    # The instantaneous value is limited to twice the last size, so that the size grows no faster than it shrinks.
     estimator = Estimator(19_864)
     grown = []
     for _ in range(6):
@@ -53,7 +53,7 @@ def test_it_shrinks_and_grows_in_the_reference_steps() -> None:
     assert grown == [21_755, 23_826, 26_095, 28_580, 31_301, 32_768]
 
 
-def test_it_never_leaves_its_bounds_whatever_is_measured() -> None:
+def test_the_size_never_leaves_its_bounds_whatever_is_measured() -> None:
     limits = _limits(300, 5_000, samples=3)
     estimator = Estimator(5_000)
     for throughput in (0, 0, 0, 0, 0, 0, 0, 0, 10**15, 10**15, 10**15, 10**15, 1, 10**15, 10**15):
@@ -70,10 +70,10 @@ def test_the_time_to_consume_is_set_at_each_calculation() -> None:
     assert estimator.time_to_consume_ms == 256 * 10 * 1000
 
 
-def test_senders_are_told_of_a_quarter_more_or_less_or_of_a_bound_and_never_of_the_same() -> None:
+def test_a_size_is_announced_if_it_changed_by_a_quarter_or_reached_a_bound() -> None:
     limits = _limits(samples=1)
     estimator = Estimator(32_768)
-    assert estimator.update(10**9, 1, limits) is None, "it is at the maximum already"
+    assert estimator.update(10**9, 1, limits) is None, "the size is already at the maximum"
     assert estimator.update(20_000, 1, limits) == 20_000
     assert estimator.update(15_001, 1, limits) is None
     assert estimator.size_bytes == 15_001
@@ -81,7 +81,7 @@ def test_senders_are_told_of_a_quarter_more_or_less_or_of_a_bound_and_never_of_t
     assert estimator.update(15_000, 1, limits) == 15_000
     assert estimator.update(18_750, 1, limits) == 18_750
     assert estimator.update(30_000, 1, limits) == 30_000
-    assert estimator.update(10**9, 1, limits) == 32_768, "a bound is told, however near"
+    assert estimator.update(10**9, 1, limits) == 32_768, "a bound is announced even if the change is small"
     assert estimator.update(300, 1, limits) == 300
     assert estimator.update(0, 1, limits) == 256
     assert estimator.update(0, 1, limits) is None
@@ -91,7 +91,7 @@ def test_senders_are_told_of_a_quarter_more_or_less_or_of_a_bound_and_never_of_t
 
 
 class _Channel:
-    """What a gate counts of a channel, and what its sender was told."""
+    """The counters of a channel that a gate reads, and the sizes announced to its sender."""
 
     def __init__(self, edge: int = 0) -> None:
         self.key = ChannelKey(edge, 0, 0)
@@ -104,7 +104,7 @@ class _Channel:
 
 
 class _Job:
-    """One subtask with channels, and the time."""
+    """One subtask with channels, and the virtual time."""
 
     def __init__(self, *edges: int, **settings: Any) -> None:
         self.channels = [_Channel(edge) for edge in edges]
@@ -130,15 +130,15 @@ class _Job:
         return debloating
 
 
-def test_a_gates_throughput_is_what_came_in_the_time_that_was_not_idle_and_stays_where_there_was_none() -> None:
-    """DB-1, DB-2: bytes a second over all its channels; the period is the time since it last looked."""
+def test_a_gates_throughput_counts_only_busy_time_and_stays_if_there_was_none() -> None:
+    """DB-1, DB-2: bytes per second over all channels; the period is the time since the last measurement."""
     job = _Job(0, 0)
     one, other = job.channels
     one.bytes_received = 700
     gate = job.gate_of_all()
     one.buffers_in_use, other.buffers_in_use = 3, 4
     assert gate.buffers_in_use == 7
-    # 200 ms, of them 50 idle.
+    # 200 ms, of which 50 are idle.
     job.account.turn(Usage.BUSY, 50_000)
     one.bytes_received, other.bytes_received = 1_000, 1_200
     job.env.now = 200_000
@@ -146,13 +146,13 @@ def test_a_gates_throughput_is_what_came_in_the_time_that_was_not_idle_and_stays
     assert gate.throughput_bytes_per_s == 1_500 * 1_000_000 // 150_000 == 10_000
     assert gate.estimator.size_bytes == 10_000 // 7
     assert one.told == other.told == [10_000 // 7]
-    # The same again, all of it active: from where the last one ended, and nobody is told the same twice.
+    # The same rate without idle time, from the end of the last period; an unchanged size is not announced again.
     one.bytes_received += 2_000
     job.env.now = 400_000
     gate.recalculate()
     assert gate.throughput_bytes_per_s == 10_000
     assert len(one.told) == 1
-    # A period with nothing but idle time.
+    # An idle period.
     job.account.turn(Usage.IDLE, 400_000)
     job.env.now = 600_000
     gate.recalculate()
@@ -161,8 +161,8 @@ def test_a_gates_throughput_is_what_came_in_the_time_that_was_not_idle_and_stays
     assert (one.told[-1], other.told[-1], gate.estimator.size_bytes) == (32_768, 32_768, 32_768)
 
 
-def test_each_gate_is_looked_at_every_period_while_it_is_on_and_its_subtask_runs() -> None:
-    """DB-1: one timer, however often it is switched; a subtask that recovers is not measured."""
+def test_each_gate_is_measured_every_period_while_debloating_is_on_and_its_subtask_runs() -> None:
+    """DB-1: there is one timer, however often debloating is switched; a recovering subtask is not measured."""
     job = _Job(2, 1, 2, debloat_period_us=1_000, debloat_samples=2)
     debloating = job.begun()
     assert [gate.edge for gate in debloating.gates(job.key)] == [1, 2]
@@ -178,14 +178,14 @@ def test_each_gate_is_looked_at_every_period_while_it_is_on_and_its_subtask_runs
     assert told_by(2_500) == []
     job.status = TaskStatus.RUNNING
     assert told_by(2_999) == []
-    assert told_by(3_500) == [10_922], "nothing came: a third of the maximum"
+    assert told_by(3_500) == [10_922], "no data: a third of the maximum"
     debloating.reconfigured()
     for is_on in (False, True):
         job.env.config = replace(job.env.config, is_debloating=is_on)
         debloating.reconfigured()
         assert bool(debloating.gates(job.key)) == is_on
     assert told_by(3_500) == [10_922, 32_768], "switched off: whole segments again"
-    assert told_by(4_499) == [10_922, 32_768], "what was scheduled before is over"
+    assert told_by(4_499) == [10_922, 32_768], "the earlier timer is gone"
     assert told_by(4_500) == [10_922, 32_768, 10_922]
     debloating.begin([])
     assert debloating.gates(job.key) == ()
@@ -200,6 +200,8 @@ def test_each_gate_is_looked_at_every_period_while_it_is_on_and_its_subtask_runs
         ({"debloat_target_us": 2_999, "segment_bytes_min": 300}, Limits(300, 32_768, 2, 20, 25)),
     ],
 )
-def test_the_limits_are_those_of_the_settings_by_default_flinks(settings: dict[str, int], limits: Limits) -> None:
+def test_the_limits_follow_from_the_settings_and_are_flinks_by_default(
+    settings: dict[str, int], limits: Limits
+) -> None:
     """DB-3, DB-4, DB-6."""
     assert limits_of(RuntimeConfig(**settings)) == limits  # type: ignore[arg-type]

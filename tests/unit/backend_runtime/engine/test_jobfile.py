@@ -1,4 +1,4 @@
-"""Job files: what is right is read, and each thing that is wrong is named with what would do."""
+"""Job files: valid ones are read, and each problem is reported with the allowed values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_each_demo_job_can_be_read(name: str) -> None:
         ('"rebalance"', '"rebalanced"', "edge[0].partitioner", "hash"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_is_allowed(old: str, new: str, field: str, allowed: str) -> None:
+def test_a_wrong_field_is_reported_with_the_allowed_values(old: str, new: str, field: str, allowed: str) -> None:
     with pytest.raises(InvalidInputError) as raised:
         load_job_toml(_SMALL.replace(old, new))
     problem = next(p for p in raised.value.problems if p.field == field)
@@ -98,7 +98,7 @@ def test_forward_with_unequal_parallelism_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "name = ", "[vertex]\nid='a'", "name = 3", "vertex = 3", "config = 1"])
-def test_what_is_no_job_file_is_refused_in_words(text: str) -> None:
+def test_text_that_is_not_a_job_file_is_refused_with_a_message(text: str) -> None:
     with pytest.raises(InvalidInputError, match="invalid job file"):
         load_job_toml(text)
 
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
         load_job(tmp_path / "binary.toml")
 
 
-def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "windows.toml").write_text(_SMALL, encoding="utf-8-sig")
     assert load_job(tmp_path / "windows.toml") == load_job_toml(_SMALL)
 
@@ -126,21 +126,21 @@ def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
         ("execution.checkpointing.file-merging.enabled", "is not implemented in this runtime", "leave it out"),
     ],
 )
-def test_a_setting_that_there_is_not_is_told_with_those_that_are_meant(key: str, problem: str, allowed: str) -> None:
+def test_an_unknown_setting_is_reported_with_similar_ones(key: str, problem: str, allowed: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         change(RuntimeConfig(), {key: "1"})
     assert [(p.field, p.problem) for p in refused.value.problems] == [(f"config.{key}", problem)]
     assert refused.value.problems[0].allowed.startswith(allowed)
 
 
-def test_every_setting_shows_as_text_that_it_takes_back() -> None:
+def test_the_text_of_every_setting_can_be_read_back() -> None:
     config = RuntimeConfig()
     shown = show(config)
     assert set(shown) == set(KEYS)
     assert change(config, shown) == config
 
 
-def test_a_running_job_takes_live_settings_only_and_all_or_none() -> None:
+def test_a_running_job_accepts_only_live_settings_and_all_or_none_of_them() -> None:
     config = RuntimeConfig()
     live = {"execution.checkpointing.interval": "3 s"}
     assert change(config, live, live=True).interval_us == 3_000_000
@@ -165,7 +165,7 @@ def _document(*rescales: object, **vertex: object) -> dict[str, Any]:
     }
 
 
-def test_a_job_file_says_when_and_from_what_a_job_is_rescaled() -> None:
+def test_a_job_file_has_the_time_and_the_origin_of_each_rescale() -> None:
     rows = (
         {"at": "9 s", "vertex": "k", "parallelism": 3, "from": "savepoint"},
         {"at": "4 s", "vertex": "k", "parallelism": 1},
@@ -189,13 +189,13 @@ def test_a_job_file_says_when_and_from_what_a_job_is_rescaled() -> None:
         ({"at": "1 s", "vertex": "k", "parallelism": 2, "to": 3}, "rescale[0].to"),
     ],
 )
-def test_what_is_wrong_with_a_rescale_of_a_job_file_is_named(row: dict[str, object], field: str) -> None:
+def test_problems_of_a_rescale_in_a_job_file_are_reported(row: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidInputError) as wrong:
         load_job_document(_document(row))
     assert field in {problem.field for problem in wrong.value.problems}
 
 
-def test_a_rescale_that_could_never_run_is_refused_with_the_job_file() -> None:
+def test_a_job_file_with_an_impossible_rescale_is_refused() -> None:
     asked = {"at": "1 s", "vertex": "k", "parallelism": 129}
     with pytest.raises(PlanError, match=r"G-6 at 'k': parallelism 129 above its maximum 128; "):
         load_job_document(_document(asked))
@@ -209,7 +209,7 @@ def test_a_rescale_that_could_never_run_is_refused_with_the_job_file() -> None:
         load_job_document(forward)
 
 
-def test_a_job_file_asks_for_savepoints_at_times() -> None:
+def test_a_job_file_can_request_savepoints_at_given_times() -> None:
     document = {
         "name": "asks",
         "vertex": [{"id": "s", "kind": "source", "rate": 10}],

@@ -1,4 +1,4 @@
-"""The measurements of a checkpoint and of a subtask's time, computed from values written by hand."""
+"""The measurements of a checkpoint and of a subtask's time, computed from handwritten values."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _record(acks: dict[TaskKey, Ack]) -> CheckpointRecord:
     return CheckpointRecord(7, 100, Barrier(7, 100, Alignment.ALIGNED), 3, Graph((), ()), acks=acks)
 
 
-def test_the_start_delay_is_counted_from_the_trigger_and_never_below_nothing() -> None:
-    """ME-1: a subtask's clock may be behind that of the coordinator."""
+def test_the_start_delay_counts_from_the_trigger_and_is_never_negative() -> None:
+    """ME-1: a subtask's clock may be behind the coordinator's."""
     assert [_measured(at).start_delay_us for at in (130, 101, 100, 90)] == [30, 1, 0, 0]
 
 
-def test_a_checkpoint_lasts_to_its_last_acknowledgement_and_a_failed_one_to_its_failure() -> None:
-    """ME-9, ME-13, ME-10: none yet is not zero."""
+def test_a_checkpoint_lasts_until_its_last_acknowledgement_and_a_failed_one_until_its_failure() -> None:
+    """ME-9, ME-13, ME-10: without an acknowledgement, the duration is None, not zero."""
     record = _record({})
     assert (record.latest_ack_us, record.end_to_end_us, record.critical_path) == (None, None, None)
     record.acks[0, 0] = Ack(400, _measured())
@@ -42,8 +42,8 @@ def test_a_checkpoint_lasts_to_its_last_acknowledgement_and_a_failed_one_to_its_
     assert (record.latest_ack_us, record.end_to_end_us) == (400, 800)
 
 
-def test_the_critical_path_is_of_the_last_acknowledgement_and_its_parts_add_up() -> None:
-    """ME-11, ME-13: what is between the phases is the residual; of equal ones it is the subtask further down."""
+def test_the_critical_path_is_that_of_the_last_acknowledgement_and_its_parts_add_up() -> None:
+    """ME-11, ME-13: time outside the phases is the residual. In a tie, the furthest downstream subtask counts."""
     slow = _measured(130, before_snapshot_us=40, sync_us=5, async_us=50)
     path = _record({(1, 1): Ack(240, slow), (0, 0): Ack(239, _measured())}).critical_path
     assert path == ((1, 1), 140, 30, 40, 5, 50, 15)
@@ -58,7 +58,7 @@ def test_the_critical_path_is_of_the_last_acknowledgement_and_its_parts_add_up()
     assert unknown == ((0, 0), 50, 30, 0, 0, 0, 20)
 
 
-def test_sums_are_over_the_subtasks_that_acknowledged_and_what_is_unknown_adds_nothing() -> None:
+def test_sums_are_over_the_subtasks_that_acknowledged_and_unknown_values_add_nothing() -> None:
     """ME-3, ME-4, ME-13, ALO-5."""
     one = _measured(processed_bytes=None, persisted_bytes=3, state_bytes=20, repeatable_records=1)
     two = _measured(processed_bytes=11, persisted_bytes=4, state_bytes=30, repeatable_records=6)
@@ -70,10 +70,10 @@ def test_sums_are_over_the_subtasks_that_acknowledged_and_what_is_unknown_adds_n
 # --- a subtask's time -------------------------------------------------------------------------------------------------
 
 
-def test_time_goes_to_what_the_subtask_was_at_and_is_shared_out_over_the_window() -> None:
-    """ME-19: a subtask begins idle; busy is what idle and backpressured leave of a second."""
+def test_time_is_accounted_by_usage_and_averaged_over_the_window() -> None:
+    """ME-19: a subtask begins idle. Busy time is the part of a second that is neither idle nor backpressured."""
     account = TimeAccount(1_000, samples=3)
-    assert account.ms_per_s() == (0, 0, 0, 0), "nothing was looked at"
+    assert account.ms_per_s() == (0, 0, 0, 0), "nothing was sampled"
     account.turn(Usage.BUSY, 1_100)
     account.turn(Usage.BUSY, 1_150)
     account.turn(Usage.SOFT, 1_400)
@@ -86,8 +86,8 @@ def test_time_goes_to_what_the_subtask_was_at_and_is_shared_out_over_the_window(
     assert account.ms_per_s() == (300, 100, 450, 150)
 
 
-def test_what_left_the_window_counts_no_more() -> None:
-    """ME-19: as many periods as there are samples, and no more."""
+def test_periods_that_left_the_window_no_longer_count() -> None:
+    """ME-19: the window has as many periods as there are samples."""
     account = TimeAccount(0, samples=2)
     account.turn(Usage.BUSY, 0)
     for at_us in (1_000, 2_000):
@@ -100,7 +100,7 @@ def test_what_left_the_window_counts_no_more() -> None:
         assert account.ms_per_s() == (0, 1_000, 0, 0)
 
 
-def test_shares_are_cut_to_whole_milliseconds_and_busy_takes_the_rest() -> None:
+def test_shares_are_rounded_down_to_milliseconds_and_busy_gets_the_rest() -> None:
     """ME-19: the sum is 1000 within rounding."""
     account = TimeAccount(0, samples=1)
     account.turn(Usage.SOFT, 1)

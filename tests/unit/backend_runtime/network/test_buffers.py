@@ -11,7 +11,7 @@ from tests.support.remote_link import SEGMENT_BYTES, Link
 from tests.support.runtime_jobs import small_job
 
 
-def test_the_pool_ends_at_its_overdraft_and_says_so_before() -> None:
+def test_the_pool_ends_at_its_overdraft_and_reports_unavailable_before() -> None:
     link = Link(exclusive=1, floating=0, overdraft=2)
     subpartition: Subpartition = link.pool.subpartitions[0]
     available: list[bool] = []
@@ -26,7 +26,7 @@ def test_the_pool_ends_at_its_overdraft_and_says_so_before() -> None:
     assert subpartition.append(bytes(SEGMENT_BYTES)) == 0
 
 
-def test_a_started_segment_goes_out_with_the_flush() -> None:
+def test_a_partly_filled_segment_is_sent_at_the_flush() -> None:
     link = Link()
     link.pool.subpartitions[0].append(b"abc")
     link.settle(500)
@@ -70,7 +70,7 @@ def _pool(scheduler: Scheduler, *, flush_phase_us: int = 0) -> OutputPool:
 
 
 @pytest.mark.parametrize(("phase_us", "flushed_us"), [(0, 2_000), (300, 1_300), (999, 1_999)])
-def test_a_writer_flushes_at_moments_of_its_own(phase_us: int, flushed_us: int) -> None:
+def test_a_writer_flushes_at_its_own_phase(phase_us: int, flushed_us: int) -> None:
     scheduler = Scheduler()
     pool = _pool(scheduler, flush_phase_us=phase_us)
     scheduler.run_until(1_000)
@@ -81,7 +81,7 @@ def test_a_writer_flushes_at_moments_of_its_own(phase_us: int, flushed_us: int) 
     assert pool.subpartitions[0].is_readable
 
 
-def test_every_writer_of_a_job_has_a_moment_of_its_own() -> None:
+def test_every_writer_of_a_job_has_a_different_flush_phase() -> None:
     engine = JobEngine(small_job("aligned", parallelism=4))
     engine.run_until(1)
     phases = [output.pool._flush_phase_us for task in engine.tasks for output in task.outputs]

@@ -1,4 +1,4 @@
-"""A local channel: what it copies, and which buffers count as in use."""
+"""A local channel: which data it persists, and which buffers count as in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALIGNED = Barrier(1, 0, Alignment.ALIGNED)
 _UNALIGNED = Barrier(1, 0, Alignment.UNALIGNED)
 
 
-def test_a_local_channel_copies_what_it_polls_and_never_what_the_sender_copied() -> None:
+def test_a_local_channel_persists_polled_data_and_never_data_that_the_sender_persisted() -> None:
     subpartition = _pool(Scheduler()).subpartitions[0]
     channel = LocalChannel(ChannelKey(0, 0, 0), 0, subpartition, InputGate(on_data=_nothing, on_priority=_nothing))
     channel.attach()
@@ -48,7 +48,7 @@ def _pool(scheduler: Scheduler, *, flush_phase_us: int = 0) -> OutputPool:
     )
 
 
-def test_a_local_receiver_sees_events_and_the_buffer_in_work_as_buffers_in_use() -> None:
+def test_a_local_receiver_counts_events_and_the_unfinished_buffer_as_buffers_in_use() -> None:
     subpartition = _pool(Scheduler()).subpartitions[0]
     channel = LocalChannel(ChannelKey(0, 0, 0), 0, subpartition, InputGate(on_data=_nothing, on_priority=_nothing))
     subpartition.append(bytes(2 * _SEGMENT))

@@ -38,7 +38,7 @@ def _record(n: int, size_bytes: int = 60) -> bytes:
 
 
 class _Receiver:
-    """A channel from new sender 0 to new receiver 1 that carries two old senders towards two old receivers."""
+    """A channel from new sender 0 to new receiver 1 that carries the data of two old senders for two old receivers."""
 
     rescale = EdgeRescale(receivers=((0,), (0, 1)), senders=((0, 1),))
 
@@ -98,8 +98,8 @@ def _keys(found: Iterable[object]) -> list[int]:
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_a_record_cut_between_receiver_and_sender_is_whole_again_whatever_comes_between(cut: int) -> None:
-    """RS-8, T-10: each old channel goes on where it was, byte for byte."""
+def test_a_record_cut_between_receiver_and_sender_is_reassembled_across_other_data(cut: int) -> None:
+    """RS-8, T-10: each old channel continues where it stopped, byte for byte."""
     receiver = _Receiver()
     one, other = _record(11), _record(12, 200)
     found = receiver.recovered(_OLD[0, 1], one[:cut], _OLD[1, 1], other[: 3 * cut], _OLD[0, 1], one[cut : cut + 1])
@@ -107,7 +107,7 @@ def test_a_record_cut_between_receiver_and_sender_is_whole_again_whatever_comes_
     found = receiver.sent(_OLD[1, 1], other[3 * cut :], _OLD[0, 1], one[cut + 1 :] + _record(13), RecoveryCompletion())
     assert _keys(found) == ([12, 13] if cut == 59 else [12, 11, 13])
     assert found[-1] == RecoveryCompletion()
-    # What comes behind is new, and of nobody in particular.
+    # Later data is new and belongs to no old channel.
     assert receiver.channel.virtual is None
     assert _keys(receiver.sent(_record(15))) == []
     receiver.sender.resume()
@@ -115,31 +115,31 @@ def test_a_record_cut_between_receiver_and_sender_is_whole_again_whatever_comes_
     assert receiver.filtered == 0
 
 
-def test_records_of_an_ambiguous_old_channel_are_kept_by_the_edges_choice_and_others_all() -> None:
+def test_the_edge_filters_records_of_ambiguous_old_channels_and_keeps_all_others() -> None:
     """RS-9: old receiver 0 has two new ones, old receiver 1 has one."""
     receiver = _Receiver()
     many = b"".join(_record(n) for n in range(6))
     assert _keys(receiver.recovered(_OLD[0, 0], many, _OLD[0, 1], many)) == [0, 2, 4, 0, 1, 2, 3, 4, 5]
     assert receiver.filtered == 3
-    assert receiver.channel.record_bytes == 0, "what came through a filter is not taken for records of one size"
+    assert receiver.channel.record_bytes == 0, "filtered records are not used to detect a common record size"
     assert _keys(receiver.sent(_OLD[1, 0], many, RecoveryCompletion())) == [0, 2, 4]
     assert receiver.filtered == 6
 
 
-def test_a_part_of_a_record_that_is_left_is_a_fault() -> None:
+def test_a_remaining_part_of_a_record_is_a_violation() -> None:
     receiver = _Receiver()
     receiver.recovered(_OLD[0, 1], _record(1)[:20], _OLD[1, 1], _record(2))
     with pytest.raises(ProtocolViolationError, match=r"RS-8: a part of a record is left of .*source_subtask=0"):
         receiver.sent(RecoveryCompletion())
 
 
-def test_bytes_of_a_channel_that_is_not_carried_here_are_a_fault() -> None:
+def test_bytes_of_an_old_channel_that_is_not_carried_here_are_a_violation() -> None:
     receiver = _Receiver()
     with pytest.raises(ProtocolViolationError, match=r"RS-6: .* in .*, which does not carry it"):
         receiver.recovered(VirtualChannel(2, 0), _record(1))
 
 
-def test_the_watermark_is_the_lowest_of_all_old_channels_and_none_before_each_has_one() -> None:
+def test_the_watermark_is_the_lowest_of_all_old_channels_once_each_has_one() -> None:
     """RS-10."""
     receiver = _Receiver()
     marks = {pair: Watermark(100 + 10 * n) for n, pair in enumerate(_OLD)}
@@ -160,8 +160,8 @@ def test_a_channel_is_idle_when_all_old_ones_are() -> None:
     assert receiver.sent(_OLD[0, 0], active.encode()) == [active]
 
 
-def test_segments_go_back_to_their_owner_whatever_is_filtered() -> None:
-    """INV-8: a buffer is given back when its bytes are decoded, also where no record of them is kept."""
+def test_segments_return_to_their_owner_whatever_is_filtered() -> None:
+    """INV-8: a buffer is returned when its bytes are decoded, even if none of its records is kept."""
     receiver = _Receiver()
     receiver.recovered()
     receiver.sent(_OLD[0, 0], b"".join(_record(n) for n in (1, 3, 5, 7)), RecoveryCompletion())
@@ -169,11 +169,11 @@ def test_segments_go_back_to_their_owner_whatever_is_filtered() -> None:
     assert receiver.sender.in_use == 0
 
 
-# --- the end of what was recovered ------------------------------------------------------------------------------------
+# --- the end of recovered data ----------------------------------------------------------------------------------------
 
 
-def test_where_recovered_data_ends_the_sender_is_active_and_of_a_rescaled_edge_has_said_nothing_yet() -> None:
-    """RC-2, WM-1, RS-10: a channel that was idle in the checkpoint holds watermarks up again; others keep theirs."""
+def test_after_recovered_data_a_channel_is_active_and_on_a_rescaled_edge_without_watermark() -> None:
+    """RC-2, WM-1, RS-10: a channel that was idle in the checkpoint holds back watermarks again; others keep theirs."""
     vertices = tuple(VertexSpec(n, VertexKind.MAP, n, parallelism=2) for n in "ab")
     edges = tuple(EdgeSpec("a", "b", p) for p in (Partitioner.REBALANCE, Partitioner.HASH))
     told: list[tuple[int, WatermarkStatus]] = []

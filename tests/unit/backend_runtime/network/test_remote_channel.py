@@ -15,7 +15,7 @@ _TIMEOUTABLE = Barrier(1, 0, Alignment.ALIGNED, aligned_timeout_us=1_000)
 _UNALIGNED = Barrier(1, 0, Alignment.UNALIGNED)
 
 
-def test_without_any_floating_buffer_as_many_are_sent_as_there_are_exclusive_ones() -> None:
+def test_without_floating_buffers_the_exclusive_ones_limit_the_sender() -> None:
     link = Link(exclusive=2, floating=0)
     link.send(5)
     link.settle()
@@ -23,7 +23,7 @@ def test_without_any_floating_buffer_as_many_are_sent_as_there_are_exclusive_one
     assert link.pool.subpartitions[0].data_count == 3
 
 
-def test_a_backlog_brings_floating_buffers_and_each_is_one_credit() -> None:
+def test_a_backlog_requests_floating_buffers_and_each_is_one_credit() -> None:
     link = Link(exclusive=2, floating=3)
     link.send(9)
     link.settle()
@@ -32,7 +32,7 @@ def test_a_backlog_brings_floating_buffers_and_each_is_one_credit() -> None:
     assert link.channels[0]._credit == 0
 
 
-def test_each_consumed_buffer_lets_one_more_come() -> None:
+def test_each_consumed_buffer_allows_one_more_to_arrive() -> None:
     link = Link(exclusive=2, floating=0)
     link.send(5)
     link.settle()
@@ -56,7 +56,7 @@ def test_everything_arrives_in_the_order_in_which_it_was_sent() -> None:
     assert seen == [*range(9), _ALIGNED]
 
 
-def test_floating_buffers_are_handed_back_when_the_backlog_is_gone() -> None:
+def test_floating_buffers_are_returned_when_the_backlog_is_gone() -> None:
     link = Link(exclusive=2, floating=3)
     link.send(9)
     for _ in range(30):
@@ -70,7 +70,7 @@ def test_floating_buffers_are_handed_back_when_the_backlog_is_gone() -> None:
     assert link.floating.free + link.channels[0]._credit - 2 == 3
 
 
-def test_two_channels_share_the_floating_buffers_and_the_one_that_waits_gets_the_next() -> None:
+def test_two_channels_share_the_floating_buffers_in_the_order_of_their_requests() -> None:
     link = Link(channels=2, exclusive=1, floating=2)
     link.send(4, channel=0)
     link.settle()
@@ -78,7 +78,7 @@ def test_two_channels_share_the_floating_buffers_and_the_one_that_waits_gets_the
     link.send(4, channel=1)
     link.settle()
     assert link.channels[1].queued[0] == 1
-    # An exclusive buffer goes back to its own channel, a floating one to whoever stands in line.
+    # An exclusive buffer returns to its own channel, a floating one goes to the next channel in the queue.
     link.take(channel=0)
     link.settle()
     assert (link.channels[0].queued[0], link.channels[1].queued[0]) == (3, 1)
@@ -115,7 +115,7 @@ def test_an_aligned_barrier_behind_data_waits_for_credit_and_an_unaligned_one_do
         assert (link.channels[0].poll_priority() == barrier) is arrives
 
 
-def test_behind_an_aligned_barrier_the_sender_stops_until_it_is_resumed() -> None:
+def test_after_an_aligned_barrier_the_sender_stops_until_it_is_resumed() -> None:
     link = Link(exclusive=4, floating=0)
     link.pool.subpartitions[0].add_event(_ALIGNED)
     link.send(1)
@@ -137,7 +137,7 @@ def test_a_timeoutable_barrier_is_announced_once_and_can_be_converted_once() -> 
     link.pool.subpartitions[0].add_timeoutable(_TIMEOUTABLE, resolved.append)
     link.settle()
     assert announced == [_TIMEOUTABLE]
-    # It left the sender in time, so nothing was overtaken there (AT-7).
+    # The barrier left the sender in time, so it overtook nothing there (AT-7).
     assert resolved == [[]]
     channel = link.channels[0]
     assert channel.convert_to_priority(1)
@@ -160,7 +160,7 @@ def test_a_barrier_stuck_in_the_output_overtakes_when_its_time_is_up() -> None:
     assert resolved == []
     overtaken = subpartition.time_out(1)
     assert overtaken is not None
-    # Number 0 is at the receiver; what was written behind the barrier is not of this checkpoint.
+    # Number 0 is at the receiver; data written after the barrier does not belong to this checkpoint.
     assert [data[0] for data in overtaken] == [1, 2]
     assert resolved == [overtaken]
     assert subpartition.time_out(1) is None
@@ -168,7 +168,7 @@ def test_a_barrier_stuck_in_the_output_overtakes_when_its_time_is_up() -> None:
     assert link.channels[0].poll_priority() == _TIMEOUTABLE.as_unaligned()
 
 
-def test_what_comes_in_front_of_the_barrier_is_copied_and_nothing_behind_it() -> None:
+def test_data_before_the_barrier_is_persisted_and_none_after_it() -> None:
     link = Link(exclusive=8, floating=0)
     link.send(2)
     link.settle()
@@ -184,7 +184,7 @@ def test_what_comes_in_front_of_the_barrier_is_copied_and_nothing_behind_it() ->
 
 
 @pytest.mark.parametrize("is_local", [False, True])
-def test_the_barrier_of_an_older_checkpoint_ends_no_copy_and_the_own_one_does(is_local: bool) -> None:
+def test_only_the_checkpoints_own_barrier_ends_persisting_and_no_older_one(is_local: bool) -> None:
     link = Link(exclusive=8, floating=0)
     channel: InputChannel = link.channels[0]
     if is_local:
@@ -205,7 +205,7 @@ def test_the_barrier_of_an_older_checkpoint_ends_no_copy_and_the_own_one_does(is
     assert [data[0] for data in copied] == [1, 2]
 
 
-def test_of_checkpoints_side_by_side_each_copies_what_is_in_front_of_its_own_barrier() -> None:
+def test_each_concurrent_checkpoint_persists_the_data_before_its_own_barrier() -> None:
     link = Link(exclusive=20, floating=0)
     channel, subpartition = link.channels[0], link.pool.subpartitions[0]
     copies: dict[int, list[bytes]] = {k: [] for k in (1, 2, 3)}
@@ -215,7 +215,7 @@ def test_of_checkpoints_side_by_side_each_copies_what_is_in_front_of_its_own_bar
         link.settle()
         subpartition.overtake(Barrier(k, 0, Alignment.UNALIGNED))
         link.settle()
-    # Its barrier came before it begins, and so did a newer one: what lies between them is not its own.
+    # The barriers of checkpoints 2 and 3 arrived before checkpoint 2 begins; data between them is not part of it.
     channel.start_persisting(True, 2, copies[2].append)
     channel.start_persisting(False, 4, copies[3].append)
     link.send(1, fill=14)
@@ -241,10 +241,10 @@ def test_data_without_an_assigned_buffer_is_fatal() -> None:
         link.settle()
 
 
-# --- no buffers of one's own (CR-4) -----------------------------------------------------------------------------------
+# --- no exclusive buffers (CR-4) --------------------------------------------------------------------------------------
 
 
-def test_without_exclusive_buffers_a_backlog_is_told_before_anything_is_sent() -> None:
+def test_without_exclusive_buffers_the_backlog_is_announced_before_any_data() -> None:
     link = Link(exclusive=0, floating=2)
     link.send(5)
     link.settle()
@@ -257,21 +257,22 @@ def test_without_exclusive_buffers_a_backlog_is_told_before_anything_is_sent() -
     assert link.floating.free == 2
 
 
-def test_what_is_flushed_and_not_full_is_asked_for_as_well() -> None:
+def test_a_flushed_partial_buffer_also_gets_a_credit() -> None:
     link = Link(exclusive=0, floating=1)
     assert link.pool.subpartitions[0].append(b"half") == 4
     link.settle(2_000)
     assert link.channels[0].queued == (1, 4)
 
 
-def test_a_blocked_channel_lets_its_floating_buffers_go_so_that_others_get_them() -> None:
+def test_a_blocked_channel_releases_its_floating_buffers_for_others() -> None:
     link = Link(channels=2, exclusive=0, floating=2)
     blocked = link.pool.subpartitions[0]
     link.send(1)
     blocked.add_event(Barrier(1, 0, Alignment.ALIGNED))
     link.send(3)
     link.settle()
-    # Both buffers went to the first channel: one holds what was in front of the barrier, one is for what cannot come.
+    # The first channel has both buffers: one holds data before the barrier, the other waits for data that cannot
+    # arrive.
     assert blocked.is_blocked
     assert isinstance(link.take(), DataBuffer)
     link.send(4, channel=1)
@@ -280,7 +281,7 @@ def test_a_blocked_channel_lets_its_floating_buffers_go_so_that_others_get_them(
     assert link.channels[0]._floating_free == 0
 
 
-def test_credit_of_buffers_that_were_let_go_is_void_when_the_sender_is_resumed() -> None:
+def test_credit_for_released_buffers_is_void_when_the_sender_is_resumed() -> None:
     link = Link(channels=2, exclusive=0, floating=3)
     blocked = link.pool.subpartitions[0]
     link.send(1)
@@ -292,7 +293,7 @@ def test_credit_of_buffers_that_were_let_go_is_void_when_the_sender_is_resumed()
     link.settle()
     assert isinstance(link.take(), DataBuffer)
     assert isinstance(link.take(), Barrier)
-    # All three are with the other channel; on void credits data would arrive that has no buffer (CR-5).
+    # The other channel has all three buffers. With void credits, data would arrive without a buffer (CR-5).
     link.settle()
     assert link.floating.free == 0
     link.channels[0].resume()

@@ -1,4 +1,4 @@
-"""How the channels of an edge map to each other when the parallelism changes (RS-4 to RS-6, RS-11)."""
+"""The mapping between an edge's old and new channels when the parallelism changes (RS-4 to RS-6, RS-11)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_the_examples_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("maximum", [13, 128, 1000])
-def test_a_new_subtask_sees_every_old_one_that_had_a_key_group_of_its_own(maximum: int) -> None:
-    """RS-1, RS-4 with the job's own maximum: what the range leaves out, no key of this subtask was in."""
+def test_a_new_subtask_reads_every_old_one_that_had_one_of_its_key_groups(maximum: int) -> None:
+    """RS-1, RS-4 with the job's own maximum: old subtasks outside the range had no key of this subtask."""
     for old, new in _PAIRS:
         olds = mapped(StateMapper.RANGE, old_count=old, new_count=new, maximum=maximum)
         for subtask in range(new):
@@ -34,8 +34,8 @@ def test_a_new_subtask_sees_every_old_one_that_had_a_key_group_of_its_own(maximu
 
 
 @pytest.mark.parametrize("partitioner", [p for p in Partitioner if StateMapper.UNSUPPORTED not in MAPPERS[p]])
-def test_every_old_channel_has_its_places_and_no_sender_two(partitioner: Partitioner) -> None:
-    """RS-6, RS-7: over all new channels an old one is there once for each new receiver."""
+def test_every_old_channel_is_carried_once_per_new_receiver_by_one_sender(partitioner: Partitioner) -> None:
+    """RS-6, RS-7: over all new channels, an old channel occurs once per new receiver."""
     for old, new in _PAIRS:
         vertices = (
             VertexSpec("a", VertexKind.SOURCE, "a", parallelism=new),
@@ -61,7 +61,7 @@ def test_every_old_channel_has_its_places_and_no_sender_two(partitioner: Partiti
             assert not rescale.ambiguous
 
 
-def test_an_edge_that_cannot_be_dealt_out_is_one_error_with_rule_place_and_cure() -> None:
+def test_an_edge_that_cannot_be_redistributed_raises_one_error_with_rule_and_place() -> None:
     vertices = tuple(VertexSpec(n, VertexKind.MAP, n, parallelism=2) for n in "ab")
     for partitioner in (Partitioner.FORWARD, Partitioner.RESCALE, Partitioner.BROADCAST):
         edge = EdgeSpec("a", "b", partitioner)

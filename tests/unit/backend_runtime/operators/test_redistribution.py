@@ -1,4 +1,4 @@
-"""Operator state is dealt out by mode: split state to one subtask each, union state to all (ST-2)."""
+"""Operator state is redistributed by mode: split state to one subtask each, union state to all (ST-2)."""
 
 from __future__ import annotations
 

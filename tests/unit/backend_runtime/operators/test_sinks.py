@@ -1,4 +1,4 @@
-"""The transactional sink and its ledger, as an external system behaves (SNK-1 to SNK-5, INV-14)."""
+"""The transactional sink, and its ledger as the external system (SNK-1 to SNK-5, INV-14)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.runtime_jobs import two_subtasks_job
 
 
 class _Clock:
-    """Virtual microseconds."""
+    """A clock in virtual microseconds."""
 
     now_us = 0
 
@@ -40,7 +40,7 @@ def _sink(ledger: TransactionLedger, *, attempt: int = 0, subtask: int = 0, para
     return TransactionalSink(ledger, vertex="sink", subtask=subtask, parallelism=parallelism, attempt=attempt)
 
 
-def test_nothing_is_visible_before_its_checkpoint_is_complete() -> None:
+def test_no_row_is_visible_before_its_checkpoint_is_complete() -> None:
     ledger, _ = _ledger()
     sink = _sink(ledger)
     sink.process(_record(1))
@@ -51,7 +51,7 @@ def test_nothing_is_visible_before_its_checkpoint_is_complete() -> None:
     assert ledger.rows == [Row(1, 1, 1)]
 
 
-def test_a_notification_that_got_lost_is_made_up_for_by_the_next() -> None:
+def test_the_next_notification_replaces_a_lost_one() -> None:
     ledger, _ = _ledger()
     sink = _sink(ledger)
     for checkpoint in (1, 2, 3):
@@ -64,11 +64,11 @@ def test_a_notification_that_got_lost_is_made_up_for_by_the_next() -> None:
     assert [row.origin for row in ledger.rows] == [1, 2, 3]
 
 
-def test_an_aborted_checkpoint_costs_no_data() -> None:
+def test_an_aborted_checkpoint_loses_no_data() -> None:
     ledger, _ = _ledger()
     sink = _sink(ledger)
     sink.process(_record(1))
-    # Checkpoint 1 is aborted: no completion ever comes; checkpoint 2 carries its transaction on.
+    # Checkpoint 1 is aborted and never completes; checkpoint 2 includes its transaction.
     sink.snapshot(1)
     sink.process(_record(2))
     sink.snapshot(2)
@@ -76,7 +76,7 @@ def test_an_aborted_checkpoint_costs_no_data() -> None:
     assert [row.origin for row in ledger.rows] == [1, 2]
 
 
-def test_a_restored_sink_commits_what_the_checkpoint_holds_and_aborts_the_rest() -> None:
+def test_a_restored_sink_commits_the_transactions_of_the_checkpoint_and_aborts_others() -> None:
     ledger, _ = _ledger()
     sink, other = _sink(ledger), _sink(ledger, subtask=1)
     other.process(_record(9))
@@ -94,13 +94,13 @@ def test_a_restored_sink_commits_what_the_checkpoint_holds_and_aborts_the_rest()
     restored.snapshot(4)
     restored.complete(4)
     assert [row.origin for row in ledger.rows] == [1, 2, 3]
-    # Another subtask's transaction is none of its business.
+    # The sink leaves the transaction of another subtask alone.
     other.snapshot(4)
     other.complete(4)
     assert [row.origin for row in ledger.rows] == [1, 2, 3, 9]
 
 
-def test_a_restored_sink_settles_the_transactions_of_another_parallelism_each_once() -> None:
+def test_sinks_restored_at_another_parallelism_settle_each_transaction_once() -> None:
     ledger, _ = _ledger()
     before = [_sink(ledger, subtask=n, parallelism=5) for n in range(5)]
     for n, sink in enumerate(before):
@@ -112,12 +112,12 @@ def test_a_restored_sink_settles_the_transactions_of_another_parallelism_each_on
         old = restored_operator(held, n, parallelism=2, max_parallelism=128)
         _sink(ledger, attempt=1, subtask=n).restore(old, 1)
     assert sorted(row.origin for row in ledger.rows) == [0, 1, 2, 3, 4]
-    # What was open and not in the checkpoint is gone; the two new sinks have one open transaction each.
+    # Open transactions outside the checkpoint were aborted; the two new sinks have one open transaction each.
     assert sorted(ledger.open_of("sink")) == ["sink/0/1/1", "sink/1/1/1"]
 
 
-def test_a_job_that_fails_before_its_first_checkpoint_aborts_what_it_left_open() -> None:
-    """SNK-3: there is nothing to restore, and the transactions of the attempt before are nobody's."""
+def test_a_job_that_fails_before_its_first_checkpoint_aborts_its_open_transactions() -> None:
+    """SNK-3: there is nothing to restore, and no new subtask owns the transactions of the attempt before."""
     plan = (FaultSpec("source.after-emit", hit=5),)
     engine = JobEngine(two_subtasks_job(plan=plan, interval="10 s"), keeps_rows=True)
     while not engine.restart_count or engine.tasks[1].records_in < 3:
@@ -137,7 +137,7 @@ def test_restoring_twice_commits_once() -> None:
     assert ledger.committed_count == 1
 
 
-def test_a_transaction_older_than_the_limit_is_lost_and_named() -> None:
+def test_a_transaction_older_than_the_limit_is_lost_and_reported() -> None:
     ledger, clock = _ledger(timeout_us=1_000)
     sink = _sink(ledger)
     sink.process(_record(1))
@@ -146,7 +146,7 @@ def test_a_transaction_older_than_the_limit_is_lost_and_named() -> None:
     sink.complete(1)
     assert ledger.rows == []
     assert ledger.lost == ["sink/0/0/1"]
-    # The next one was begun with the snapshot at time 0, so it is too old as well; the one after is not.
+    # The next transaction began with the snapshot at time 0, so it is too old as well; the one after it is not.
     for checkpoint in (2, 3):
         sink.process(_record(checkpoint))
         sink.snapshot(checkpoint)
@@ -155,7 +155,7 @@ def test_a_transaction_older_than_the_limit_is_lost_and_named() -> None:
     assert [row.origin for row in ledger.rows] == [3]
 
 
-def test_what_breaks_the_transaction_protocol_is_a_violation() -> None:
+def test_breaking_the_transaction_protocol_is_a_violation() -> None:
     ledger, _ = _ledger()
     ledger.begin("t")
     with pytest.raises(ProtocolViolationError, match="not pre-committed"):
@@ -178,7 +178,7 @@ def test_what_breaks_the_transaction_protocol_is_a_violation() -> None:
 
 
 def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_committed() -> None:
-    """INV-5, INV-12: runs that cut their output otherwise are compared by it."""
+    """INV-5, INV-12: the hash compares runs that divide their output differently."""
     numbers = list(range(LANES + 5))
     folded = []
     for cuts in ([len(numbers)], [1, 2, len(numbers)], [LANES, len(numbers)]):
@@ -205,10 +205,10 @@ def test_the_hash_of_committed_rows_is_the_same_however_they_were_written_and_co
     for number in numbers:
         runs[number % 2].append(_record(number))
     take_over(runs[1], runs[0])
-    assert (runs[1].folded, runs[1].committed_count) == (alone.folded, len(numbers)), "of a run and the next"
+    assert (runs[1].folded, runs[1].committed_count) == (alone.folded, len(numbers)), "a run and its successor"
 
 
-def test_a_lost_transaction_is_counted_by_its_rows_and_one_that_is_just_in_time_is_not_lost() -> None:
+def test_lost_transactions_count_by_rows_and_one_exactly_at_the_limit_is_not_lost() -> None:
     """SNK-4, INV-15."""
     ledger, clock = _ledger(keeps_rows=False, timeout_us=1_000)
     for name in ("late", "in time"):

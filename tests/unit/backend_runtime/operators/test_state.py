@@ -1,4 +1,4 @@
-"""Keyed state by key group, and its timers (ST-1, PT-4)."""
+"""Keyed state and timers by key group (ST-1, PT-4)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Kept:
         return dict(self.value.held), lists, self.map.held, self.reducing.held, fired
 
 
-def test_each_kind_of_keyed_state_and_the_timers_come_back_as_they_were() -> None:
+def test_each_kind_of_keyed_state_and_the_timers_are_restored_unchanged() -> None:
     kept, again = _Kept(), _Kept()
     kept.fill(range(-20, 60))
     again.states.restore(kept.states.snapshot())
@@ -52,12 +52,12 @@ def test_each_kind_of_keyed_state_and_the_timers_come_back_as_they_were() -> Non
     assert len(fired) == 80
 
 
-def test_state_lies_with_its_key_group_and_can_be_handed_on_group_by_group() -> None:
+def test_state_is_stored_by_key_group_and_can_be_redistributed_by_group() -> None:
     kept = _Kept()
     kept.fill(range(200))
     keyed = kept.states.snapshot()
     assert set(keyed) == {key_group(key, _M) for key in range(200)}
-    # At another parallelism every group has one new owner, who takes it up and nothing else (RC-7).
+    # At another parallelism, every group has one new owner, which restores only its own groups (RC-7).
     timers = 0
     for subtask in range(3):
         own = restored_operator([OperatorSnapshot(keyed)], subtask, parallelism=3, max_parallelism=_M)
@@ -69,13 +69,13 @@ def test_state_lies_with_its_key_group_and_can_be_handed_on_group_by_group() -> 
     assert timers == 200
 
 
-def test_a_key_that_is_not_the_subtasks_is_refused() -> None:
+def test_a_key_of_another_subtask_is_refused() -> None:
     foreign = next(key for key in range(1000) if key_group(key, _M) not in groups_of(0, 2, _M))
     with pytest.raises(ProtocolViolationError, match="PT-2"):
         _Kept(0, 2).value.set(foreign, 1)
 
 
-def test_what_is_gone_is_not_in_the_snapshot() -> None:
+def test_removed_state_is_not_in_the_snapshot() -> None:
     kept = _Kept()
     kept.map.set(1, 5, 6)
     kept.timers.register(9, 1)

@@ -1,4 +1,4 @@
-"""The snapshot store, which writes one thing at a time (DET-7, TE-8), and the ledger of committed rows."""
+"""The snapshot store, which transfers one write at a time (DET-7, TE-8), and the ledger of committed rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.runtime_jobs import two_subtasks_job
 
 
 class _Store:
-    """A store of a megabyte a second, and when each write was done."""
+    """A store of one megabyte per second, and the instant at which each write ended."""
 
     def __init__(self, **limits: int) -> None:
         self.scheduler = Scheduler()
@@ -44,20 +44,20 @@ class _Store:
     ("at_us", "cancelled", "done_us"),
     [
         (0, (), {"a": 105, "b": 305, "c": 605}),
-        # One that has not begun: those behind it move up.
+        # A write that has not begun: later ones move forward.
         (50, ("b",), {"a": 105, "c": 405}),
-        # One in the middle: those behind it begin now.
+        # A write in progress: the next one begins now.
         (50, ("a",), {"b": 255, "c": 555}),
         (150, ("b",), {"a": 105, "c": 455}),
         (150, ("b", "c"), {"a": 105}),
-        # Transferred, and not yet told: nothing is won, and nobody is told.
+        # A write that is transferred but not reported: no time is saved, and its end is not reported.
         (102, ("a",), {"b": 305, "c": 605}),
-        # Over.
+        # A write that has ended.
         (200, ("a",), {"a": 105, "b": 305, "c": 605}),
         (50, ("b", "b"), {"a": 105, "c": 405}),
     ],
 )
-def test_a_cancelled_write_is_never_done_and_leaves_its_time(
+def test_a_cancelled_write_never_ends_and_frees_its_time(
     at_us: int, cancelled: tuple[str, ...], done_us: dict[str, int]
 ) -> None:
     store = _Store()
@@ -69,7 +69,7 @@ def test_a_cancelled_write_is_never_done_and_leaves_its_time(
     assert store.all_done_us() == done_us
 
 
-def test_what_comes_later_begins_no_earlier_than_it_was_asked_for() -> None:
+def test_a_later_write_begins_no_earlier_than_its_request() -> None:
     store = _Store()
     store.write("a", 100)
     store.scheduler.run_until(90)
@@ -79,7 +79,7 @@ def test_what_comes_later_begins_no_earlier_than_it_was_asked_for() -> None:
     assert store.all_done_us() == {"b": 145, "c": 155}
 
 
-def test_a_store_that_stands_still_writes_nothing_whatever_is_cancelled() -> None:
+def test_a_stalled_store_writes_nothing_whatever_is_cancelled() -> None:
     store = _Store()
     store.write("a", 100)
     store.store.stand_still(1_000)
@@ -92,7 +92,7 @@ def test_a_store_that_stands_still_writes_nothing_whatever_is_cancelled() -> Non
     assert store.all_done_us() == {"d": 1_115}
 
 
-def test_an_upload_with_a_limit_of_its_own_leaves_the_rest_to_the_others() -> None:
+def test_an_upload_with_its_own_limit_leaves_the_rest_to_others() -> None:
     store = _Store(upload_bytes_per_s=500_000)
     store.write("a", 100)
     store.write("b", 100)
@@ -101,8 +101,8 @@ def test_an_upload_with_a_limit_of_its_own_leaves_the_rest_to_the_others() -> No
     assert store.all_done_us() == {"b": 215}
 
 
-def test_a_slow_writer_takes_its_factor_of_transfer_and_latency_and_others_wait_for_the_transfer() -> None:
-    """DET-7: one that writes nothing waits for the answer all the same."""
+def test_a_slow_writer_multiplies_transfer_and_latency_and_delays_others_by_the_transfer() -> None:
+    """DET-7: an empty write also waits for the answer."""
     store = _Store()
     store.write("slow", 100, factor=3.0)
     store.write("other", 50)
@@ -114,7 +114,7 @@ def test_a_slow_writer_takes_its_factor_of_transfer_and_latency_and_others_wait_
     assert alone.all_done_us() == {"slow": 307, "nothing": 155}
 
 
-def test_a_job_that_failed_leaves_nothing_in_the_queue_and_the_next_writes_at_once() -> None:
+def test_a_failed_job_leaves_no_writes_in_the_queue_and_the_next_job_writes_at_once() -> None:
     store = _Store()
     store.write("a", 500)
     store.store.stand_still(1_000)
@@ -126,7 +126,7 @@ def test_a_job_that_failed_leaves_nothing_in_the_queue_and_the_next_writes_at_on
     assert store.all_done_us() == {"b": 125, "c": 145}
 
 
-def test_a_checkpoint_that_expires_holds_the_next_one_up_no_more() -> None:
+def test_an_expired_checkpoint_does_not_delay_the_next_one() -> None:
     spec = two_subtasks_job(store_ms=1, interval="10 s", timeout="100 ms")
     engine = JobEngine(spec)
     engine.run_until(50_000)
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_expires_holds_the_next_one_up_no_more() -> None:
 
 
 class _Clock:
-    """Virtual microseconds."""
+    """A clock in virtual microseconds."""
 
     now_us = 0
 
@@ -159,7 +159,7 @@ def _ledger(*, keeps_rows: bool = True, timeout_us: int = 1_000) -> tuple[Transa
     return TransactionLedger(clock, keeps_rows=keeps_rows, timeout_us=timeout_us), clock
 
 
-def test_the_hash_of_committed_rows_tells_other_rows_and_not_another_order() -> None:
+def test_the_hash_of_committed_rows_depends_on_the_rows_but_not_on_their_order() -> None:
     def folded(*numbers: int) -> int:
         ledger, _ = _ledger(keeps_rows=False)
         for at, number in enumerate(numbers):
@@ -175,8 +175,8 @@ def test_the_hash_of_committed_rows_tells_other_rows_and_not_another_order() -> 
     assert len({folded(1, 2, 3), folded(1, 2), folded(1, 2, 4), folded(1, 2, 2)}) == 4
 
 
-def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it_holds() -> None:
-    """SNK-3: what a run before left open is there to be settled, and what it committed is not committed again."""
+def test_the_external_system_outlives_the_job_and_a_new_run_continues_with_its_content() -> None:
+    """SNK-3: a new run can settle transactions that an earlier run left open, and does not repeat committed ones."""
     first, _ = _ledger()
     for name, number in (("a", 1), ("b", 2), ("both", 3)):
         first.begin(name)
@@ -194,14 +194,14 @@ def test_the_external_system_outlives_the_job_and_a_new_run_goes_on_with_what_it
     take_over(second, first)
     for name in ("a", "b", "both"):
         second.commit(name)
-    assert [row.value for row in second.rows] == [1, 5, 2, 4], "of one name its own stands"
+    assert [row.value for row in second.rows] == [1, 5, 2, 4], "of two transactions with one name, its own counts"
     assert second.committed_count == 4
     assert (second.table, second.put_count) == ({1: 70, 2: 8}, 3)
     with pytest.raises(ProtocolViolationError, match="neither open"):
         second.commit("c")
 
 
-def test_the_newest_attempt_is_the_highest_that_a_transaction_open_or_committed_names() -> None:
+def test_the_newest_attempt_is_the_highest_of_all_open_and_committed_transactions() -> None:
     ledger, clock = _ledger()
     assert (ledger.newest_attempt, oldest_open_us(ledger)) == (-1, None)
     clock.now_us = 5

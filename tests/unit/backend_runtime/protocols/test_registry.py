@@ -1,4 +1,4 @@
-"""Settings choose a mode, the mode's barrier leads every task to the same mode, and the mode answers for itself."""
+"""Settings select a mode, the mode's barrier leads every task to the same mode, and each mode states its properties."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CONFIGS = {
 }
 
 
-def test_every_registered_mode_is_tried_here() -> None:
+def test_every_registered_mode_is_tested_here() -> None:
     assert [mode.name for mode in MODES] == list(_CONFIGS)
 
 
 @pytest.mark.parametrize("name", _CONFIGS)
-def test_settings_choose_the_mode_and_a_task_finds_it_by_the_barrier(name: str) -> None:
+def test_settings_select_the_mode_and_a_task_finds_it_by_the_barrier(name: str) -> None:
     config = _CONFIGS[name]
     mode = mode_of(config)
     barrier = barrier_of(config, 7, 1_000, SnapshotType.CHECKPOINT)

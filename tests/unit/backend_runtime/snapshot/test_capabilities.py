@@ -1,4 +1,4 @@
-"""What each kind of snapshot may be used for (GR-4)."""
+"""The supported uses of each kind of snapshot (GR-4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def _run_to(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, StoredCheckpoint]:
-    """A run that stands still at its newest snapshot of the kind: nothing is committed behind it."""
+    """A run that stopped at its newest snapshot of the kind, without later commits."""
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(80_000)
     while engine.coordinator.newest is None:
@@ -48,14 +48,14 @@ def _spec(kind: SnapshotKind, parallelism: tuple[int, int, int] = (2, 2, 2)) -> 
     return rescaled_job(_KINDS[kind][0], "hash", parallelism, seed=3, record_bytes=400)
 
 
-def test_what_a_snapshot_may_be_used_for_is_flinks_matrix_and_what_this_runtime_does() -> None:
+def test_the_uses_of_snapshots_are_flinks_matrix_and_match_the_runtime() -> None:
     """GR-4."""
     cells = {use.value: "".join(CAPABILITIES[use][kind].value[0] for kind in SnapshotKind) for use in Use}
     assert list(cells.values()) == ["ynnn", "yynn", "yaaa", "yyyn", "yyyn", "yyyn", "yyyy", "yyyy"]
     for kind in _KINDS:
         _, stored = _run_to(kind, _spec(kind))
         rescaled = rescaled_graph(_spec(kind).graph, {"map": 3, "keyed": 1}, _spec(kind).config)
-        assert JobEngine(replace(_spec(kind), graph=rescaled), restore=stored).restored_id is None, "not before time 0"
+        assert JobEngine(replace(_spec(kind), graph=rescaled), restore=stored).restored_id is None, "restored too early"
         graph = _spec(kind).graph
         upgraded = Graph(graph.vertices, (replace(graph.edges[0], partitioner=Partitioner.SHUFFLE), graph.edges[1]))
         is_taken = True
@@ -66,7 +66,7 @@ def test_what_a_snapshot_may_be_used_for_is_flinks_matrix_and_what_this_runtime_
         assert is_taken == (CAPABILITIES[Use.ARBITRARY_UPGRADE][kind] is Support.YES), kind
 
 
-def test_a_native_savepoint_and_a_checkpoint_without_data_in_flight_are_as_free_as_an_aligned_one() -> None:
+def test_a_checkpoint_without_in_flight_data_allows_the_same_changes_as_an_aligned_one() -> None:
     spec = rescaled_job("unaligned", "hash", (2, 2, 2), seed=3)
     engine = JobEngine(spec)
     engine.run_until(10_000_000)

@@ -1,4 +1,4 @@
-"""Restoring a checkpoint, into the same graph and another: what is taken and what is refused (4.3, 4.5)."""
+"""Restoring a checkpoint into the same graph or another: what is accepted and what is refused (4.3, 4.5)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KINDS = {
 
 
 def _run_to(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, StoredCheckpoint]:
-    """A run that stands still at its newest snapshot of the kind: nothing is committed behind it."""
+    """A run that stopped at its newest snapshot of the kind, without later commits."""
     engine = JobEngine(spec, keeps_rows=True)
     engine.run_until(80_000)
     while engine.coordinator.newest is None:
@@ -62,7 +62,7 @@ def _with_vertex(graph: Graph, vertex_id: str, **changes: Any) -> Graph:
 
 
 def _grown(spec: JobSpec) -> JobSpec:
-    """Another source in front of all, a map beside the old one, and the sink's stage fed by both."""
+    """The job with another source, a map and a sink, and with different positions of its vertices and edges."""
     document = {
         "name": "grown",
         "seed": spec.seed,
@@ -83,8 +83,8 @@ def _grown(spec: JobSpec) -> JobSpec:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_job_that_grew_goes_on_from_what_it_had_and_its_sources_read_the_same_log(kind: SnapshotKind) -> None:
-    """GR-1, GR-2: what is new starts empty; edges with data in flight are as they were, at another place."""
+def test_an_extended_job_continues_from_its_checkpoint_and_its_sources_read_the_same_log(kind: SnapshotKind) -> None:
+    """GR-1, GR-2: new vertices start empty; edges with in-flight data are unchanged, but have other positions."""
     first, stored = _run_to(kind, _spec(kind))
     committed = first.ledger.committed_count
     assert read_checkpoint(stored).has_channel_state == (kind is SnapshotKind.UNALIGNED)
@@ -96,9 +96,9 @@ def test_a_job_that_grew_goes_on_from_what_it_had_and_its_sources_read_the_same_
     assert 0 < committed < RECORDS == len(rows)
     second.ledger.rows = rows
     assert violations(second) == []
-    assert second.ledger.committed_count == RECORDS + 1, "the new source's record came out as well"
+    assert second.ledger.committed_count == RECORDS + 1, "the new source's record was committed as well"
     assert second.at_own_risk == ()
-    # And again from what this one wrote: numbers of sources are kept, not places.
+    # Restore again from this run's checkpoint: sources keep their numbers, not their positions.
     newest = second.coordinator.newest
     assert newest is not None
     third = restored_graph(
@@ -107,7 +107,7 @@ def test_a_job_that_grew_goes_on_from_what_it_had_and_its_sources_read_the_same_
     assert {v.id: v.number for v in third.vertices if v.kind.is_source} == {"source": None}
 
 
-def test_state_that_no_operator_takes_is_refused_unless_it_may_be_left_out() -> None:
+def test_state_without_an_operator_is_refused_unless_it_may_be_left_out() -> None:
     kind = SnapshotKind.ALIGNED
     first, stored = _run_to(kind, _spec(kind))
     spec = _spec(kind)
@@ -128,7 +128,7 @@ def test_state_that_no_operator_takes_is_refused_unless_it_may_be_left_out() -> 
         ({"source": "keyed", "target": "source"}, "hash edge, which no longer exists"),
     ],
 )
-def test_an_edge_with_data_in_flight_is_not_changed(change: dict[str, Any], told: str) -> None:
+def test_a_change_of_an_edge_with_in_flight_data_is_refused(change: dict[str, Any], told: str) -> None:
     for kind in (SnapshotKind.UNALIGNED, SnapshotKind.ALIGNED):
         read = read_checkpoint(_run_to(kind, _spec(kind))[1])
         graph = _spec(kind).graph
@@ -140,7 +140,7 @@ def test_an_edge_with_data_in_flight_is_not_changed(change: dict[str, Any], told
             restored_graph(read, changed)
 
 
-def test_other_operators_in_front_of_data_in_flight_are_at_own_risk_and_it_is_told() -> None:
+def test_changed_operators_upstream_of_in_flight_data_are_reported_as_at_own_risk() -> None:
     for kind, told in ((SnapshotKind.UNALIGNED, ("map",)), (SnapshotKind.ALIGNED, ())):
         _, stored = _run_to(kind, _spec(kind))
         spec = _spec(kind)
@@ -152,7 +152,7 @@ def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
     kind = SnapshotKind.UNALIGNED
     _, stored = _run_to(kind, _spec(kind))
     read = read_checkpoint(stored)
-    # At parallelism 100 the default maximum is 256; the checkpoint's is 128, and holds for hashed edges too (RS-4).
+    # At parallelism 100, the default maximum is 256. The checkpoint's is 128, and applies to hashed edges too (RS-4).
     many = _with_vertex(_with_vertex(_spec(kind).graph, "map", parallelism=100), "source", parallelism=5)
     restored = restored_graph(read, many)
     assert (restored.vertex("map").effective_max_parallelism, restored.vertex("source").split_count) == (128, 2)
@@ -174,8 +174,8 @@ def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
             restored_graph(read, _with_vertex(_spec(kind).graph, vertex, **changes))
 
 
-def test_a_hashed_vertex_without_state_keeps_its_key_groups_while_they_are_enough() -> None:
-    """PT-4: nothing of it is bound to them, so more subtasks than that are no fault."""
+def test_a_hashed_vertex_without_state_keeps_its_key_groups_as_long_as_they_suffice() -> None:
+    """PT-4: no state depends on the key groups, so more subtasks than groups are allowed."""
     kind = SnapshotKind.ALIGNED
     read = read_checkpoint(_run_to(kind, _spec(kind))[1])
     for parallelism, groups in ((3, 128), (127, 128), (128, 128), (129, 256)):
@@ -185,8 +185,8 @@ def test_a_hashed_vertex_without_state_keeps_its_key_groups_while_they_are_enoug
     assert own.vertex("map").effective_max_parallelism == 64
 
 
-def test_every_key_group_split_and_byte_in_flight_has_its_new_owners() -> None:
-    """RS-1, RS-2, RS-6: state is dealt out once, channel state as often as its channel is ambiguous."""
+def test_every_key_group_split_and_in_flight_byte_is_assigned_to_its_new_owners() -> None:
+    """RS-1, RS-2, RS-6: state is assigned once, channel state once per new receiver of its channel."""
     kind = SnapshotKind.UNALIGNED
     _, stored = _run_to(kind, _spec(kind, (3, 2, 3)))
     read = read_checkpoint(stored)
@@ -228,7 +228,7 @@ def _document(*rescales: object, **vertex: object) -> dict[str, Any]:
     }
 
 
-def test_splits_are_the_logs_and_are_dealt_out_to_the_subtasks_of_a_source() -> None:
+def test_the_splits_of_the_log_are_distributed_to_the_subtasks_of_a_source() -> None:
     document = _document()
     document["vertex"][0] |= {"splits": 5, "limit": 50, "rate": 1000}
     engine = JobEngine(load_job_document(document), keeps_rows=True)
@@ -255,7 +255,7 @@ def _stored(engine: JobEngine, **options: int) -> StoredCheckpoint:
     return newest.stored(engine.env.graph, **options)
 
 
-def test_a_source_that_does_not_read_what_was_dealt_out_is_not_restored() -> None:
+def test_a_source_whose_subtasks_do_not_read_the_assigned_splits_is_not_restored() -> None:
     engine = JobEngine(small_job("aligned", seed=3))
     engine.run_until(450_000)
     graph = engine.env.graph
@@ -272,9 +272,9 @@ def test_a_source_that_does_not_read_what_was_dealt_out_is_not_restored() -> Non
 
 @pytest.mark.parametrize("inline_below_bytes", [0, 300, 1 << 20])
 @pytest.mark.parametrize("protocol", ["aligned", "unaligned"])
-def test_a_job_restored_from_the_bytes_alone_goes_on_exactly_once(protocol: str, inline_below_bytes: int) -> None:
+def test_a_job_restored_from_the_bytes_alone_continues_exactly_once(protocol: str, inline_below_bytes: int) -> None:
     spec = small_job(protocol, seed=4, task_managers=2, records=_RECORDS)
-    # The first run had attempts of its own, the last of them after the checkpoint.
+    # The first run restarted once, after the checkpoint.
     crash = FaultSpec("task.in-sync", hit=9)
     first = JobEngine(replace(spec, faults=(crash,)), keeps_rows=True)
     first.run_until(600_000)
@@ -282,7 +282,7 @@ def test_a_job_restored_from_the_bytes_alone_goes_on_exactly_once(protocol: str,
     stored = _stored(first, inline_below_bytes=inline_below_bytes)
     before = first.ledger.committed_count
     second = JobEngine(spec, keeps_rows=True, restore=StoredCheckpoint(bytes(stored.metadata), dict(stored.files)))
-    # The external system is one: the second run settles what the first one left open.
+    # Both runs share the external system: the second run settles the first one's open transactions.
     take_over(second.ledger, first.ledger)
     while second.ledger.committed_count < _RECORDS and second.now_us < 20_000_000:
         second.run_until(second.now_us + 100_000)
@@ -295,21 +295,22 @@ def test_a_job_restored_from_the_bytes_alone_goes_on_exactly_once(protocol: str,
 
 
 def _read_by_hand(*subtasks: SubtaskSnapshot) -> tuple[ReadCheckpoint, VertexSpec]:
-    """One keyed vertex with a sink, and what its subtasks had."""
+    """A handwritten checkpoint of one keyed vertex with a sink, with these snapshots of its subtasks."""
     vertex = VertexSpec("k", VertexKind("keyed+sink"), "k", parallelism=len(subtasks), max_parallelism=_M)
     state = VertexState(len(subtasks), _M, is_keyed=True, subtasks=subtasks)
     return ReadCheckpoint(1, 0, "aligned", fingerprint(Graph((vertex,), ())), {"k": state}), vertex
 
 
-def test_the_declared_size_of_state_goes_with_its_key_groups_and_entries_count_where_they_are_read() -> None:
-    """RS-1, ME-17: what a rescaled subtask loads; a store may count more bytes than there are, and none less."""
+def test_the_declared_state_size_follows_key_groups_and_entries_count_where_they_are_read() -> None:
+    """RS-1, ME-17: the bytes that a rescaled subtask loads; the declared size may differ from the stored bytes."""
 
     def snapshot(keyed: dict[int, bytes], entry: bytes, state_bytes: int) -> SubtaskSnapshot:
         states = (OperatorState("transactions", StateMode.UNION, (entry,)),)
         operators = (OperatorSnapshot(keyed), OperatorSnapshot({}, states))
         return SubtaskSnapshot(operators, ChannelState(), -1, state_bytes, 0)
 
-    # 400 declared bytes for 40 of key groups, beside 6 of entries; and fewer declared than entries are.
+    # The first declares 400 bytes for 40 bytes of key groups, plus 6 of entries; the second declares fewer than its
+    # entries have.
     one, other = snapshot({0: b"a" * 10, 40: b"b" * 30}, b"first.", 406), snapshot({100: b"c" * 5}, b"second", 3)
     read, vertex = _read_by_hand(one, other)
     for parallelism, sizes in ((4, [112, 312, 12, 12]), (1, [412]), (2, [406, 3])):
@@ -318,7 +319,7 @@ def test_the_declared_size_of_state_goes_with_its_key_groups_and_entries_count_w
         assert [restored[0, n].state_bytes for n in range(parallelism)] == sizes, parallelism
 
 
-def test_a_checkpoint_without_its_channel_state_is_the_same_but_for_the_bytes_that_are_told() -> None:
+def test_a_checkpoint_without_its_channel_state_is_otherwise_unchanged_and_reports_the_lost_bytes() -> None:
     """RC-8."""
     engine = JobEngine(small_job("unaligned", seed=3))
     engine.run_until(450_000)
@@ -344,7 +345,8 @@ def test_keyed_state_is_not_restored_under_another_explicit_maximum_parallelism(
 
     with pytest.raises(PlanError, match="PT-4 at 'keyed': max_parallelism 64, and the checkpoint has 128"):
         restored_graph(read, with_maximum("keyed", 64))
-    # The same one is taken, one of a vertex without keyed state does not matter, and none takes the recorded one.
+    # The same maximum is accepted, that of a vertex without keyed state does not matter, and without one the recorded
+    # maximum applies.
     assert restored_graph(read, with_maximum("keyed", 128)).vertex("keyed").max_parallelism == 128
     assert restored_graph(read, with_maximum("map", 64)).vertex("map").max_parallelism == 64
     assert restored_graph(read, graph).vertex("keyed").max_parallelism == 128

@@ -1,4 +1,4 @@
-"""What a subtask says of its cap: of the checkpoint that it was decided for, and of no other (CAP-7)."""
+"""A subtask reports the decision at its cap only for the checkpoint of that decision (CAP-7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from backend.runtime.engine.kernel import JobEngine
 from tests.support.runtime_jobs import small_job
 
 
-def test_without_a_cap_no_checkpoint_tells_what_was_decided_before() -> None:
+def test_after_the_cap_is_removed_no_checkpoint_reports_an_earlier_decision() -> None:
     engine = JobEngine(small_job("capped", records=None))
     engine.run_until(300_000)
     engine.set_config({"runtime.inflight-cap.bytes": "unlimited"})

@@ -1,4 +1,4 @@
-"""What a restart is measured by: load, replay, catching up and what was lost."""
+"""The measurements of a restart: load, replay, catching up and losses."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SNAPSHOT = SubtaskSnapshot(
 )
 
 
-def test_the_load_of_a_subtask_is_output_then_state_then_input_at_the_bandwidth_of_recovery() -> None:
-    """ME-17, RC-11: the parts are one behind the other, and add up to what all bytes take."""
+def test_a_subtask_loads_output_then_state_then_input_at_the_recovery_bandwidth() -> None:
+    """ME-17, RC-11: the parts follow each other, and add up to the time for all bytes."""
     nothing = initialization(None, now_us=9, bytes_per_s=1)
     assert (nothing.deployed_at_us, nothing.mailbox_start_us, nothing.records_filtered) == (9, 0, 0)
     loaded = initialization(_SNAPSHOT, now_us=9, bytes_per_s=1_000_000)
@@ -36,12 +36,12 @@ def test_the_load_of_a_subtask_is_output_then_state_then_input_at_the_bandwidth_
     assert loaded.mailbox_start_us == 420
     cut = initialization(_SNAPSHOT, now_us=0, bytes_per_s=300_000_000)
     assert (cut.read_output_us, cut.initialize_state_us, cut.read_input_us) == (0, 1, 0), "420 bytes take 1.4 us"
-    # To the byte and the microsecond: 250 bytes at 3 a second.
+    # Exact to the microsecond: 250 bytes at 3 bytes per second.
     slow = initialization(replace(_SNAPSHOT, channels=ChannelState(), persisted_bytes=0), now_us=0, bytes_per_s=3)
     assert slow.initialize_state_us == slow.mailbox_start_us == 83_333_333
 
 
-def test_a_workers_own_copy_spares_the_transfer_of_keyed_state_and_not_of_what_all_share() -> None:
+def test_a_local_copy_saves_the_transfer_of_keyed_state_but_not_of_operator_state() -> None:
     """RC-10: the entries of operator state come from the store."""
     loaded = initialization(_SNAPSHOT, now_us=0, bytes_per_s=1_000_000, has_local_copy=True)
     assert (loaded.state_bytes, loaded.local_bytes, loaded.initialize_state_us) == (250, 200, 50)
@@ -50,7 +50,7 @@ def test_a_workers_own_copy_spares_the_transfer_of_keyed_state_and_not_of_what_a
 
 
 def test_instants_of_a_restart_become_durations_once_they_are_reached() -> None:
-    """ME-17, RC-11: from the deployment, behind the loads; not reached is not zero."""
+    """ME-17, RC-11: durations count from the deployment, after the loads; None until the instant is reached."""
     one = Initialization(1_000, read_output_us=10, initialize_state_us=40, read_input_us=5)
     assert (one.mailbox_start_us, one.gate_restore_us, one.until_running_us) == (55, None, None)
     one.gate_restored_at_us, one.running_at_us = 1_200, 1_500
@@ -67,35 +67,35 @@ def test_instants_of_a_restart_become_durations_once_they_are_reached() -> None:
     other = Initialization(1_000, read_output_us=1, initialize_state_us=90, read_input_us=2)
     restart.subtasks = {(0, 0): one, (1, 0): other}
     assert (restart.restart_us, restart.state_load_us, restart.channel_load_us) == (600, 90, 15)
-    assert (restart.running_at_us, restart.channel_replay_us) == (None, None), "one of two runs"
+    assert (restart.running_at_us, restart.channel_replay_us) == (None, None), "only one of two runs"
     other.running_at_us = 1_300
     assert (restart.running_at_us, restart.channel_replay_us) == (1_500, 1_500 - 1_093)
 
 
-def test_sources_replay_up_to_where_they_were_and_catch_up_when_nothing_is_due() -> None:
-    """RC-11: of all sources the last; one that waits has replayed all the same."""
+def test_sources_replay_up_to_their_offsets_and_catch_up_when_nothing_is_due() -> None:
+    """RC-11: the last source counts; a source that waits has also replayed."""
     restart = Restart(400, "a cause", {(0, 0): 10, (0, 1): 20}, deployed_at_us=1_000)
     assert restart.emitted((0, 0), 9, 1_100)
     assert restart.replayed == {}
     assert restart.emitted((0, 0), 10, 1_200)
     assert restart.emitted((0, 0), 11, 1_250)
     assert restart.replayed == {(0, 0): 1_200}
-    assert restart.source_replay_us is None, "the other is not back"
+    assert restart.source_replay_us is None, "the other source is not back"
     restart.waits((0, 1), 20, 1_300)
     restart.waits((0, 1), 20, 1_400)
     assert (restart.source_replay_us, restart.catch_up_us) == (300, None)
-    assert not restart.emitted((0, 1), 21, 1_450), "it has told all there is to tell"
+    assert not restart.emitted((0, 1), 21, 1_450), "this source needs no further reports"
     restart.waits((0, 0), 30, 1_500)
     assert restart.catch_up_us == 500
 
 
 @pytest.mark.parametrize("deployed_at_us", [None, 1_000])
-def test_a_job_without_sources_that_were_anywhere_has_nothing_to_replay(deployed_at_us: int | None) -> None:
+def test_a_job_whose_sources_had_no_offsets_has_nothing_to_replay(deployed_at_us: int | None) -> None:
     restart = Restart(400, "a cause", {}, deployed_at_us=deployed_at_us)
     assert (restart.source_replay_us, restart.catch_up_us) == (None, None)
 
 
-def test_what_a_restart_lost_and_repeats_is_shown_with_its_durations() -> None:
+def test_the_losses_and_repetitions_of_a_restart_are_shown_with_its_durations() -> None:
     restart = Restart(0, "a failure", {}, lost_channel_bytes=700, repeated_records=30)
 
     assert {k: v for k, v in restart.costs.items() if v} == {"lost_channel_bytes": 700, "repeated_records": 30}

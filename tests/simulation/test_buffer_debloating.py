@@ -101,7 +101,7 @@ def test_idle_time_does_not_lower_the_measured_throughput() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_sizes_that_change_all_the_time_lose_and_double_nothing(protocol: str) -> None:
+def test_sizes_that_change_all_the_time_lose_and_repeat_nothing(protocol: str) -> None:
     config: dict[str, object] = {
         f"{_DEBLOAT}enabled": True,
         f"{_DEBLOAT}target": "10 ms",

@@ -40,7 +40,7 @@ def _bundled(protocol: str, seed: int, plan: tuple[FaultSpec, ...] = ()) -> JobS
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_records_held_back_leave_before_the_barrier_and_none_is_lost_or_doubled(protocol: str) -> None:
+def test_bundled_records_leave_before_the_barrier_and_none_is_lost_or_repeated(protocol: str) -> None:
     restores = 0
     for seed in range(6):
         plan = tuple(FaultSpec("source.after-emit", at_us=at_us + 9_000 * seed) for at_us in (230_000, 400_000))

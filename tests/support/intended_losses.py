@@ -65,7 +65,7 @@ class IntendedLosses:
             yield f"the restart reports {told} repeated records and lost bytes, not {self._last}"
 
     def by_key(self, checkpoint_id: int) -> tuple[Counter[int], Counter[int]]:
-        """(doubled, lost) so far in the state of a checkpoint that is complete now, by key."""
+        """(repeated, lost) records so far in the state of a checkpoint that just completed, by key."""
         return by_key([*self.doubled, *self._ahead.get(checkpoint_id, [])]), by_key(self.lost)
 
     # --- transactions ---------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def needs_of(point: str, protocol: str) -> Needs:
         )
         return Needs(late, {"execution.checkpointing.timeout": "300 ms"}, hit_most=2)
     if protocol == "aligned-timeout" and point.startswith(_OF_A_SWITCH):
-        # Two task managers have links, announcements and input queues; one has none of them (UC-10).
+        # Only jobs with two task managers have links, announcements and input queues (UC-10).
         managers = 2 if point == "task.input-switch" else None
         config = {"execution.checkpointing.aligned-checkpoint-timeout": "10 ms"}
         return Needs(config=config, task_managers=managers, hit_most=1)
@@ -205,7 +205,7 @@ def drawn_run(protocol: str, seed: int) -> JobSpec:
     # Timers hold back every record and number it when it leaves. The same oracle applies, with changing state.
     has_timers = point in faults.TIMER_POINTS or draws.below(4) == 0
     config["execution.checkpointing.unaligned.interruptible-timers.enabled"] = draws.below(2) == 1
-    # Two task managers have links, announcements and input queues; one has none of them (UC-10).
+    # Only jobs with two task managers have links, announcements and input queues (UC-10).
     managers = 2 if point in ("task.after-announcement", "task.input-switch") else 1 + draws.below(2)
     return small_job(
         protocol,

@@ -101,7 +101,7 @@ def test_a_barrier_needs_no_credit() -> None:
     assert link.take() == _ALIGNED
 
 
-def test_an_aligned_barrier_behind_data_waits_for_credit_and_an_unaligned_one_does_not() -> None:
+def test_an_aligned_barrier_after_data_waits_for_credit_and_an_unaligned_one_does_not() -> None:
     for barrier, arrives in ((_ALIGNED, False), (_UNALIGNED, True)):
         link = Link(exclusive=1, floating=0)
         link.send(3)

@@ -1,6 +1,6 @@
 """The test files of each area of the product: ``python -m tests.areas AREA`` prints them for ``make test AREA=...``.
 
-A pattern is a glob under ``tests``; one that begins with ``!`` leaves files out. An area takes every kind of test.
+A pattern is a glob under ``tests``; a pattern with a leading ``!`` excludes files. An area has every kind of test.
 ``quick`` is the selection of ``make test-quick``: no PostgreSQL, browser, JVM or long run.
 """
 
@@ -122,7 +122,7 @@ QUICK = (
 
 
 def files(patterns: tuple[str, ...]) -> list[str]:
-    """The test files that the patterns select, from the root of the repository and in order."""
+    """Return the test files that the patterns select, sorted, relative to the root of the repository."""
     chosen: set[Path] = set()
     for pattern in sorted(patterns, key=lambda p: p.startswith("!")):
         found = {path for path in TESTS.glob(pattern.removeprefix("!")) if path.is_file()}
@@ -132,7 +132,7 @@ def files(patterns: tuple[str, ...]) -> list[str]:
 
 
 def main(area: str) -> int:
-    """Print the files of an area; an unknown area is one line on stderr and exit code 2."""
+    """Print the files of an area. An unknown area gives one line on stderr and exit code 2."""
     patterns = {**AREAS, "quick": QUICK}.get(area)
     if patterns is None:
         print(f"make: {area!r} is not an area; the areas are {' '.join(AREAS)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Fixtures and settings every kind of test may use."""
+"""Fixtures and settings for every kind of test."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-# The machine's load, and not the code, decides how long an example takes.
+# No deadline for an example, because its duration depends on the load of the machine.
 settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-load")
 
 
-# Fixtures that take longer to start than most files to run, and that load the machine as long as they live.
+# Fixtures that take longer to start than most files take to run, and that load the machine while they exist.
 _SHARED = ("spark_session", "live_up")
 
 
 class _FilesTogether(LoadFileScheduling):
-    """A file stays in one process, for its fixtures are made once a process; so do all that need one of ``_SHARED``.
+    """Runs the tests of a file in one process, and all files that use the same fixture of ``_SHARED`` in one process.
 
-    (Marks for groups do not reach xdist 3.8 under pytest 9.2.)
+    Each process makes a fixture once. (Group marks do not reach xdist 3.8 under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -39,7 +39,7 @@ def _group(path: str) -> str:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """With ``--dist loadfile`` (``make test``); other ways to share the tests out are xdist's own."""
+    """Use ``_FilesTogether`` for ``--dist loadfile`` (``make test``), and xdist's schedulers for the other modes."""
     return _FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -50,7 +50,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """A role that is started in a test sets logging up, to a stream that ends with the test."""
+    """Restore logging after a test: a role started in it configures logging to a stream that ends with the test."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     yield

@@ -36,7 +36,7 @@ def start(folder):
 
 @pytest.fixture(scope="session")
 def live_up() -> Iterator[Callable[[], Up]]:
-    """A running instance that is ready; the one of the previous test if it still runs."""
+    """Return a function that gives a ready instance: that of the previous test if it still runs, or a new one."""
     folder = Path(tempfile.mkdtemp(prefix="barrierscope-up-"))
     runs: list[Up] = []
 

@@ -1,4 +1,4 @@
-"""The console command as a process: what it prints, where, and with which exit code."""
+"""The console command as a process: its output, its stream and its exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unaligned() -> subprocess.CompletedProcess[str]:
     return _run(*_SIMULATE, "--set", _UNALIGNED, "--format", "json", PYTHONHASHSEED="1")
 
 
-def test_a_simulation_gives_the_same_result_every_time_to_the_byte(unaligned):
+def test_a_simulation_gives_the_same_bytes_every_time(unaligned):
     again = _run(*_SIMULATE, "--set", _UNALIGNED, "--format", "json", PYTHONHASHSEED="2", TZ="Asia/Tokyo")
 
     assert (unaligned.returncode, unaligned.stderr) == (0, "")
@@ -39,7 +39,7 @@ def test_a_simulation_gives_the_same_result_every_time_to_the_byte(unaligned):
     assert {c["barrier"] for c in document["checkpoints"]} == {"unaligned"}
 
 
-def test_another_seed_gives_another_result_and_a_setting_takes_effect(unaligned):
+def test_another_seed_and_another_setting_give_other_results(unaligned):
     answers = [_run(*_SIMULATE[:-1], seed, "--format", "json") for seed in ("7", "8")]
     runs = [json.loads(answer.stdout) for answer in (*answers, unaligned)]
 
@@ -48,7 +48,7 @@ def test_another_seed_gives_another_result_and_a_setting_takes_effect(unaligned)
     assert unaligned_us * 50 <= aligned_us
 
 
-def test_a_simulation_as_text_names_each_checkpoint_and_each_vertex():
+def test_a_simulation_as_text_has_a_header_and_each_vertex():
     answer = _run(*_SIMULATE)
 
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -57,7 +57,7 @@ def test_a_simulation_as_text_names_each_checkpoint_and_each_vertex():
     assert {"orders", "enrich", "aggregate"} <= {line.split()[0] for line in lines if line}
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_a_closed_standard_output_is_no_error():
     process = subprocess.Popen(
         [*_COMMAND, "simulate", "healthy", "--duration", "5s", "--format", "json"],
         stdout=subprocess.PIPE,
@@ -73,7 +73,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 
 
 @pytest.mark.parametrize("arguments", [("simulate", "nope"), ("up", "--port", "0"), ("nonsense",)], ids=" ".join)
-def test_what_is_wrong_is_one_line_on_standard_error_and_exit_code_two(arguments):
+def test_a_wrong_command_line_is_one_line_on_standard_error_and_exit_code_2(arguments):
     answer = _run(*arguments)
 
     assert (answer.returncode, answer.stdout) == (2, "")

@@ -1,7 +1,6 @@
-"""``barrierscope up`` for real: from nothing to live pages, killed, started again with its history, stopped.
+"""``barrierscope up`` as a process: first start, live pages, kill, start with the old history, stop.
 
-What is left by one that is killed in the middle is ``test_up_killed.py``; what happens to one that runs,
-``test_up_running.py``.
+``test_up_killed.py`` kills it during the start, and ``test_up_running.py`` disturbs a running instance.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _modes(path: Path) -> dict[Path, int]:
     return {p: stat.S_IMODE(p.stat().st_mode) for p in (path, *path.parents)}
 
 
-def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_there(start, folder, record_property):
+def test_up_shows_live_pages_and_after_a_kill_has_its_whole_history(start, folder, record_property):
     modes = _modes(folder.parent)
     first = start()
     ready_s = first.wait_until_says("ready: open")
@@ -54,7 +53,7 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
         assert all(before.values()), before
         first.kill()
 
-        # On the same port: what the killed one left does not hold it.
+        # The killed instance must not hold its port.
         second = start(port=first.port)
         second.wait_until_says("ready: open")
         after = {name: checkpoints_of(second, id_) for name, id_ in jobs_of(second).items()}
@@ -77,10 +76,10 @@ def test_from_nothing_to_live_pages_killed_and_back_with_everything_that_was_the
     assert stopped_s < stop_max_s()
     assert second.lines[-1].endswith("stopped")
     assert processes_of(folder) == []
-    assert _modes(folder.parent) == modes, "no mode outside the data folder changes"
+    assert _modes(folder.parent) == modes, "the mode of a folder outside the data folder changed"
 
 
-def test_a_taken_port_is_one_line_that_names_the_option(folder):
+def test_a_taken_port_is_refused_in_one_line_that_names_the_option(folder):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -94,7 +93,7 @@ def test_a_taken_port_is_one_line_that_names_the_option(folder):
     assert not (folder / "postgres").exists()
 
 
-def test_data_of_another_postgresql_is_one_line_with_the_way_to_export(folder):
+def test_data_of_another_postgresql_is_refused_in_one_line_that_names_pg_dump(folder):
     (folder / "postgres" / "data").mkdir(parents=True)
     (folder / "postgres" / "data" / "PG_VERSION").write_text("14\n")
 
@@ -104,7 +103,7 @@ def test_data_of_another_postgresql_is_one_line_with_the_way_to_export(folder):
     assert "pg_dump" in line
 
 
-def test_an_interrupt_in_the_middle_of_the_start_stops_in_order(start, folder):
+def test_an_interrupt_during_the_start_stops_in_order(start, folder):
     up = start(BARRIERSCOPE_RUNTIME_WARM_UP_S="1")
     up.wait_until_says("PostgreSQL is ready")
 

@@ -1,4 +1,4 @@
-"""``barrierscope up`` killed at every moment of its start: the next start works, and nothing is left."""
+"""``barrierscope up`` killed at several moments of its start: the next start works, and no process is left."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _MOMENTS = [
     ("PostgreSQL is ready", ["--no-demo"]),
     ("api is ready", []),
 ]
-# Itself, the runtime, PostgreSQL, the API, the collector.
+# ``up`` itself, the runtime, PostgreSQL, the API and the collector.
 _ROLES = 5
-# What the demo jobs have behind them does not matter here.
+# These tests need no history of the demo jobs.
 _SHORT = {"BARRIERSCOPE_RUNTIME_WARM_UP_S": "1"}
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_while_it_starts_the_next_start_works(start, folder):
+def test_after_repeated_kills_during_the_start_the_next_start_works(start, folder):
     port = free_port()
     for moment, options in _MOMENTS:
-        # On the same port and the same folder: what the one before left holds neither.
+        # The killed instance must hold neither the port nor the folder.
         up = start(*options, port=port, **_SHORT)
         up.wait_until_says(moment)
         tree = len(up.tree())
@@ -44,7 +44,7 @@ def test_killed_again_and_again_while_it_starts_the_next_start_works(start, fold
     assert again.process.returncode == 0
 
 
-def test_what_a_killed_instance_left_running_is_ended_by_the_next_one(start, folder):
+def test_processes_left_by_a_killed_instance_are_ended_by_the_next_one(start, folder):
     left = subprocess.Popen(["/bin/sleep", "600"])
     try:
         from backend.cli.instance import mark_process

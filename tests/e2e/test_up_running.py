@@ -1,7 +1,7 @@
-"""What happens to an ``up`` that runs: another one on its folder, a part of it that dies, a repeated interrupt.
+"""A running ``barrierscope up``: a second instance on its folder, killed child processes, a repeated interrupt.
 
-The instance is the one of ``test_pages.py``, for its start is what costs; a test that ends it leaves the next one to
-start its own.
+These tests share the instance of ``test_pages.py``, because its start is slow. After a test that ends it, the next
+test starts a new one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.support.running_up import checkpoints_of, free_port, jobs_of, process
 from tests.support.waiting import PATIENCE_S, until
 
 
-def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(live_up):
+def test_a_folder_in_use_is_refused_in_one_line_and_its_instance_keeps_running(live_up):
     up = live_up()
 
     line = refused("--port", str(free_port()), "--data-dir", str(up.folder))
@@ -24,7 +24,7 @@ def test_a_folder_in_use_is_one_line_and_its_user_is_left_alone(live_up):
 
 
 @pytest.mark.slow
-def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(live_up):
+def test_a_killed_role_and_a_killed_server_are_started_again(live_up):
     up = live_up()
     known = jobs_of(up)
 
@@ -33,7 +33,7 @@ def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(live_up):
     until(lambda: jobs_of(up) == known, "the API is back")
     up.child("postgres").kill()
     up.wait_until_says("PostgreSQL ended unexpectedly; starting it again")
-    # The first answers may still be the former server's.
+    # The first answers may still come from the former server.
     until(lambda: sum("PostgreSQL is ready" in line for line in up.lines) == 2, "the server is back")
     aligned = known["orders-aligned"]
     until(lambda: checkpoints_of(up, aligned), "the API is back on the new server")
@@ -45,9 +45,9 @@ def test_a_role_that_is_killed_and_a_server_that_is_killed_come_back(live_up):
     until(has_newer, "checkpoints come in again")
 
 
-def test_the_second_interrupt_ends_everything_at_once(live_up):
+def test_a_second_interrupt_ends_every_process_at_once(live_up):
     up = live_up()
-    # A role that does not react: the orderly stop waits for it.
+    # The orderly stop waits for a role that does not react.
     up.child("collect").suspend()
 
     up.process.send_signal(signal.SIGINT)

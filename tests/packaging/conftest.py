@@ -1,4 +1,4 @@
-"""The wheel is built once for all packaging tests."""
+"""Fixtures of the packaging tests: the wheel is built and installed once."""
 
 from __future__ import annotations
 

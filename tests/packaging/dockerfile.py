@@ -1,4 +1,4 @@
-"""Reading a Dockerfile and a .dockerignore: as much of their grammar as ours use, and an error for the rest."""
+"""Readers for our Dockerfile and .dockerignore. An instruction that they do not support is an error."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One line of it, continuations joined."""
+    """One instruction of a Dockerfile, with its continuation lines joined."""
 
     name: str
     text: str
 
 
 def read_dockerfile(text: str) -> list[Instruction]:
-    """The instructions in their order; comments are left out."""
+    """Return the instructions in order, without comments."""
     kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     found = []
     for line in kept.replace("\\\n", " ").splitlines():
         name, _, rest = line.strip().partition(" ")
         if name:
-            assert name in _KNOWN, f"the Dockerfile uses {name}, which nothing here understands"
+            assert name in _KNOWN, f"the Dockerfile uses {name}, which this reader does not support"
             found.append(Instruction(name, re.sub(r"\s+", " ", rest).strip()))
     return found
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """``$NAME`` and ``${NAME}`` replaced."""
+    """Return ``text`` with ``$NAME`` and ``${NAME}`` replaced by the variables' values."""
     return re.sub(r"\$\{?(\w+)\}?", lambda match: variables[match[1]], text)
 
 
 def read_ignore(text: str) -> Callable[[str], bool]:
-    """Whether a path is sent to the builder. The last line that matches it, or a folder above it, decides."""
+    """Return a function that tells whether a path is sent to the builder. The last line that matches it decides."""
     rules = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
     def is_kept(path: str) -> bool:

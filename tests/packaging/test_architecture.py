@@ -1,4 +1,4 @@
-"""``docs/dev/ARCHITECTURE.md`` lists the package folders, and its diagram shows the layers that the contracts hold."""
+"""``docs/dev/ARCHITECTURE.md`` lists the package folders, and its diagram shows the layers of the contracts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _layers(container: str) -> list[str]:
 
 
 def _shown(first: str, last: str) -> list[str]:
-    """The labels of the first diagram from one node to another, in their order in the text."""
+    """Return the labels of the first diagram from one node to another, in text order."""
     labels = re.findall(r'[LDR]\d*\["([^"]+)"\]', _TEXT.split("```mermaid")[1].split("```")[0])
     return labels[labels.index(first) : labels.index(last) + 1]
 
 
 def test_the_table_lists_the_package_folders_once_each():
     listed = re.findall(r"^\| `([\w/]+)` \|", _TEXT, re.M)
-    # A room has folders of its own only inside backend; deeper folders are divisions of one room.
+    # Two levels of folders inside backend, and one elsewhere. Deeper folders are parts of one package.
     packages = [
         folder.relative_to(ROOT).as_posix()
         for pattern in ("backend/*", "backend/*/*", "collectors", "collectors/*", "dashboard", "dashboard/*")

@@ -1,4 +1,4 @@
-"""``make test AREA=...``: every test file is in an area, and an unknown area is one line."""
+"""``make test AREA=...``: every test file is in an area, and an unknown area is refused in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_every_test_file_is_in_an_area():
     assert written - {name for patterns in AREAS.values() for name in files(patterns)} == set()
 
 
-def test_no_area_is_empty_and_an_excluded_file_is_left_out():
+def test_no_area_is_empty_and_excluded_files_are_left_out():
     assert [area for area, patterns in AREAS.items() if not files(patterns)] == []
     assert "tests/simulation/test_alert_lifecycle.py" not in files(AREAS["runtime"])
     assert "tests/simulation/test_alert_lifecycle.py" in files(AREAS["alerting"])
@@ -24,7 +24,7 @@ def test_the_quick_selection_needs_no_server_and_no_browser():
     assert [name for name in files(QUICK) if name.startswith(_WITH_SERVERS)] == []
 
 
-def test_an_unknown_area_is_one_line_that_lists_the_areas(capsys):
+def test_an_unknown_area_is_refused_in_one_line_that_lists_the_areas(capsys):
     assert main("nonsense") == 2
 
     shown = capsys.readouterr()

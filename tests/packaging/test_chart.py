@@ -1,6 +1,6 @@
-"""The Helm chart: every values file of ``ci`` lints, renders and is valid Kubernetes; what a cluster may rely on.
+"""The Helm chart: every values file of ``ci`` lints and renders to valid Kubernetes, and each feature works.
 
-One values file is one feature. The schema, the README, the values and the settings of the program are kept in step.
+Each values file tests one feature. Schema, README, values and the settings of the program must agree.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.packaging.dockerfile import read_dockerfile
 from tests.packaging.wheel_environment import ROOT
 
 CHART = ROOT / "helm" / "barrierscope"
-# The oldest that the chart allows, and one of today.
+# The oldest Kubernetes version that the chart allows, and a current one.
 _VERSIONS = ("1.25", "1.33")
 _FILES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
 _PODS = {"Deployment", "CronJob", "Pod"}
-# Settings that no pod needs, and why.
+# Settings that no pod needs, with the reason.
 _NOT_IN_THE_CHART = {
     "api_url": "the command line's",
     "api_token_file": "pods get the variable, from a secret",
@@ -118,11 +118,11 @@ def test_every_manifest_is_valid_kubernetes(name):
 
 @cache
 def _validate(manifest: str, version: str) -> None:
-    # Most are the same with every values file.
+    # Most manifests are the same for every values file.
     kubernetes_validate.validate(json.loads(manifest), version, strict=True)
 
 
-def test_the_validation_finds_what_is_wrong():
+def test_the_validation_finds_an_invalid_manifest():
     wrong = _manifests("default")[0] | {"replica": 2}
 
     with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
@@ -130,7 +130,7 @@ def test_the_validation_finds_what_is_wrong():
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_every_container_is_confined_and_bounded(name):
+def test_every_container_has_a_confined_security_context_and_limits(name):
     for pod in _pods(name):
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False
@@ -144,12 +144,12 @@ def test_every_container_is_confined_and_bounded(name):
             assert context["capabilities"] == {"drop": ["ALL"]}
             assert {"cpu", "memory"} <= set(container["resources"]["requests"])
             assert "memory" in container["resources"]["limits"]
-            # The one place that the program writes to.
+            # The only folder that the program writes to.
             assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_secrets_are_named_and_never_told(name):
+def test_manifests_refer_to_secrets_and_never_contain_them(name):
     manifests = _manifests(name)
 
     assert "Secret" not in {m["kind"] for m in manifests}
@@ -157,12 +157,12 @@ def test_secrets_are_named_and_never_told(name):
         for variable, entry in _environment(container).items():
             is_secret = re.search(r"TOKEN|PASSWORD|SECRET(?!S_DIR)|_KEY$", variable) is not None
             assert not is_secret or set(entry["valueFrom"]) == {"secretKeyRef"}, variable
-            # A URL with a password in it.
+            # A URL with a password.
             assert not re.search(r"://[^/@]*:[^/@]*@", entry.get("value", "")), variable
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_selectors_find_the_pods_of_their_component_and_no_others(name):
+def test_selectors_match_only_the_pods_of_their_component(name):
     manifests = _manifests(name)
     pods = {_component(m): _template(m)["metadata"]["labels"] for m in manifests if m["kind"] in _PODS}
     selectors = []
@@ -184,7 +184,7 @@ def test_selectors_find_the_pods_of_their_component_and_no_others(name):
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_whoever_needs_the_database_waits_for_its_tables_first(name):
+def test_pods_that_need_the_database_wait_for_its_tables(name):
     for pod in _pods(name):
         (container,) = pod["spec"]["containers"]
         needs_store = "BARRIERSCOPE_DATABASE_URL" in _environment(container)
@@ -205,7 +205,7 @@ def _commands() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_every_command_exists_and_understands_its_options(name):
+def test_every_command_exists_and_accepts_its_options(name):
     for container in [c for pod in _pods(name) for c in _containers(pod)]:
         command, words = _commands(), container["args"]
         found = command[words[0]]
@@ -223,7 +223,7 @@ def test_every_variable_is_a_setting(name):
         assert set(_environment(container)) <= known
 
 
-def test_every_setting_is_in_the_chart_or_has_a_reason_not_to_be():
+def test_every_setting_is_in_the_chart_or_in_the_list_of_exceptions():
     templates = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*") if path.is_file())
     missing = {n for n in Settings.model_fields if PREFIX + n.upper() not in templates}
 
@@ -231,7 +231,7 @@ def test_every_setting_is_in_the_chart_or_has_a_reason_not_to_be():
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_what_the_chart_sets_the_program_accepts(name, monkeypatch):
+def test_the_program_accepts_the_settings_of_the_chart(name, monkeypatch):
     for field in Settings.model_fields:
         monkeypatch.delenv(PREFIX + field.upper(), raising=False)
     for container in [c for pod in _pods(name) for c in _containers(pod)]:
@@ -242,7 +242,7 @@ def test_what_the_chart_sets_the_program_accepts(name, monkeypatch):
 # --- what a feature does ------------------------------------------------------------------------------------------
 
 
-def test_live_asks_nothing_of_the_database_and_ready_does():
+def test_the_liveness_probe_does_not_use_the_database_and_the_readiness_probe_does():
     (container,) = _template(_of(_manifests("default"), "Deployment", "api"))["spec"]["containers"]
 
     assert (
@@ -252,7 +252,7 @@ def test_live_asks_nothing_of_the_database_and_ready_does():
 
 
 @pytest.mark.parametrize("component", ["collector", "alert"])
-def test_a_role_without_a_server_is_asked_by_the_age_of_its_heartbeat(component):
+def test_a_role_without_a_server_is_probed_by_the_age_of_its_heartbeat_file(component):
     (container,) = _template(_of(_manifests("default"), "Deployment", component))["spec"]["containers"]
 
     assert _environment(container)["BARRIERSCOPE_HEARTBEAT_FILE"]["value"].startswith("/tmp/")
@@ -261,19 +261,19 @@ def test_a_role_without_a_server_is_asked_by_the_age_of_its_heartbeat(component)
     )
 
 
-def test_a_digest_wins_over_a_tag():
+def test_a_digest_takes_precedence_over_a_tag():
     images = {c["image"] for pod in _pods("digest") for c in _containers(pod)}
 
     assert images == {"registry.example/barrierscope@sha256:" + "a" * 64}
 
 
-def test_without_a_tag_the_image_is_of_the_charts_version():
+def test_without_a_tag_the_image_has_the_version_of_the_chart():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert {c["image"] for pod in _pods("default") for c in _containers(pod)} == {f"barrierscope:{chart['appVersion']}"}
 
 
-def test_the_database_by_its_parts_keeps_the_password_in_its_secret():
+def test_database_settings_in_parts_keep_the_password_in_its_secret():
     (container,) = _template(_of(_manifests("database-parts"), "Deployment", "collector"))["spec"]["containers"]
     environment = _environment(container)
 
@@ -285,7 +285,7 @@ def test_the_database_by_its_parts_keeps_the_password_in_its_secret():
     }
 
 
-def test_the_name_of_the_ingress_is_the_public_address_of_api_and_alerts():
+def test_the_host_of_the_ingress_is_the_public_address_of_api_and_alert():
     manifests = _manifests("ingress")
     for component in ("api", "alert"):
         (container,) = _template(_of(manifests, "Deployment", component))["spec"]["containers"]
@@ -295,7 +295,7 @@ def test_the_name_of_the_ingress_is_the_public_address_of_api_and_alerts():
     assert backend == {"name": service["metadata"]["name"], "port": {"name": service["spec"]["ports"][0]["name"]}}
 
 
-def test_the_runtime_is_watched_under_the_name_of_its_service():
+def test_the_runtime_is_a_target_under_the_name_of_its_service():
     manifests = _manifests("runtime")
     service = _of(manifests, "Service", "runtime")
     pod = _template(_of(manifests, "Deployment", "runtime"))["spec"]["containers"][0]
@@ -307,7 +307,7 @@ def test_the_runtime_is_watched_under_the_name_of_its_service():
     assert pod["args"] == ["runtime", "--job=healthy", "--job=backpressured"]
 
 
-def test_who_delivers_and_who_tries_out_have_the_credentials_of_receivers_as_files():
+def test_alert_and_api_have_the_credentials_of_receivers_as_files():
     manifests = _manifests("receivers")
     for component in ("api", "alert", "collector"):
         spec = _template(_of(manifests, "Deployment", component))["spec"]
@@ -320,7 +320,7 @@ def test_who_delivers_and_who_tries_out_have_the_credentials_of_receivers_as_fil
     assert environment["BARRIERSCOPE_ALERTMANAGER_URLS"]["value"].count("http://") == 2
 
 
-def test_with_an_autoscaler_the_deployment_names_no_number():
+def test_with_an_autoscaler_the_deployment_has_no_replica_count():
     manifests = _manifests("autoscaling")
 
     assert "replicas" not in _of(manifests, "Deployment", "api")["spec"]
@@ -328,7 +328,7 @@ def test_with_an_autoscaler_the_deployment_names_no_number():
     assert [_component(m) for m in manifests if m["kind"] == "HorizontalPodAutoscaler"] == ["api"]
 
 
-def test_what_is_given_for_one_component_reaches_its_pods_and_no_others():
+def test_settings_of_one_component_reach_only_its_pods():
     manifests = _manifests("scheduling")
     given, other = (_template(_of(manifests, "Deployment", c)) for c in ("collector", "api"))
     spec, container = given["spec"], given["spec"]["containers"][0]
@@ -344,7 +344,7 @@ def test_what_is_given_for_one_component_reaches_its_pods_and_no_others():
     assert not {"nodeSelector", "priorityClassName", "tolerations", "affinity"} & set(other["spec"])
 
 
-def test_only_named_peers_reach_the_api_and_only_readers_the_runtime():
+def test_network_policies_admit_only_named_peers_to_the_api_and_readers_to_the_runtime():
     manifests = _manifests("network-policy")
     reaches = {_component(m): m["spec"]["ingress"] for m in manifests if m["kind"] == "NetworkPolicy"}
 
@@ -354,14 +354,14 @@ def test_only_named_peers_reach_the_api_and_only_readers_the_runtime():
     assert peers == ["api", "collector"]
 
 
-def test_what_is_switched_off_is_not_there():
+def test_disabled_components_have_no_manifests():
     kinds = {(m["kind"], _component(m)) for m in _manifests("minimal")}
 
     assert {c for _, c in kinds} == {"api", "collector", "test"}
     assert "ServiceAccount" not in {k for k, _ in kinds}
 
 
-def test_the_notes_say_where_it_is_and_where_the_token_is():
+def test_the_notes_name_the_address_and_the_secret_of_the_token():
     (notes,) = [text for name, text in _rendered("ingress") if name == "NOTES.txt"]
 
     assert "Open https://barrierscope.example" in notes
@@ -411,7 +411,7 @@ def _put(values: dict, path: str, value: object) -> dict:
 
 
 @pytest.mark.parametrize(("path", "value"), _BAD, ids=[f"{p}={v}" for p, v in _BAD])
-def test_a_bad_value_is_refused_with_its_name(path, value):
+def test_an_invalid_value_is_refused_with_its_name(path, value):
     with pytest.raises(HelmError) as refused:
         _render(_put(_GOOD, path, value))
 
@@ -419,7 +419,7 @@ def test_a_bad_value_is_refused_with_its_name(path, value):
 
 
 @pytest.mark.parametrize("path", ["database.existingSecret", "access.existingSecret"])
-def test_a_secret_that_is_not_named_is_asked_for(path):
+def test_a_missing_name_of_a_secret_is_refused(path):
     with pytest.raises(HelmError, match=path):
         _render(_put(_GOOD, path, ""))
 
@@ -429,11 +429,11 @@ def test_an_ingress_without_a_host_is_refused():
         _render(_put(_GOOD, "ingress.enabled", True))
 
 
-# --- in step ------------------------------------------------------------------------------------------------------
+# --- agreement of schema, README, package and image ---------------------------------------------------------------
 
 
 def _paths(values: object, path: str = "") -> set[str]:
-    """Dotted paths of all that may be set; what is Kubernetes' own below is one value."""
+    """Return the dotted paths of all values. A value with a structure of Kubernetes is one path."""
     is_own = path not in ("podSecurityContext", "securityContext") and not path.endswith(
         (".resources", ".capabilities")
     )
@@ -452,7 +452,7 @@ def _schema_paths(schema: dict, root: dict, path: str = "") -> set[str]:
     return {found for key, value in below for found in _schema_paths(value, root, f"{path}.{key}" if path else key)}
 
 
-def test_the_schema_knows_exactly_the_values():
+def test_the_schema_has_exactly_the_values():
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
 
@@ -462,7 +462,7 @@ def test_the_schema_knows_exactly_the_values():
 def test_the_readme_describes_exactly_the_values():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     rows = re.findall(r"^\| `([\w.]+)` \|", (CHART / "README.md").read_text(), re.M)
-    # What every component takes is described once.
+    # Values that every component has are described once.
     every = {row.removeprefix("COMPONENT.") for row in rows if row.startswith("COMPONENT.")}
     components = ("api", "collector", "alert", "pipeline", "runtime")
     described = {r for r in rows if not r.startswith("COMPONENT.")} | {f"{c}.{e}" for c in components for e in every}
@@ -471,7 +471,7 @@ def test_the_readme_describes_exactly_the_values():
     assert described == _paths(values)
 
 
-def test_chart_and_package_have_one_version():
+def test_chart_and_package_have_the_same_version():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     package = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
 
@@ -479,7 +479,7 @@ def test_chart_and_package_have_one_version():
     assert chart["appVersion"] == package[1]
 
 
-def test_the_image_is_what_the_chart_expects_of_it():
+def test_the_image_agrees_with_the_chart():
     instructions = read_dockerfile((ROOT / "Dockerfile").read_text())
     last = {i.name: i.text for i in instructions}
     context = yaml.safe_load((CHART / "values.yaml").read_text())["podSecurityContext"]

@@ -1,4 +1,4 @@
-"""Every path that the lists of ``docs/dev/CONTRIBUTING.md`` name exists, and every list is complete."""
+"""Every path in the lists of ``docs/dev/CONTRIBUTING.md`` exists, and every kind of addition has a list."""
 
 from __future__ import annotations
 

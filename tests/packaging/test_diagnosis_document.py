@@ -1,4 +1,4 @@
-"""The document on diagnosis keeps in step with the rules."""
+"""The document on diagnosis agrees with the rules in the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README tells people to type exists, and what it points at is there."""
+"""Commands, links, pictures and folders that the documents name exist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _subcommands(arguments: list[str]) -> list[str]:
     return [a for a in arguments if re.fullmatch(r"[a-z]+", a)][:2]
 
 
-def test_every_make_verb_that_is_named_exists():
+def test_every_make_target_in_a_document_exists():
     verbs = {line.split()[1] for line in _shell_lines() if line.startswith("make ")}
     rules = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.M))
 
@@ -38,7 +38,7 @@ def test_every_make_verb_that_is_named_exists():
     assert verbs - rules == set()
 
 
-def test_every_subcommand_that_is_named_exists():
+def test_every_subcommand_in_a_document_exists():
     named = [line.split()[1:] for line in _shell_lines() if re.match(r"(\.venv/bin/)?barrierscope ", line)]
     assert len(named) >= 2
     for group in sorted({tuple(_subcommands(arguments)) for arguments in named}):
@@ -47,7 +47,7 @@ def test_every_subcommand_that_is_named_exists():
 
 
 @pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
-def test_every_relative_link_points_at_something(document):
+def test_every_relative_link_has_a_target(document):
     links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", document.read_text())
 
     assert [link for link in links if not (document.parent / link).exists()] == []
@@ -59,7 +59,7 @@ def test_every_picture_is_taken_by_make_screenshots_and_shown_in_a_document():
     assert shown == {f"{picture.name}.png" for picture in PICTURES} == {path.name for path in FOLDER.iterdir()}
 
 
-def test_the_map_of_folders_names_folders_that_are_there():
+def test_the_map_of_folders_names_existing_folders():
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "README.md").read_text(), re.M)
     folders = [name for row in rows for name in re.findall(r"`([\w/]+)`", row)]
 
@@ -67,7 +67,7 @@ def test_the_map_of_folders_names_folders_that_are_there():
     assert [f for f in folders if not (ROOT / f).is_dir()] == []
 
 
-def test_make_says_in_one_line_that_no_python_will_do(tmp_path):
+def test_make_reports_in_one_line_that_no_suitable_python_is_installed(tmp_path):
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
     (tmp_path / "bin").mkdir()
     old = tmp_path / "bin" / "python3"

@@ -1,4 +1,4 @@
-"""The product asks an engine what it can do; it never compares the engine with a name."""
+"""The product reads an engine's capabilities, and never compares the engine with a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILES = [p for folder in ("backend", "collectors", "dashboard") for p in sorted
 
 
 def _compared(tree: ast.AST) -> list[int]:
-    """The lines that compare something with an engine's word or with an engine itself."""
+    """Return the line numbers of comparisons with an engine's name or with an engine constant."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
@@ -35,5 +35,5 @@ def test_no_product_file_compares_an_engine_with_a_name():
 
 
 @pytest.mark.parametrize("line", ["x is Engine.SPARK", "engine.kind == 'flink'", "kind in ('a',) or k != RUNTIME"])
-def test_such_a_comparison_is_found(line):
+def test_the_search_finds_a_comparison_with_an_engine(line):
     assert _compared(ast.parse(line)) == [1]

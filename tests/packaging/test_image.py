@@ -1,4 +1,4 @@
-"""What can be said of the image without building it; ``make try-dockerfile`` carries out its lines."""
+"""Checks of the Dockerfile that need no build; ``make try-dockerfile`` executes its lines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _texts(name: str) -> list[str]:
     return [i.text for i in _INSTRUCTIONS if i.name == name]
 
 
-def test_everything_that_is_copied_is_there_and_sent_to_the_builder():
+def test_every_copied_path_exists_and_is_sent_to_the_builder():
     copied = [s for text in _texts("COPY") if not text.startswith("--from") for s in text.split()[:-1]]
 
     assert {"requirements.txt", "pyproject.toml", "backend", "migrations"} <= set(copied)
     assert [c for c in copied if not (ROOT / c).exists() or not _IS_KEPT(c)] == []
 
 
-def test_what_the_package_is_made_of_is_copied():
+def test_every_part_of_the_package_is_copied():
     project = (ROOT / "pyproject.toml").read_text()
     needed = {
         *re.findall(r'packages = \["(\w+)", "(\w+)", "(\w+)"\]', project)[0],
@@ -44,7 +44,7 @@ def test_nothing_else_is_sent_to_the_builder(path):
 
 
 @pytest.mark.parametrize("path", ["backend/cli/app.py", "dashboard/assets/icons/bolt.svg", "LICENSE"])
-def test_what_is_below_a_kept_folder_is_sent(path):
+def test_files_below_a_kept_folder_are_sent_except_bytecode(path):
     assert _IS_KEPT(path)
     assert not _IS_KEPT("backend/cli/__pycache__/app.cpython-312.pyc")
 
@@ -56,7 +56,7 @@ def test_every_package_is_installed_by_its_hash():
     assert all("--require-hashes" in text or ("--no-deps" in text and "--no-index" in text) for text in installs)
 
 
-def test_the_last_stage_runs_as_nobody_in_particular_and_installs_nothing():
+def test_the_last_stage_runs_as_an_unprivileged_user_and_installs_nothing():
     begin = max(n for n, i in enumerate(_INSTRUCTIONS) if i.name == "FROM")
     last = _INSTRUCTIONS[begin:]
 
@@ -69,7 +69,7 @@ def test_both_stages_have_the_same_base():
     assert len({text.partition(" AS ")[0] for text in _texts("FROM")}) == 1
 
 
-def test_an_instruction_that_nothing_here_understands_is_an_error():
+def test_an_unsupported_instruction_is_an_error():
     with pytest.raises(AssertionError, match="ONBUILD"):
         read_dockerfile("ONBUILD RUN true\n")
 

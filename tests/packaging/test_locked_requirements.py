@@ -1,9 +1,9 @@
-"""With nothing installed but what ``requirements.txt`` pins, every module is importable and a role starts.
+"""With only the packages of ``requirements.txt``, every module can be imported and a command starts.
 
-Spark is a part that may be missing: the few modules that stand on it are importable with ``requirements-spark.txt``.
+Spark is optional: the few modules that need it can be imported with ``requirements-spark.txt``.
 
-The environment of the tests holds more (what the tests themselves need), so a package that only those bring in is
-missed by every other test, and missing on a fresh machine.
+The environment of the tests also has the packages that tests need. A runtime dependency that is present only because
+of them would be missing on a fresh machine, and no other test would notice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from tests.packaging.wheel_environment import ROOT
 from tests.support.waiting import PATIENCE_S
 
-# Refuses each top-level module that belongs to distributions of which none is locked.
+# Refuses to import a top-level module if none of its distributions is locked.
 _ONLY_WHAT_IS_LOCKED = """
 import importlib.abc, importlib.metadata, re, sys
 locked = set(sys.argv.pop(1).split(","))
@@ -30,7 +30,7 @@ sys.meta_path.insert(0, Absent())
 assert {"pytest", "hypothesis"} <= absent
 """
 
-# Whatever else there is, now or later, has to do without Spark.
+# All other modules must work without Spark.
 _OF_SPARK = (
     "backend.pipeline.session",
     "backend.pipeline.source",
@@ -72,25 +72,25 @@ def _run(script: str, *arguments: str, locked: str | None = None) -> subprocess.
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
 
 
-def test_every_module_but_those_of_spark_can_be_imported():
+def test_every_module_except_those_of_spark_can_be_imported():
     done = _run(_EVERY_MODULE, ",".join(_OF_SPARK))
 
     assert done.returncode == 0, done.stderr
 
 
-def test_with_the_part_spark_every_module_can_be_imported():
+def test_with_the_requirements_of_spark_every_module_can_be_imported():
     done = _run(_EVERY_MODULE, "", locked=_locked("requirements-spark.txt"))
 
     assert done.returncode == 0, done.stderr
 
 
-def test_without_spark_the_pipeline_says_what_is_missing():
+def test_without_spark_the_pipeline_reports_what_is_missing():
     done = _run(_FIND, "/nonexistent")
 
     assert (done.returncode, done.stdout) == (0, "PySpark is not installed\n"), done.stderr
 
 
-def test_a_role_gets_as_far_as_the_server_that_does_not_answer():
+def test_a_command_starts_and_fails_only_at_the_unreachable_server():
     done = _run(_COMMAND, "migrate", "--database-url", "postgresql://nobody@127.0.0.1:1/nothing")
 
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""The hooks of pre-commit are the lines of ``make check``: whoever passes one passes the other."""
+"""The hooks of pre-commit run the commands of ``make check``, so both pass or fail together."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_every_repository_of_hooks_is_local():
     assert {hook["language"] for hook in _hooks()} == {"system"}
 
 
-def test_the_hooks_are_the_lines_of_make_check():
-    # Hooks that take the changed files have them in place of the folder.
+def test_the_hooks_run_the_commands_of_make_check():
+    # A hook that takes the changed files has them instead of the folder.
     lines = [line.removesuffix(" .") for line in _check_lines()]
 
     assert [hook["entry"] for hook in _hooks()] == lines

@@ -1,4 +1,4 @@
-"""Each rule of prose finds what it forbids and leaves what is fine; code, SQL and docstrings are not read as prose."""
+"""Each prose rule finds its bad example and accepts the good one. Code, SQL and docstrings are not checked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_rule_has_an_example():
 
 
 @pytest.mark.parametrize("name", _EXAMPLES)
-def test_a_rule_finds_its_bad_example_and_leaves_the_good_one(name):
+def test_a_rule_finds_its_bad_example_and_accepts_the_good_one(name):
     bad, good = _EXAMPLES[name]
 
     assert f"barrierscope.{name}" in _rules_broken(bad)
@@ -74,7 +74,7 @@ def test_the_strings_of_the_product_break_no_rule():
     assert list(findings(passages)) == []
 
 
-def test_a_finding_names_the_line_of_the_document(tmp_path):
+def test_a_finding_has_the_line_number_of_the_document(tmp_path):
     document = tmp_path / "page.md"
     document.write_text(
         "# Title\n\nFine.\n\n```sh\ntold\n```\n\n- one `told` two\n- first\n  is told\n\n| a | told |\n|---|---|\n"
@@ -85,7 +85,7 @@ def test_a_finding_names_the_line_of_the_document(tmp_path):
     assert lines == ["11", "13"]
 
 
-def test_of_a_module_the_sentences_are_read_and_neither_sql_nor_docstrings(tmp_path):
+def test_strings_of_a_module_are_checked_and_neither_sql_nor_docstrings(tmp_path):
     module = tmp_path / "module.py"
     module.write_text(
         '"""What the user is told is not here."""\n\n'

@@ -1,4 +1,4 @@
-"""Imports of the runtime go down its wings, and its modules form no cycle. Imports for type checking count as well."""
+"""Modules of the runtime import only lower wings and form no cycle. Imports for type checking count as well."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _name(path: Path) -> str:
 
 @cache
 def _imports() -> dict[str, set[str]]:
-    """Module of the runtime -> the modules of the runtime that it imports anywhere in its text."""
+    """Return, for each module of the runtime, the runtime modules that it imports anywhere in its text."""
     paths = {_name(path): path for path in (ROOT / _PACKAGE.replace(".", "/")).rglob("*.py")}
     found: dict[str, set[str]] = {}
     for module, path in paths.items():
@@ -46,13 +46,13 @@ def _cycle(imports: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_module_of_the_runtime_imports_itself_through_others() -> None:
+def test_modules_of_the_runtime_have_no_import_cycle() -> None:
     imports = _imports()
     assert sum(map(len, imports.values())) > 200
     assert _cycle(imports) == []
 
 
-def test_imports_of_the_runtime_go_down_the_wings() -> None:
+def test_modules_of_the_runtime_import_only_lower_wings() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = [c for c in settings["tool"]["importlinter"]["contracts"] if c["name"] == _CONTRACT]
     floor = {wing: number for number, wing in enumerate(contract["layers"])}

@@ -1,4 +1,4 @@
-"""``docs/settings.md`` names every setting with the default it has, and no other."""
+"""``docs/settings.md`` has every setting with its default, and no other setting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backend.settings import PREFIX, Settings
 from tests.packaging.wheel_environment import ROOT
 
 
-def test_the_page_of_settings_is_in_step_with_the_program():
+def test_the_page_of_settings_agrees_with_the_program():
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.+) \|$", (ROOT / "docs" / "settings.md").read_text(), re.M)
     wanted = {
         field.validation_alias or PREFIX + name.upper(): "" if field.default in (None, "") else f"`{field.default}`"
@@ -18,7 +18,7 @@ def test_the_page_of_settings_is_in_step_with_the_program():
     assert {name: default.strip() for name, default, _ in rows} == wanted
 
 
-def test_every_variable_that_a_document_names_is_a_setting():
+def test_every_variable_in_a_document_is_a_setting():
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     named = {
         (document.name, variable)

@@ -1,4 +1,4 @@
-"""Every rule and section of the specification that code, tests and documents cite is in ``docs/dev/spec``."""
+"""Every rule and section of the specification cited in code, tests and documents is in ``docs/dev/spec``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DECISIONS = ROOT / "docs" / "dev" / "decisions"
 _DEFINED = re.compile(r"^- ((?:R-)?[A-Z]+-\d+) ", re.M)
 _CITED = re.compile(r"(?<![\w-])(?:R-)?[A-Z]+-\d+\b")
 _DOCUMENT = re.compile(r"(?<![\w*])(?:[\w.-]+/)*[\w-]+\.md\b")
-# What follows a document's name: a quoted heading, a view, an appendix, or the numbers of sections or list items.
+# After a document's name: a quoted heading, a view, an appendix, or the numbers of sections or list items.
 _SECTION = re.compile(r'(runtime|flink-baseline|spark-telemetry|views)\.md,? ("[^"]+"|V\d+|Appendix [A-Z]|\d[\d., ]*)')
 
 
 @cache
 def _texts() -> dict[str, str]:
-    """Every tracked Python and Markdown file by its path, with each run of white space as one space."""
+    """Return the text of every tracked Python and Markdown file by its path, with white space collapsed."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "*.py", "*.md"],
         cwd=ROOT,
@@ -54,7 +54,7 @@ def test_every_cited_rule_is_defined():
     rules = set(_defined())
     families = {rule.rpartition("-")[0] for rule in rules}
     cited = {(rule, path) for path, text in _texts().items() for rule in _CITED.findall(text)}
-    # Names such as UTF-8 and FLIP-76 belong to no family of rules.
+    # Names such as UTF-8 and FLIP-76 do not have the prefix of a rule.
     of_families = {(rule, path) for rule, path in cited if rule.rpartition("-")[0] in families}
 
     assert len({rule for rule, _ in of_families}) > 300
@@ -74,7 +74,7 @@ def test_every_document_that_code_cites_is_in_the_repository():
     assert sorted((document, path) for document, path in cited if Path(document).name not in here) == []
 
 
-def test_every_cited_section_is_there():
+def test_every_cited_section_exists():
     cited = {(*found, path) for path, text in _texts().items() for found in _SECTION.findall(text)}
 
     assert len(cited) > 20

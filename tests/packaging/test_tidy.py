@@ -1,4 +1,4 @@
-"""Rules of the workshop that a machine can check: floors, sizes, names, and nothing that tells of one machine."""
+"""House rules that a test can check: imports between layers, sizes, names, and no paths of one machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.packaging.wheel_environment import ROOT
 from tests.support.waiting import PATIENCE_S
 
 _FILE_LINES_ASK = 600
-# How many files are longer than that: none. It may only go down.
+# The allowed count of longer files. It must not grow.
 _LONG_FILES_MAX = 0
 _FUNCTION_LINES_ASK = 70
-# How many functions are longer than that. It may only go down.
+# The allowed count of longer functions. It must not grow.
 _LONG_FUNCTIONS_MAX = 12
 
 # Written in parts, so that this file does not name what it forbids.
@@ -53,7 +53,7 @@ def _modules() -> list[tuple[Path, ast.Module, str]]:
     return [(path, ast.parse(text), text) for path, text in _texts() if path.suffix == ".py"]
 
 
-def test_imports_go_down_the_floors_only():
+def test_the_import_contracts_hold():
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -62,13 +62,13 @@ def test_imports_go_down_the_floors_only():
     assert "0 broken" in done.stdout
 
 
-def test_long_files_become_fewer_and_not_more():
+def test_the_count_of_long_files_does_not_grow():
     long = [f"{path} ({lines} lines)" for path, _, text in _modules() if (lines := text.count("\n")) > _FILE_LINES_ASK]
 
     assert len(long) <= _LONG_FILES_MAX, "\n".join(long)
 
 
-def test_long_functions_become_fewer_and_not_more():
+def test_the_count_of_long_functions_does_not_grow():
     long = [
         f"{path}:{node.lineno} {node.name} ({node.end_lineno - node.body[0].lineno + 1} lines)"
         for path, tree, _ in _modules()
@@ -81,24 +81,24 @@ def test_long_functions_become_fewer_and_not_more():
     assert len(long) <= _LONG_FUNCTIONS_MAX, "\n".join(long)
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     silent = [str(path) for path, tree, text in _modules() if text.strip() and ast.get_docstring(tree) is None]
 
     assert silent == []
 
 
-def test_no_module_is_a_drawer_for_everything():
+def test_no_module_has_a_catch_all_name():
     drawers = {"utils", "util", "helpers", "common", "misc"}
 
     assert [str(p) for p, _, _ in _modules() if drawers & {p.stem, p.parent.name}] == []
 
 
-def test_no_folder_of_tests_is_a_package_that_shadows_the_real_one():
+def test_no_folder_of_tests_is_a_package():
     assert [str(p) for p, _ in _texts() if p.parts[0] == "tests" and p.name == "__init__.py"] == []
 
 
 @pytest.mark.parametrize("pattern", [_INDEX_ADDRESS, _MACHINE_PATH], ids=["index-address", "machine-path"])
-def test_no_file_names_one_machine_or_an_index(pattern):
+def test_no_file_has_a_path_of_one_machine_or_an_index_address(pattern):
     found = [f"{path}: {hit[0]}" for path, text in _texts() for hit in pattern.finditer(text)]
 
     assert found == []
@@ -118,7 +118,7 @@ def test_the_patterns_find_what_they_forbid(pattern, text):
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_a_lock_pins_every_package_by_hash_and_names_no_address(name):
+def test_a_lock_file_pins_every_package_by_hash_and_has_no_address(name):
     text = (ROOT / name).read_text()
     pins = re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,-]+\])?==\S+.*?(?=^\S|\Z)", text, re.M | re.S)
     blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.M)[1:]
@@ -128,7 +128,7 @@ def test_a_lock_pins_every_package_by_hash_and_names_no_address(name):
     assert re.findall(r"://|^-|^\s*--(?!hash)", text, re.M) == []
 
 
-def test_the_locks_agree_on_what_both_pin():
+def test_the_lock_files_pin_the_same_versions():
     pins = [
         dict(re.findall(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,-]+\])?==(\S+)", (ROOT / name).read_text(), re.M))
         for name in ("requirements.txt", "requirements-dev.txt")

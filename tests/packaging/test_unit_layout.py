@@ -1,4 +1,4 @@
-"""Each unit test file stands at the path of the module that it tests, as tests/README.md says."""
+"""Each unit test file has the path of the module that it tests, as tests/README.md requires."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = {
 
 
 def _tested(test: Path) -> Path:
-    """The module that ``test`` must belong to, without its suffix; a package counts as a module."""
+    """Return the path of the module or package that ``test`` must belong to, without its suffix."""
     package, *folders, name = test.relative_to(_UNIT).parts
     return _PACKAGES.get(package, ROOT / package).joinpath(*folders, name.removeprefix("test_").removesuffix(".py"))
 

@@ -1,4 +1,4 @@
-"""What is in the wheel, and that it works from a folder that is not the checkout."""
+"""The contents of the wheel, and its use from a folder outside the checkout."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_migrations_are_in_the_wheel_under_the_backend(wheel):
     assert "backend/_migrations/env.py" in inside
 
 
-def test_nothing_of_the_checkout_is_importable_where_the_wheel_is_installed(installed, tmp_path):
+def test_the_environment_of_the_wheel_imports_nothing_from_the_checkout(installed, tmp_path):
     script = "import backend, dashboard, collectors; print(backend.__file__); import tests"
 
     answer = _run(installed.python, "-P", "-c", script, cwd=tmp_path)
@@ -57,7 +57,7 @@ def test_nothing_of_the_checkout_is_importable_where_the_wheel_is_installed(inst
     assert "No module named 'tests'" in answer.stderr
 
 
-def test_the_installed_command_tells_its_version(installed, tmp_path):
+def test_the_installed_command_prints_its_version(installed, tmp_path):
     answer = _run(installed.command, "version", "--format", "json", cwd=tmp_path)
 
     assert (answer.returncode, json.loads(answer.stdout)) == (0, {"version": "0.1.0"})
@@ -93,10 +93,10 @@ def test_the_installed_command_simulates_a_packaged_demo(installed, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["checkout", "wheel"])
-def test_the_migrations_are_found_in_both_modes(mode, installed, tmp_path):
+def test_the_migrations_are_found_in_a_checkout_and_in_a_wheel(mode, installed, tmp_path):
     python = ROOT / ".venv" / "bin" / "python" if mode == "checkout" else installed.python
     if not python.exists():
-        pytest.skip("the checkout's own environment is not in .venv")
+        pytest.skip("the checkout has no environment in .venv")
     script = "from backend.store.schema.migrate import script_location; print(script_location())"
 
     answer = _run(python, "-P", "-c", script, cwd=tmp_path)

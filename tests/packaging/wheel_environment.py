@@ -1,7 +1,7 @@
-"""The wheel, and an environment of its own in which nothing of the checkout is importable.
+"""Builds the wheel and installs it into an environment that imports nothing from the checkout.
 
-The dependencies are borrowed from the environment that runs the tests: a line in a ``.pth`` file adds its
-site-packages, but not what *its* ``.pth`` files add, so the editable install stays out of sight.
+The environment uses the dependencies of the environment that runs the tests: a line in a ``.pth`` file adds its
+site-packages, but not the paths in the ``.pth`` files there, so the editable install is not importable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the wheel is installed."""
+    """The environment in which the wheel is installed."""
 
     python: Path
     command: Path
@@ -30,14 +30,14 @@ class Environment:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel into ``folder`` from what is in the checkout now, without network."""
+    """Build the wheel from the checkout into ``folder``, without network access."""
     _run(*_PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(ROOT))
     (wheel,) = folder.glob("barrierscope-*.whl")
     return wheel
 
 
 def install_wheel(wheel: Path, folder: Path) -> Environment:
-    """Make an environment in ``folder`` that holds the wheel and borrows its dependencies."""
+    """Make an environment in ``folder`` with the wheel, which uses the dependencies of this one."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     _run(*_PIP, "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel))

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import text
+from sqlalchemy import func, literal_column, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.analysis.log_buckets import quantile
+from backend.domain.checkpoint import CheckpointStatus
 from backend.domain.ids import RunId
+from backend.store.postgres.statements import duration_after, each
 from backend.store.rollups.reader import totals_of
+from backend.store.schema import tables
 from backend.store.schema.rows import value_of
 
 
@@ -54,14 +57,19 @@ class LastCompleted:
     at: datetime
 
 
-# Text: the newest row of each job, with LATERAL over an array.
-_LAST_COMPLETED = text(
-    "SELECT i.id AS job_id, c.run_id, c.checkpoint_id,"
-    " c.triggered_at + coalesce(c.end_to_end_duration_ms, 0) * interval '1 ms' AS at"
-    " FROM unnest(CAST(:jobs AS text[])) AS i(id) CROSS JOIN LATERAL"
-    " (SELECT * FROM checkpoints WHERE job_id = i.id AND status = 'completed'"
-    " ORDER BY triggered_at DESC, checkpoint_id DESC LIMIT 1) c"
+_HEADER = tables.checkpoints.c
+_JOBS = each(_HEADER.job_id, "jobs")
+_NEWEST = (
+    select(tables.checkpoints)
+    .where(_HEADER.job_id == _JOBS.c.job_id, _HEADER.status == CheckpointStatus.COMPLETED.value)
+    .order_by(_HEADER.triggered_at.desc(), _HEADER.checkpoint_id.desc())
+    .limit(literal_column("1"))
+    .lateral("newest")
 )
+_LAST_COMPLETED = select(
+    *(_NEWEST.c.job_id, _NEWEST.c.run_id, _NEWEST.c.checkpoint_id),
+    duration_after(_NEWEST.c.triggered_at, func.coalesce(_NEWEST.c.end_to_end_duration_ms, 0)).label("at"),
+).select_from(_JOBS.join(_NEWEST, true()))
 
 
 async def last_completed_of(connection: AsyncConnection, job_ids: Sequence[str]) -> Mapping[str, LastCompleted]:

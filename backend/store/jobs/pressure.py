@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ARRAY, Result, RowMapping, Select, Text, bindparam, func, select, text, true
+from sqlalchemy import ARRAY, Result, RowMapping, Select, Text, bindparam, func, literal_column, select, text, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backend.domain.ids import VertexId
 from backend.domain.pressure import VertexPressure
 from backend.store.checkpoints.progress_writer import PRESSURE_ARRAYS, RATIO_ARRAYS
-from backend.store.postgres.statements import one_of
+from backend.store.postgres.statements import each, one_of
 from backend.store.schema import tables
 from backend.store.schema.arrays import expand, expand_ratios
 from backend.store.schema.partitions import day_of
@@ -84,16 +84,20 @@ def _by_run(rows: Result[Any]) -> Mapping[str, Readings]:
     return {run_id: tuple(readings) for run_id, readings in found.items()}
 
 
-# Text: the newest row of each run, with LATERAL over an array.
-_NEWEST_READING_AT = text(
-    "SELECT i.run_id, p.observed_at FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
-    " (SELECT observed_at FROM pressure WHERE run_id = i.run_id ORDER BY observed_at DESC LIMIT 1) p"
+_RUNS = each(_READING.run_id, "runs")
+_NEWEST = (
+    select(_READING.run_id, _READING.observed_at)
+    .where(_READING.run_id == _RUNS.c.run_id)
+    .order_by(_READING.observed_at.desc())
+    .limit(literal_column("1"))
+    .lateral("newest")
 )
+_NEWEST_READING_AT = select(_NEWEST).select_from(_RUNS.join(_NEWEST, true()))
 
 
 async def newest_reading_at(connection: AsyncConnection, run_ids: Sequence[str]) -> Mapping[str, datetime]:
     """Return the instant of each run's newest reading."""
-    rows = await connection.execute(_NEWEST_READING_AT, {"ids": list(run_ids)})
+    rows = await connection.execute(_NEWEST_READING_AT, {"runs": list(run_ids)})
     return {row.run_id: row.observed_at for row in rows}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, and_, bindparam, case, func, or_, select, text
+from sqlalchemy import Integer, RowMapping, Select, and_, bindparam, case, func, or_, select, text, true
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,7 +19,7 @@ from backend.domain.observation import JobState
 from backend.domain.target import TargetState
 from backend.domain.topology import Placement, Topology
 from backend.store.postgres.keyset import newest_first
-from backend.store.postgres.statements import one_of
+from backend.store.postgres.statements import each, one_of
 from backend.store.schema import tables
 from backend.store.schema.documents import config_from, counts_from, engine_from, placements_from, topology_from
 from backend.store.schema.rows import value_of
@@ -326,12 +326,15 @@ def _first_line(words: str) -> str:
     return words.partition("\n")[0][:_CAUSE_MAX]
 
 
-# Text: the newest few rows of each run, with LATERAL over an array.
-_NEWEST_EXCEPTIONS = text(
-    "SELECT i.run_id, e.at, e.text FROM unnest(CAST(:ids AS text[])) AS i(run_id) CROSS JOIN LATERAL"
-    " (SELECT at, text FROM job_events WHERE run_id = i.run_id AND kind = 'exception'"
-    " ORDER BY at DESC LIMIT :limit) e ORDER BY e.at DESC"
+_RUN_IDS = each(_EVENT.run_id, "runs")
+_EXCEPTION = (
+    select(_EVENT.run_id, _EVENT.at, _EVENT.text)
+    .where(_EVENT.run_id == _RUN_IDS.c.run_id, _EVENT.kind == "exception")
+    .order_by(_EVENT.at.desc())
+    .limit(bindparam("limit", type_=Integer))
+    .lateral("exception")
 )
+_NEWEST_EXCEPTIONS = select(_EXCEPTION).select_from(_RUN_IDS.join(_EXCEPTION, true())).order_by(_EXCEPTION.c.at.desc())
 
 
 async def newest_exceptions(
@@ -339,7 +342,7 @@ async def newest_exceptions(
 ) -> Mapping[str, tuple[tuple[datetime, str], ...]]:
     """The newest exceptions of each run, newest first."""
     found: dict[str, list[tuple[datetime, str]]] = {}
-    for run_id, at, words in await connection.execute(_NEWEST_EXCEPTIONS, {"ids": list(run_ids), "limit": limit}):
+    for run_id, at, words in await connection.execute(_NEWEST_EXCEPTIONS, {"runs": list(run_ids), "limit": limit}):
         found.setdefault(run_id, []).append((at, words))
     return {run_id: tuple(rows) for run_id, rows in found.items()}
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Column, Double, Interval, Table, any_, bindparam, func, literal, literal_column
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, psycopg
 from sqlalchemy.sql import ColumnElement
-from sqlalchemy.sql.expression import ClauseElement
+from sqlalchemy.sql.expression import ClauseElement, TableValuedAlias
 from sqlalchemy.types import TypeEngine
 
 _DIALECT = psycopg.dialect()  # type: ignore[no-untyped-call]
@@ -38,6 +38,11 @@ def seconds_from_now(name: str) -> ColumnElement[datetime]:
 def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:
     """Return the condition that ``column`` is one of the values bound as the list ``name``."""
     return column == any_(bindparam(name, type_=ARRAY(column.type)))
+
+
+def each(column: Column[Any], name: str) -> TableValuedAlias:
+    """Return the values bound as the list ``name`` as rows of one column named as ``column``, for a LATERAL join."""
+    return func.unnest(bindparam(name, type_=ARRAY(column.type))).table_valued(column.name).render_derived("each")
 
 
 def among(column: Column[Any], values: Iterable[object]) -> ColumnElement[bool]:

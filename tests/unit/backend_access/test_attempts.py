@@ -1,4 +1,4 @@
-"""Wrong tokens by address: what counts, for how long, and that the count itself is bounded."""
+"""Counting of wrong tokens by address: the limit, the wait, and bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backend.access.attempts import WINDOW_S, WRONG_MAX, Attempts
 
 
 class Time:
-    """A clock that the test moves."""
+    """A clock that the test advances."""
 
     now_s = 100.0
 
@@ -24,7 +24,7 @@ def _tried(address, count, time=None):
     return made
 
 
-def test_another_address_is_listened_to():
+def test_another_address_is_not_affected():
     made = _tried("10.0.0.1", WRONG_MAX)
 
     assert made.wait_s("10.0.0.1") > 0
@@ -32,11 +32,11 @@ def test_another_address_is_listened_to():
 
 
 @pytest.mark.parametrize(("other", "is_damped"), [("2001:db8::2", True), ("2001:db8:0:1::1", False)])
-def test_of_ipv6_the_network_of_a_subscriber_counts(other, is_damped):
+def test_ipv6_addresses_of_one_subscriber_network_count_together(other, is_damped):
     assert (_tried("2001:db8::1", WRONG_MAX).wait_s(other) > 0) is is_damped
 
 
-def test_the_wait_is_until_the_oldest_guess_is_forgotten():
+def test_the_wait_ends_when_the_oldest_attempt_is_forgotten():
     time = Time()
     made = _tried("", WRONG_MAX, time)
     time.now_s += 20
@@ -46,7 +46,7 @@ def test_the_wait_is_until_the_oldest_guess_is_forgotten():
     assert made.wait_s("") == 0
 
 
-def test_many_addresses_do_not_fill_the_memory(monkeypatch):
+def test_the_count_of_remembered_addresses_is_bounded(monkeypatch):
     monkeypatch.setattr(attempts, "_ADDRESSES_MAX", 3)
     made = Attempts()
     for number in range(10):

@@ -1,4 +1,4 @@
-"""Each rule says when it is active, and where; data that is old decides nothing."""
+"""The condition of each rule: when it is active and what it names. Old data gives an unknown reading."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_expired_checkpoint_counts_while_it_is_among_the_newest_three(outcome
     assert read(_rule("CheckpointExpired"), job_signal(*outcomes)).kind is kind
 
 
-def test_thresholds_of_a_rule_are_what_is_in_force():
+def test_a_condition_uses_the_current_thresholds_of_its_rule():
     signal = job_signal("expired", "completed", "expired")
 
     assert read(_rule("CheckpointExpired", expired_min_count=3), signal).kind is ReadingKind.CLEAR
@@ -72,7 +72,7 @@ def test_thresholds_of_a_rule_are_what_is_in_force():
         (["expired", "declined", "expired", "completed"], ReadingKind.CLEAR),
     ],
 )
-def test_three_failures_in_a_row_until_one_completes(outcomes, kind):
+def test_three_failures_in_a_row_are_active_until_a_checkpoint_completes(outcomes, kind):
     assert read(_rule("ConsecutiveFailures"), job_signal(*outcomes)).kind is kind
 
 
@@ -81,7 +81,7 @@ def test_three_failures_in_a_row_until_one_completes(outcomes, kind):
     [
         (CONFIG, 60 * 4),
         (replace(CONFIG, interval_ms=300_000), 300 * 4),
-        # Unlimited tolerance does not mean unlimited patience.
+        # The window is bounded, even if the tolerance for failed checkpoints is not.
         (replace(CONFIG, tolerable_failed_count=2**31 - 1), 60 * 5),
         (replace(CONFIG, tolerable_failed_count=None), 60 * 2),
         (replace(CONFIG, timeout_ms=None), None),
@@ -94,7 +94,7 @@ def test_the_health_window_follows_interval_timeout_and_tolerance(config, window
     assert window_ms == (None if window_s is None else window_s * 1000)
 
 
-def test_checkpoints_triggered_further_apart_than_asked_widen_the_window():
+def test_checkpoints_triggered_less_often_than_configured_widen_the_window():
     triggers = tuple(NOW - timedelta(minutes=5 * i) for i in range(6, 0, -1))
 
     assert health_window_ms(job_signal(triggers=triggers)) == 300_000 * 4
@@ -104,7 +104,7 @@ def test_checkpoints_triggered_further_apart_than_asked_widen_the_window():
     ("completed_s", "started_s", "kind"),
     [(239, 9000, ReadingKind.CLEAR), (241, 9000, ReadingKind.ACTIVE), (9000, 100, ReadingKind.CLEAR)],
 )
-def test_no_completed_checkpoint_within_the_window_unless_the_run_is_younger(completed_s, started_s, kind):
+def test_no_completed_checkpoint_in_the_window_is_active_unless_the_run_is_younger(completed_s, started_s, kind):
     signal = job_signal(
         last_completed_at=NOW - timedelta(seconds=completed_s), run_started_at=NOW - timedelta(seconds=started_s)
     )
@@ -113,7 +113,7 @@ def test_no_completed_checkpoint_within_the_window_unless_the_run_is_younger(com
 
 
 def _loop(count, *, ran_s, apart_s, current_s=20):
-    """Runs of a job, newest first, that ended before the current one; and when that began."""
+    """Return ``count`` ended runs of a job, newest first, and the start of the current run, as fields of a signal."""
     began, spans = NOW - timedelta(seconds=current_s), []
     at = began
     for _ in range(count):
@@ -126,24 +126,24 @@ def _loop(count, *, ran_s, apart_s, current_s=20):
 @pytest.mark.parametrize(
     ("loop", "completed_s", "kind"),
     [
-        # The window is 240 s, and 120 s more over several runs.
+        # The window is 240 s, plus 120 s if several runs count.
         (_loop(11, ran_s=30, apart_s=5), None, ReadingKind.CLEAR),
         (_loop(12, ran_s=30, apart_s=5), None, ReadingKind.ACTIVE),
-        # What ran before one completed is no matter, nor what ran long before the next followed.
+        # Runs before the last completed checkpoint do not count, and neither do runs before a pause of more than 360 s.
         (_loop(12, ran_s=30, apart_s=5), 300, ReadingKind.CLEAR),
         (_loop(12, ran_s=30, apart_s=360), None, ReadingKind.ACTIVE),
         (_loop(12, ran_s=30, apart_s=361), None, ReadingKind.CLEAR),
-        # Standing still is no running.
+        # The pauses between runs do not count as running time.
         (_loop(3, ran_s=30, apart_s=300), None, ReadingKind.CLEAR),
-        # A job that is well, redeployed once: each run may have been waiting for its next one.
+        # A healthy job that is redeployed once: each run may have been waiting for its next checkpoint.
         (_loop(1, ran_s=7200, apart_s=10, current_s=119), 370, ReadingKind.CLEAR),
         (_loop(1, ran_s=7200, apart_s=10, current_s=119), 371, ReadingKind.ACTIVE),
         (_loop(1, ran_s=0, apart_s=10, current_s=241), None, ReadingKind.ACTIVE),
-        # Two that ran at once.
+        # Two runs at the same time.
         (_loop(1, ran_s=7200, apart_s=-7200, current_s=230), None, ReadingKind.CLEAR),
     ],
 )
-def test_a_redeploy_loop_that_never_completes_one_is_judged_by_the_job(loop, completed_s, kind):
+def test_runs_that_end_without_a_completed_checkpoint_count_together(loop, completed_s, kind):
     completed = {"last_completed_at": None, "last_completed": None}
     if completed_s is not None:
         completed = {"last_completed_at": NOW - timedelta(seconds=completed_s)}
@@ -153,7 +153,7 @@ def test_a_redeploy_loop_that_never_completes_one_is_judged_by_the_job(loop, com
     assert reading.kind is kind, reading.reason
 
 
-def test_a_loop_is_called_one():
+def test_the_reason_gives_the_count_of_runs():
     loop = _loop(12, ran_s=30, apart_s=5) | {"last_completed_at": None, "last_completed": None}
 
     assert read(_rule("NoCompletedCheckpoint"), job_signal(**loop)).reason.endswith("for 6 min 20 s over 13 runs")
@@ -162,14 +162,14 @@ def test_a_loop_is_called_one():
 @pytest.mark.parametrize(
     ("ago_s", "kind"), [(0, ReadingKind.UNKNOWN), (360, ReadingKind.UNKNOWN), (361, ReadingKind.GONE)]
 )
-def test_between_two_runs_nothing_is_over_yet(ago_s, kind):
+def test_after_a_run_the_alert_stays_open_until_the_next_run_is_overdue(ago_s, kind):
     signal = job_signal("expired", state=JobState.ENDED, ended_ago_s=ago_s)
 
     assert read(_rule("NoCompletedCheckpoint"), signal).kind is kind
     assert read(_rule("CheckpointExpired"), signal).kind is ReadingKind.GONE
 
 
-def test_a_job_that_never_completed_one_is_judged_from_its_start():
+def test_a_job_without_a_completed_checkpoint_is_judged_from_its_start():
     signal = job_signal("expired", last_completed_at=None, last_completed=None)
 
     reading = read(_rule("NoCompletedCheckpoint"), signal)
@@ -178,13 +178,13 @@ def test_a_job_that_never_completed_one_is_judged_from_its_start():
     assert reading.checkpoints == (LinkedCheckpoint(RUN, 1),)
 
 
-def test_unknown_settings_are_no_all_clear():
+def test_unknown_settings_give_an_unknown_reading():
     signal = job_signal(config=CheckpointConfig(), last_completed_at=NOW - timedelta(days=1))
 
     assert read(_rule("NoCompletedCheckpoint"), signal).kind is ReadingKind.UNKNOWN
 
 
-def test_it_will_time_out_says_what_is_predicted_how_sure_and_from_what():
+def test_a_predicted_timeout_states_prediction_confidence_and_basis():
     past = [linear_past(d) for d in (4000, 4200, 4400, 4100, 4300)]
     opened = _open(30_000, 2, last_ms=20_000, past=past, waiting=Place("sink", (4,), ("host-2",)))
 
@@ -195,11 +195,11 @@ def test_it_will_time_out_says_what_is_predicted_how_sure_and_from_what():
     assert "checkpoint 50 will time out (1 min)" in text
     assert "with 83% confidence, from 5 past checkpoints" in text
     assert "2 of 10 acknowledged after 30.0 s" in text
-    # The verdict names nobody: whom the checkpoint waits for is named instead.
+    # The verdict names no subtask, so the alert names the pending one.
     assert "sink subtask 4 on host-2" in text
 
 
-def test_nothing_foretold_is_an_all_clear_only_after_a_completed_one():
+def test_without_a_forecast_the_reading_is_clear_only_after_a_completed_checkpoint():
     few = _open(30_000, 2, last_ms=20_000, past=[linear_past(4000)] * 2)
 
     assert read(_rule("CheckpointWillTimeOut"), job_signal("expired", opened=few)).kind is ReadingKind.UNKNOWN
@@ -207,7 +207,7 @@ def test_nothing_foretold_is_an_all_clear_only_after_a_completed_one():
     assert read(_rule("CheckpointWillTimeOut"), job_signal("expired")).kind is ReadingKind.UNKNOWN
 
 
-def test_stuck_is_what_the_judgement_calls_so_after_a_while():
+def test_a_stuck_checkpoint_is_active_only_after_a_while():
     stuck = _open(40_000, 2, last_ms=0, state=Judged.STUCK)
     soon = _open(9_000, 2, last_ms=0, state=Judged.STUCK)
 
@@ -217,14 +217,14 @@ def test_stuck_is_what_the_judgement_calls_so_after_a_while():
 
 
 @pytest.mark.parametrize("name", ["CheckpointStuck", "CheckpointWillTimeOut"])
-def test_one_that_is_open_long_beyond_its_timeout_decides_nothing(name):
+def test_a_checkpoint_open_long_after_its_timeout_gives_an_unknown_reading(name):
     opened = _open(63_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
 
     assert read(_rule(name), job_signal("completed", opened=opened)).kind is ReadingKind.UNKNOWN
 
 
 @pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
-def test_old_data_decides_nothing_and_an_ended_job_ends_its_alerts(rule):
+def test_old_data_gives_an_unknown_reading_and_an_ended_job_ends_its_alerts(rule):
     worst = {"last_completed_at": NOW - timedelta(days=1)}
     signal = job_signal("expired", "expired", "expired", **worst)
 
@@ -235,7 +235,7 @@ def test_old_data_decides_nothing_and_an_ended_job_ends_its_alerts(rule):
 
 
 @pytest.mark.parametrize("rule", JOB_RULES, ids=lambda r: r.name)
-def test_every_text_names_job_vertex_subtasks_host_phase_and_a_checkpoint(rule):
+def test_every_description_names_job_vertex_subtasks_host_phase_and_checkpoint(rule):
     opened = _open(40_000, 2, last_ms=1000, state=Judged.STUCK, past=[linear_past(4000 + i) for i in range(6)])
     signal = job_signal("expired", "expired", "expired", opened=opened, last_completed_at=NOW - timedelta(days=1))
 
@@ -255,11 +255,11 @@ def test_every_text_names_job_vertex_subtasks_host_phase_and_a_checkpoint(rule):
         ({"state": "unreachable", "reason": "cannot connect"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
         ({"state": "malformed"}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
         ({"state": "silent", "is_pushed": True}, ReadingKind.ACTIVE, ReadingKind.CLEAR),
-        # Its jobs ended: nobody has to read it, and nothing is due.
+        # All jobs of this target have ended, so no push is due.
         ({"is_pushed": True, "last_attempt_at": NOW - timedelta(days=2)}, ReadingKind.CLEAR, ReadingKind.CLEAR),
         ({"state": "pending", "last_attempt_at": None}, ReadingKind.UNKNOWN, ReadingKind.ACTIVE),
         ({"last_attempt_at": NOW - timedelta(seconds=61)}, ReadingKind.CLEAR, ReadingKind.ACTIVE),
-        # Read once an hour, as somebody wished.
+        # The target is read once an hour, as configured.
         (
             {"last_attempt_at": NOW - timedelta(minutes=50), "poll_interval_s": 3600.0},
             ReadingKind.CLEAR,
@@ -267,14 +267,14 @@ def test_every_text_names_job_vertex_subtasks_host_phase_and_a_checkpoint(rule):
         ),
     ],
 )
-def test_a_target_that_does_not_answer_and_one_that_nobody_asks(changes, unreachable, stale):
+def test_an_unreachable_target_and_a_target_that_no_collector_reads(changes, unreachable, stale):
     signal = target_signal(**changes)
 
     assert read(_rule("TargetUnreachable"), signal).kind is unreachable
     assert read(_rule("CollectorStale"), signal).kind is stale
 
 
-def test_a_targets_alert_names_the_jobs_that_are_not_watched():
+def test_the_alert_of_a_target_names_its_unwatched_jobs():
     signal = target_signal(state=TargetState.UNREACHABLE, reason="cannot connect", job_names=tuple("abcdefg"))
 
     text = read(_rule("TargetUnreachable"), signal).annotations["description"]

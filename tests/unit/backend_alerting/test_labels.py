@@ -1,4 +1,4 @@
-"""Labels: fingerprints, and the matchers that a silence may have."""
+"""Fingerprints of labels, and the matchers that a silence may have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=5)
 
 
 @given(LABELS, LABELS)
-def test_a_fingerprint_differs_where_labels_do_and_not_by_their_order(one, other):
+def test_a_fingerprint_depends_on_the_labels_and_not_on_their_order(one, other):
     assert fingerprint(one) == fingerprint(dict(reversed(list(one.items()))))
     assert (fingerprint(one) == fingerprint(other)) is (one == other)
 
@@ -36,7 +36,7 @@ def test_no_accepted_silence_hides_an_alert_without_labels(matchers):
         ([Matcher("job", "x", is_equal=False)], "matchers"),
     ],
 )
-def test_bad_matchers_name_their_field(matchers, field):
+def test_invalid_matchers_are_refused_by_field(matchers, field):
     with pytest.raises(InvalidInputError) as refused:
         check_matchers(matchers)
 

@@ -1,4 +1,4 @@
-"""The instants at which an episode changes its state, to the second."""
+"""The instants at which an episode changes its state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHO = Identity("CheckpointExpired", "warning", "f", {"alertname": "CheckpointEx
 
 
 def _run(timing, *readings):
-    """The state after each (second, kind)."""
+    """Return the state of the alert after each reading (second, kind)."""
     alert, states = None, []
     for second, kind in readings:
         alert, _ = step(alert, _WHO, Reading(kind, "so it is"), timing, NOW + timedelta(seconds=second))
@@ -36,7 +36,7 @@ def _run(timing, *readings):
     return states
 
 
-def test_it_fires_when_it_has_held_for_just_long_enough():
+def test_an_alert_fires_as_soon_as_its_condition_has_held_for_for_s():
     active = ReadingKind.ACTIVE
     fires_at = _run(Timing(for_s=10), (0, active), (9.9, active), (10, active))
     assert fires_at == [AlertState.PENDING, AlertState.PENDING, AlertState.FIRING]
@@ -44,11 +44,11 @@ def test_it_fires_when_it_has_held_for_just_long_enough():
 
 
 @pytest.mark.parametrize("kind", [ReadingKind.CLEAR, ReadingKind.GONE])
-def test_what_is_over_before_it_fires_never_fired(kind):
+def test_a_condition_that_ends_before_the_alert_fires_makes_it_inactive(kind):
     assert _run(Timing(for_s=10), (0, ReadingKind.ACTIVE), (5, kind)) == [AlertState.PENDING, AlertState.INACTIVE]
 
 
-def test_it_resolves_when_it_has_been_clear_for_just_long_enough():
+def test_an_alert_resolves_as_soon_as_it_was_clear_for_keep_firing_for_s():
     clear = ReadingKind.CLEAR
     states = _run(Timing(keep_firing_for_s=10), (0, ReadingKind.ACTIVE), (1, clear), (10.9, clear), (11, clear))
     assert states == [AlertState.FIRING, AlertState.FIRING, AlertState.FIRING, AlertState.RESOLVED]

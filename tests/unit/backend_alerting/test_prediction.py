@@ -1,4 +1,4 @@
-"""Whether the running checkpoint will time out: from its own past, with a bound, and silent with too little of it."""
+"""The forecast of a running checkpoint's duration from past checkpoints, with a bound, or none if too few exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _past(*durations_ms):
     return [linear_past(d) for d in durations_ms]
 
 
-def test_one_that_goes_as_past_ones_is_predicted_to_take_as_long():
+def test_a_checkpoint_like_the_past_ones_is_predicted_to_take_as_long():
     past = _past(4000, 4100, 4200, 4300, 4400)
 
     told = _forecast(Running(2100, 5, 10, 2100), past)
@@ -32,14 +32,14 @@ def test_one_that_goes_as_past_ones_is_predicted_to_take_as_long():
     assert (told.past_count, told.confidence_ratio) == (5, pytest.approx(5 / 6))
 
 
-def test_one_that_is_three_times_slower_so_far_is_predicted_to_take_three_times_as_long():
+def test_a_checkpoint_three_times_slower_so_far_is_predicted_to_take_three_times_as_long():
     told = _forecast(Running(6300, 5, 10, 6300), _past(4000, 4100, 4200, 4300, 4400))
 
     assert isinstance(told, Forecast)
     assert told.duration_ms == pytest.approx(12_600, rel=0.15)
 
 
-def test_waiting_for_the_next_acknowledgement_tells_as_much_as_a_late_one():
+def test_waiting_long_for_the_next_acknowledgement_raises_the_prediction():
     past = _past(4000, 4100, 4200, 4300, 4400)
     at_once = _forecast(Running(500, 1, 10, 420), past)
     long_after = _forecast(Running(9000, 1, 10, 420), past)
@@ -50,7 +50,7 @@ def test_waiting_for_the_next_acknowledgement_tells_as_much_as_a_late_one():
     assert long_after.duration_least_ms > 20_000
 
 
-def test_late_first_barriers_tell_before_any_acknowledgement():
+def test_late_first_barriers_raise_the_prediction_before_any_acknowledgement():
     keys = [(SINK, i) for i in range(3)]
     past = [
         Past(p.acks_ms, p.subtask_count, p.end_ms, dict.fromkeys(keys, 500 + i))
@@ -64,7 +64,7 @@ def test_late_first_barriers_tell_before_any_acknowledgement():
     assert told.duration_least_ms > 20_000
 
 
-def test_expired_ones_count_as_of_their_timeout_and_not_as_if_they_had_never_been():
+def test_expired_checkpoints_count_with_their_timeout_as_a_least_duration():
     expired = [linear_past(10_000, acknowledged=4) for _ in range(6)]
 
     told = _forecast(Running(4100, 4, 10, 4000), [*expired, *_past(9000)])
@@ -82,15 +82,15 @@ def test_expired_ones_count_as_of_their_timeout_and_not_as_if_they_had_never_bee
         (_past(4000, 4100, 4200, 4300, 4400), 0.9, "5 past checkpoints, 9 needed for this confidence"),
     ],
 )
-def test_with_too_little_past_it_is_silent_and_says_why(past, confidence, words):
+def test_with_too_few_past_checkpoints_there_is_no_forecast_but_a_reason(past, confidence, words):
     told = _forecast(Running(2100, 5, 10, 2100), past, confidence=confidence)
 
     assert isinstance(told, NoForecast)
     assert words in told.reason
 
 
-def test_the_bound_holds_as_often_as_it_says():
-    """Jobs whose checkpoints vary at random: the real duration is under the bound at most as often as promised."""
+def test_the_bound_holds_as_often_as_its_confidence_states():
+    """With random durations, the real one is below the bound at most as often as the confidence allows."""
     rnd, misses, total = random.Random(7), 0, 0
     for _ in range(400):
         pace = rnd.uniform(500, 20_000)
@@ -104,9 +104,9 @@ def test_the_bound_holds_as_often_as_it_says():
         misses += real.end_ms < told.duration_least_ms
         total += 1
 
-    # Ten past ones: the bound is the second smallest of ten ratios, 2 / 11.
+    # With ten past checkpoints, the bound is the second smallest of ten ratios, so it may fail in 2 of 11 cases.
     assert misses / total < 2 / 11 + 0.05, f"seed=7: {misses} of {total}"
-    assert misses > 0, "a bound that never fails says nothing"
+    assert misses > 0, "a bound that never fails is too loose"
 
 
 def _drawn(rnd, pace_ms):

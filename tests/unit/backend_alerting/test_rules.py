@@ -1,4 +1,4 @@
-"""Rules ship with values inside their bounds and with a runbook; a bad change is refused with its field."""
+"""Each rule has defaults within its bounds and a runbook. An invalid change is refused by field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
-def test_every_rule_ships_within_its_own_bounds_and_has_a_runbook_that_names_its_thresholds(rule):
+def test_every_rule_has_defaults_within_its_bounds_and_a_runbook_with_its_thresholds(rule):
     values = shipped(rule)
     assert changed(values, RuleChange(thresholds=dict(values.thresholds))).thresholds == values.thresholds
 
@@ -23,7 +23,7 @@ def test_every_rule_ships_within_its_own_bounds_and_has_a_runbook_that_names_its
     assert [t.name for t in rule.thresholds if f"`{t.name}`" not in text] == []
 
 
-def test_every_rule_is_there_once_and_found_by_name():
+def test_every_rule_exists_once_and_is_found_by_name():
     assert [r.name for r in RULES] == list(RuleName)
     assert rule_of("CheckpointStuck") is not None
     assert rule_of("nonsense") is None
@@ -46,7 +46,7 @@ def test_every_rule_is_there_once_and_found_by_name():
         ("Watchdog", RuleChange(is_enabled=False), "is_enabled"),
     ],
 )
-def test_a_bad_change_names_the_field_and_what_is_allowed(rule, change, field):
+def test_an_invalid_change_is_refused_with_the_field_and_the_allowed_values(rule, change, field):
     with pytest.raises(InvalidInputError) as refused:
         changed(shipped(rule_of(rule)), change)
 
@@ -55,7 +55,7 @@ def test_a_bad_change_names_the_field_and_what_is_allowed(rule, change, field):
     assert problem.allowed
 
 
-def test_a_change_changes_what_it_holds_and_counts():
+def test_a_change_sets_only_its_own_values_and_raises_the_version():
     before = shipped(rule_of("CheckpointExpired"))
 
     after = changed(before, RuleChange(for_s=30, thresholds={"window_count": 5}))

@@ -1,4 +1,4 @@
-"""The gate: who gets in, under which name, and what a stranger learns."""
+"""Access to the API and the pages: host names, origins, tokens, sessions, and what a refusal reveals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _METHODS = ["GET", "POST", "PATCH", "DELETE"]
 
 
 class Time:
-    """Both clocks, moved by the test."""
+    """The wall clock and the monotonic clock, advanced by the test."""
 
     def __init__(self) -> None:
         self.now_s = 1_700_000_000.0
@@ -52,7 +52,7 @@ async def _log_in(client, token=TOKEN, **headers):
 
 
 @pytest.mark.parametrize("base_url", ["http://127.0.0.1:8050", "http://localhost:8050", "http://[::1]:8050"])
-async def test_on_loopback_nobody_logs_in(base_url):
+async def test_on_loopback_no_login_is_needed(base_url):
     async with _client(None, base_url=base_url) as client:
         assert (await client.get("/api/v1/jobs")).text == "inside"
         assert (await client.get("/ui/")).text == "inside"
@@ -63,7 +63,7 @@ async def test_on_loopback_nobody_logs_in(base_url):
     "host",
     ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "localhost.evil.example:8050", "0.0.0.0", ""],
 )
-async def test_on_loopback_a_name_that_was_rebound_is_refused(host, path):
+async def test_on_loopback_a_foreign_host_name_is_refused(host, path):
     async with _client(None) as client:
         answer = await client.get(path, headers={"Host": host})
 
@@ -72,7 +72,7 @@ async def test_on_loopback_a_name_that_was_rebound_is_refused(host, path):
     assert answer.json()["type"].endswith("foreign-host")
 
 
-async def test_the_host_it_listens_on_is_a_name_of_its_own():
+async def test_the_listening_host_is_an_accepted_name():
     async with _client(None, hosts=frozenset({"127.0.0.5"}), base_url="http://127.0.0.5:8050") as client:
         assert (await client.get("/")).status_code == 200
 
@@ -95,7 +95,7 @@ async def test_a_page_of_another_site_is_refused(token, method, origin):
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-async def test_the_own_page_is_not_foreign():
+async def test_our_own_page_is_accepted():
     async with _client(None) as client:
         answer = await client.post("/api/v1/targets", headers={"Origin": "http://127.0.0.1:8050"})
 
@@ -116,7 +116,7 @@ _ASKED_BY_A_BROWSER = [
 
 
 @pytest.mark.parametrize(("method", "site", "mode", "dest", "is_let_in"), _ASKED_BY_A_BROWSER)
-async def test_another_site_may_link_here_and_nothing_else(method, site, mode, dest, is_let_in):
+async def test_another_site_may_link_to_a_page_and_do_nothing_else(method, site, mode, dest, is_let_in):
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
     async with _client(None) as client:
         answer = await client.request(method, "/ui/", headers=headers)
@@ -124,7 +124,7 @@ async def test_another_site_may_link_here_and_nothing_else(method, site, mode, d
     assert answer.status_code == (200 if is_let_in else 403)
 
 
-async def test_no_answer_may_be_read_as_something_else_or_embedded_elsewhere():
+async def test_every_answer_has_headers_against_sniffing_and_embedding():
     async with _client(None) as client:
         headers = (await client.get("/api/v1/jobs")).headers
 
@@ -148,7 +148,7 @@ _NO_TOKEN = [
 
 @pytest.mark.parametrize("method", _METHODS)
 @pytest.mark.parametrize(("given", "slug"), _NO_TOKEN)
-async def test_elsewhere_a_request_without_the_token_learns_which_header_is_wrong_and_nothing_else(given, slug, method):
+async def test_beyond_loopback_a_refusal_names_only_the_header_that_is_wrong(given, slug, method):
     headers = {} if given is None else {"Authorization": given.encode()}
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         answer = await client.request(method, "/api/v1/jobs", headers=headers)
@@ -160,7 +160,7 @@ async def test_elsewhere_a_request_without_the_token_learns_which_header_is_wron
     assert TOKEN not in answer.text + str(answer.headers)
 
 
-async def test_elsewhere_the_token_opens():
+async def test_beyond_loopback_the_token_gives_access():
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         answer = await client.get("/api/v1/jobs", headers={"Authorization": f"bearer {TOKEN}"})
 
@@ -168,7 +168,7 @@ async def test_elsewhere_the_token_opens():
 
 
 @pytest.mark.parametrize("place", [{"params": {"token": TOKEN}}, {"params": {"access_token": TOKEN}}])
-async def test_a_token_in_the_address_opens_nothing(place):
+async def test_a_token_in_the_address_gives_no_access(place):
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         assert (await client.get("/api/v1/jobs", **place)).status_code == 401
 
@@ -176,7 +176,7 @@ async def test_a_token_in_the_address_opens_nothing(place):
 # --- elsewhere: people --------------------------------------------------------------------------------------------
 
 
-async def test_a_person_logs_in_once_and_the_cookie_holds_no_token():
+async def test_a_login_sets_a_cookie_that_does_not_contain_the_token():
     async with _client(TOKEN, base_url="https://barrierscope.example") as client:
         sent_away = await client.get("/ui/jobs/j1?tab=2")
         form = await client.get(sent_away.headers["location"])
@@ -194,7 +194,7 @@ async def test_a_person_logs_in_once_and_the_cookie_holds_no_token():
         assert (await client.get("/login")).headers["location"] == "/ui/"
 
 
-async def test_a_session_ends_at_its_time_and_says_so():
+async def test_a_session_expires_and_the_answer_says_so():
     time = Time()
     async with _client(TOKEN, base_url=ELSEWHERE, time=time) as client:
         await _log_in(client)
@@ -202,7 +202,7 @@ async def test_a_session_ends_at_its_time_and_says_so():
         assert (await client.get("/api/v1/jobs")).status_code == 200
 
         time.now_s += 1
-        # The browser would have dropped it; whoever copied it would not.
+        # The browser would have deleted the cookie, but a copy of it may still be sent.
         answer = await client.get("/api/v1/jobs")
 
     assert answer.status_code == 401
@@ -210,7 +210,7 @@ async def test_a_session_ends_at_its_time_and_says_so():
     assert answer.json()["errors"][0]["pointer"] == "Cookie"
 
 
-async def test_a_session_is_known_to_every_replica_with_the_token_and_to_no_other():
+async def test_every_replica_with_the_same_token_accepts_a_session_and_no_other_does():
     async with _client(TOKEN, base_url=ELSEWHERE) as one:
         await _log_in(one)
         (cookie,) = one.cookies.jar
@@ -231,7 +231,7 @@ async def test_logging_out_removes_the_cookie():
         assert (await client.get("/api/v1/jobs")).status_code == 401
 
 
-async def test_another_site_logs_nobody_out_or_in():
+async def test_another_site_can_neither_log_a_user_out_nor_in():
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         await _log_in(client)
         foreign = {"Origin": "http://evil.example"}
@@ -242,7 +242,7 @@ async def test_another_site_logs_nobody_out_or_in():
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
-async def test_what_a_session_changes_comes_from_a_page_of_ours(method):
+async def test_a_session_may_change_data_only_from_our_own_pages(method):
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         await _log_in(client)
 
@@ -254,7 +254,7 @@ async def test_what_a_session_changes_comes_from_a_page_of_ours(method):
 
 
 @pytest.mark.parametrize("body", [{"token": "wrong"}, {}, {"token": ""}, {"token": "x" * 10_000}, {"next": "/ui/"}])
-async def test_a_wrong_token_opens_nothing(body):
+async def test_a_wrong_token_gives_no_access(body):
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         answer = await client.post("/login", data=body)
 
@@ -277,14 +277,14 @@ async def test_a_wrong_token_opens_nothing(body):
         "",
     ],
 )
-async def test_after_the_login_comes_a_page_of_ours_and_no_other(after):
+async def test_the_login_redirects_only_to_our_own_pages(after):
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         answer = await client.post("/login", data={"token": TOKEN, "next": after})
 
     assert answer.headers["location"] == "/ui/"
 
 
-async def test_what_is_sent_to_the_login_page_is_not_markup():
+async def test_the_login_page_escapes_its_input():
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         answer = await client.get("/login", params={"next": '/ui/"><script>x</script>'})
 
@@ -297,14 +297,14 @@ _NOT_OURS = ["", TOKEN, "1.9999999999.abc.", "1.9999999999.abc." + "0" * 64, "..
 
 
 @pytest.mark.parametrize("value", _NOT_OURS)
-async def test_a_cookie_that_was_made_up_opens_nothing(value):
+async def test_a_forged_cookie_gives_no_access(value):
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         for header in (f"barrierscope_session={value}", f"a=b; ;;=;{value}", f'barrierscope_session="{value}'):
             answer = await client.get("/api/v1/jobs", headers={"Cookie": header.encode()})
             assert answer.status_code == 401, header
 
 
-def test_a_session_whose_end_was_moved_is_none():
+def test_a_session_with_a_changed_expiry_is_refused():
     sessions = Sessions(TOKEN)
     version, ends_at, nonce, signature = sessions.open().split(".")
 
@@ -313,7 +313,7 @@ def test_a_session_whose_end_was_moved_is_none():
     assert not sessions.is_open(f"2.{ends_at}.{nonce}.{signature}")
 
 
-async def test_a_link_from_another_site_is_followed_by_a_request_of_our_own():
+async def test_a_link_from_another_site_is_followed_by_a_same_site_request():
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     async with _client(TOKEN, base_url="https://barrierscope.example") as client:
         answer = await client.get("/ui/jobs/j1?a=1&b=2", headers=headers)
@@ -328,7 +328,7 @@ PUBLIC = "https://barrierscope.example"
 
 
 @pytest.mark.parametrize("host", ["barrierscope.example", "10.1.2.3:8050"])
-async def test_behind_a_proxy_that_ends_tls_the_cookie_is_secure_and_the_public_page_is_no_stranger(host):
+async def test_behind_a_tls_proxy_the_cookie_is_secure_and_the_public_page_is_accepted(host):
     async with _client(TOKEN, hosts=frozenset({"10.1.2.3"}), public_url=PUBLIC) as client:
         answer = await _log_in(client, host=host, origin=PUBLIC)
 
@@ -336,7 +336,7 @@ async def test_behind_a_proxy_that_ends_tls_the_cookie_is_secure_and_the_public_
     assert answer.headers["set-cookie"].startswith("__Host-")
 
 
-async def test_with_a_public_address_pages_under_another_name_are_refused_and_scripts_are_not():
+async def test_with_a_public_address_pages_of_another_name_are_refused_and_scripts_are_accepted():
     async with _client(TOKEN, public_url=PUBLIC) as client:
         page = await client.get("/ui/", headers={"Host": "node-7:30080"})
         script = await client.get("/api/v1/jobs", headers={"Host": "api:8050", "Authorization": f"Bearer {TOKEN}"})
@@ -361,7 +361,7 @@ async def _guess(client, count, *, word="guess"):
     return [(await client.get("/api/v1/jobs", headers={"Authorization": f"Bearer {word}{n}"})) for n in range(count)]
 
 
-async def test_who_guesses_is_not_listened_to_for_a_while():
+async def test_after_wrong_tokens_an_address_must_wait():
     time = Time()
     async with _client(TOKEN, base_url=ELSEWHERE, time=time) as client:
         answers = await _guess(client, WRONG_MAX + 1)
@@ -376,14 +376,14 @@ async def test_who_guesses_is_not_listened_to_for_a_while():
         assert (await _log_in(client)).status_code == 303
 
 
-async def test_guessing_on_the_form_counts_as_well():
+async def test_wrong_tokens_in_the_login_form_count_as_well():
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         codes = [(await _log_in(client, f"guess{n}")).status_code for n in range(WRONG_MAX + 1)]
 
     assert codes == [401] * WRONG_MAX + [429]
 
 
-async def test_a_script_with_an_old_token_locks_nobody_out():
+async def test_a_script_with_an_old_token_does_not_lock_out_others():
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         stale = [await client.get("/api/v1/jobs", headers={"Authorization": "Bearer old"}) for _ in range(50)]
 
@@ -391,7 +391,7 @@ async def test_a_script_with_an_old_token_locks_nobody_out():
         assert (await _log_in(client)).status_code == 303
 
 
-async def test_who_is_logged_in_does_not_notice_the_guessing_of_a_neighbour():
+async def test_wrong_tokens_of_a_neighbour_do_not_affect_a_session():
     async with _client(TOKEN, base_url=ELSEWHERE) as client:
         await _log_in(client)
         await _guess(client, WRONG_MAX + 1)
@@ -399,7 +399,7 @@ async def test_who_is_logged_in_does_not_notice_the_guessing_of_a_neighbour():
         assert (await client.get("/api/v1/jobs")).text == "inside"
 
 
-async def test_what_was_tried_is_not_in_the_log():
+async def test_a_wrong_token_is_not_in_the_log():
     with capture_logs() as logs:
         async with _client(TOKEN, base_url=ELSEWHERE) as client:
             await _guess(client, 1, word="hunter")

@@ -22,5 +22,5 @@ def test_an_example_fits_its_model(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.endswith("_in")])
-def test_an_answer_is_in_the_form_in_which_the_api_writes_it(name):
+def test_an_example_of_an_answer_is_written_as_the_api_writes_it(name):
     assert example(name).model_dump(mode="json", exclude_unset=True) == examples.read(name)

@@ -1,4 +1,4 @@
-"""HealthProbe: one word to anyone, whatever name and token they come with; the store is asked once a second at most."""
+"""HealthProbe answers one word under any host name, without a token, and checks the store once a second at most."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Store:
-    """Answers as it is told, and counts how often it was asked."""
+    """A store check with a fixed answer that counts its calls."""
 
     def __init__(self, *, is_ready: bool) -> None:
         self.is_well = is_ready
@@ -25,7 +25,7 @@ class Store:
 
 
 class Time:
-    """A clock that the test moves."""
+    """A clock that the test advances."""
 
     now_s = 0.0
 
@@ -36,19 +36,19 @@ class Time:
 def _client(store, time=None):
     gate = Access(PlainTextResponse("inside"), AccessRules("a-token-of-some-length"))
     transport = httpx.ASGITransport(app=HealthProbe(gate, store.is_ready, time or Time()))
-    # A kubelet asks by the pod's address.
+    # A kubelet uses the address of the pod as host name.
     return httpx.AsyncClient(transport=transport, base_url="http://10.2.3.4:8050")
 
 
 @pytest.mark.parametrize("path", [LIVE_PATH, READY_PATH])
-async def test_a_kubelet_without_a_token_hears_one_word(path):
+async def test_a_kubelet_gets_one_word_without_a_token(path):
     async with _client(Store(is_ready=True)) as client:
         answer = await client.get(path)
 
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-async def test_without_the_store_it_lives_and_is_not_ready():
+async def test_without_the_store_the_service_is_live_and_not_ready():
     store = Store(is_ready=False)
     async with _client(store) as client:
         live, ready = await client.get(LIVE_PATH), await client.get(READY_PATH)
@@ -59,7 +59,7 @@ async def test_without_the_store_it_lives_and_is_not_ready():
     assert store.asked_count == 1
 
 
-async def test_the_store_is_asked_once_a_second_at_most():
+async def test_the_store_is_checked_once_a_second_at_most():
     store, time = Store(is_ready=True), Time()
     async with _client(store, time) as client:
         for _ in range(5):
@@ -72,12 +72,12 @@ async def test_the_store_is_asked_once_a_second_at_most():
     assert answer.status_code == 503
 
 
-async def test_health_is_read_and_not_written():
+async def test_health_paths_accept_only_reads():
     async with _client(Store(is_ready=True)) as client:
         assert (await client.post(LIVE_PATH)).status_code == 405
 
 
-async def test_everything_else_meets_the_gate():
+async def test_all_other_paths_need_access():
     async with _client(Store(is_ready=True)) as client:
         for path in ("/health", "/health/live/", "/health/ready/../../api/v1/jobs", "/api/v1/jobs"):
             assert (await client.get(path)).status_code in (303, 401)

@@ -1,4 +1,4 @@
-"""Every error is a problem document, and none tells more than it should."""
+"""Every error is answered with a problem document that reveals no internals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def client():
         ("unforeseen", 500, "unforeseen"),
     ],
 )
-async def test_the_branch_of_the_tree_decides_the_status(client, which, status, slug):
+async def test_the_class_of_an_error_decides_the_status(client, which, status, slug):
     with capture_logs():
         answer = await client.get(f"/raise/{which}")
 
@@ -71,13 +71,13 @@ async def test_the_branch_of_the_tree_decides_the_status(client, which, status, 
     assert found.instance == f"/raise/{which}"
 
 
-async def test_what_was_wrong_is_told_field_by_field(client):
+async def test_invalid_input_is_reported_by_field(client):
     found = Problem.model_validate_json((await client.get("/raise/invalid")).content)
 
     assert [(e.pointer, e.detail, e.allowed) for e in found.errors] == [("from", "is late", "earlier")]
 
 
-async def test_an_unforeseen_error_leaves_its_text_in_the_log_and_only_a_reference_outside(client):
+async def test_an_unexpected_error_is_logged_and_the_answer_has_only_a_reference(client):
     with capture_logs() as logs:
         answer = await client.get("/raise/unforeseen")
 
@@ -86,7 +86,7 @@ async def test_an_unforeseen_error_leaves_its_text_in_the_log_and_only_a_referen
     assert logs[0]["reference"] in answer.json()["detail"]
 
 
-async def test_what_the_store_said_stays_inside(client):
+async def test_the_message_of_the_store_is_not_in_the_answer(client):
     with capture_logs():
         answer = await client.get("/raise/store")
 
@@ -111,7 +111,7 @@ async def test_a_malformed_body_names_the_field(client, content, pointer):
     assert [e.pointer for e in Problem.model_validate_json(answer.content).errors] == [pointer]
 
 
-async def test_a_body_that_is_no_text_is_a_problem(client):
+async def test_a_body_that_is_not_utf_8_is_a_problem(client):
     answer = await client.post("/body", content=b"\xff", headers={"Content-Type": "application/json"})
 
     assert Problem.model_validate_json(answer.content).status == answer.status_code == 400
@@ -124,7 +124,7 @@ async def test_an_unknown_path_is_a_problem(client, path):
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:barrierscope:problem:unknown-path")
 
 
-async def test_a_wrong_method_says_which_are_right(client):
+async def test_a_wrong_method_is_answered_with_the_allowed_methods(client):
     answer = await client.delete("/body")
 
     assert answer.status_code == 405
@@ -132,7 +132,7 @@ async def test_a_wrong_method_says_which_are_right(client):
     assert "POST" in answer.json()["detail"]
 
 
-async def test_a_body_without_end_is_cut_off(client):
+async def test_an_endless_body_is_refused(client):
     sent = 0
 
     async def endless():

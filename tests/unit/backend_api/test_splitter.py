@@ -1,4 +1,4 @@
-"""Two applications behind one address: who answers what, and both live and end together."""
+"""Two applications at one address: each path has one application, and both start and stop together."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _app(name, log, *, fails_at=None):
         ("/nope", "api /nope"),
     ],
 )
-async def test_each_path_has_one_who_answers(path, answer):
+async def test_each_path_is_answered_by_one_application(path, answer):
     splitter = Splitter(api=_app("api", []), pages=_app("pages", []))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=splitter), base_url="http://x") as client:
         assert (await client.get(path)).text == answer
@@ -62,7 +62,7 @@ async def test_the_root_leads_to_the_pages(path):
 
 
 async def _live(splitter):
-    """Start, and stop where the start went well; the types of what was answered."""
+    """Send startup and shutdown to the splitter, and return its messages."""
     asked, answers = asyncio.Queue(), []
     for step in ("startup", "shutdown"):
         asked.put_nowait({"type": f"lifespan.{step}"})
@@ -74,7 +74,7 @@ async def _live(splitter):
     return answers
 
 
-async def test_both_start_and_both_end_the_last_first():
+async def test_both_start_and_then_stop_in_reverse_order():
     log = []
     answers = await _live(Splitter(api=_app("api", log), pages=_app("pages", log)))
 
@@ -83,7 +83,7 @@ async def test_both_start_and_both_end_the_last_first():
 
 
 @pytest.mark.parametrize("broken", ["api", "pages"])
-async def test_one_that_cannot_start_ends_the_start_and_is_named(broken):
+async def test_an_application_that_cannot_start_fails_the_start_and_is_named(broken):
     log = []
     apps = {name: _app(name, log, fails_at="startup" if name == broken else None) for name in ("api", "pages")}
     answers = await _live(Splitter(api=apps["api"], pages=apps["pages"]))
@@ -92,7 +92,7 @@ async def test_one_that_cannot_start_ends_the_start_and_is_named(broken):
     assert f"{broken} broke" in answers[0]["message"]
 
 
-async def test_one_that_ends_badly_does_not_keep_the_other_from_ending_well():
+async def test_if_one_application_fails_to_stop_the_other_still_stops():
     log = []
     answers = await _live(Splitter(api=_app("api", log), pages=_app("pages", log, fails_at="shutdown")))
 

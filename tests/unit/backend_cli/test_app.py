@@ -1,4 +1,4 @@
-"""The command tree: help with an example everywhere, errors in one line, exit codes that scripts can use."""
+"""The command tree: every command has help with an example, one-line errors, and exit codes for scripts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATHS = list(_paths(typer.main.get_command(app)))
 _GROUPS = {(), ("targets",), ("receivers",)}
 
 
-def test_every_subcommand_that_is_promised_is_there():
+def test_every_promised_subcommand_exists():
     assert {p[0] for p in _PATHS if p} == {
         *("up", "diagnose", "advise", "simulate", "targets", "version"),
         *("api", "runtime", "collect", "alert", "alerts", "receivers", "migrate", "spark-demo", "pipeline"),
@@ -49,7 +49,7 @@ def test_every_subcommand_has_help_with_an_example_of_itself(path, capsys):
 
 
 @pytest.mark.parametrize("path", [p for p in _PATHS if p in _GROUPS], ids=lambda p: " ".join(p) or "root")
-def test_a_group_called_alone_shows_its_help(path, capsys):
+def test_a_group_without_a_subcommand_shows_its_help(path, capsys):
     assert run(list(path)) == 0
 
     assert "Usage: barrierscope" in capsys.readouterr().out
@@ -67,13 +67,13 @@ _PRINTS_DATA = [
 
 
 @pytest.mark.parametrize("path", _PRINTS_DATA, ids=" ".join)
-def test_what_prints_data_prints_json_as_well(path, capsys):
+def test_every_command_that_prints_data_can_print_json(path, capsys):
     run([*path, "--help"])
 
     assert "--format" in capsys.readouterr().out
 
 
-def test_the_version_is_told_as_text_and_as_json(capsys):
+def test_the_version_is_printed_as_text_and_as_json(capsys):
     assert run(["version"]) == 0
     text = capsys.readouterr().out.strip()
     assert run(["version", "--format", "json"]) == 0
@@ -119,7 +119,7 @@ _REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), _REFUSED, ids=[" ".join(a) for a, _ in _REFUSED])
-def test_a_wrong_command_line_is_one_line_that_says_what_is_allowed(arguments, words, capsys):
+def test_a_wrong_command_line_is_refused_in_one_line_with_the_allowed_values(arguments, words, capsys):
     assert run(arguments) == 2
 
     captured = capsys.readouterr()
@@ -138,7 +138,7 @@ _MALFORMED = {
 
 
 @pytest.mark.parametrize("text", _MALFORMED, ids=str)
-def test_a_malformed_job_file_is_one_line_that_names_the_field(text, capsys, tmp_path):
+def test_a_malformed_job_file_is_refused_in_one_line_that_names_the_field(text, capsys, tmp_path):
     document, words = _MALFORMED[text]
     path = tmp_path / "job.toml"
     path.write_text(document)
@@ -150,7 +150,7 @@ def test_a_malformed_job_file_is_one_line_that_names_the_field(text, capsys, tmp
     assert words in error
 
 
-def test_a_bad_variable_of_the_environment_is_one_line_that_names_it(monkeypatch, capsys):
+def test_an_invalid_environment_variable_is_refused_in_one_line_that_names_it(monkeypatch, capsys):
     monkeypatch.setenv("BARRIERSCOPE_PORT", "http")
 
     assert run(["up"]) == 2
@@ -159,7 +159,7 @@ def test_a_bad_variable_of_the_environment_is_one_line_that_names_it(monkeypatch
 
 
 @pytest.mark.parametrize("command", [["up"], ["api", "--database-url", "postgresql://x"], ["targets", "list"]])
-def test_a_token_that_is_none_is_one_line_and_is_not_shown(command, monkeypatch, capsys):
+def test_an_invalid_token_is_refused_in_one_line_and_not_shown(command, monkeypatch, capsys):
     monkeypatch.setenv("BARRIERSCOPE_API_TOKEN", "hunter2")
 
     assert run(command) == 2
@@ -170,7 +170,7 @@ def test_a_token_that_is_none_is_one_line_and_is_not_shown(command, monkeypatch,
     assert "hunter2" not in error
 
 
-def test_an_api_that_does_not_run_is_one_line_and_a_failure(capsys):
+def test_an_unreachable_api_is_reported_in_one_line_with_exit_code_1(capsys):
     assert run(["targets", "list", "--api", "http://127.0.0.1:1"]) == 1
 
     error = capsys.readouterr().err
@@ -178,7 +178,7 @@ def test_an_api_that_does_not_run_is_one_line_and_a_failure(capsys):
     assert error.count("\n") == 1
 
 
-def test_a_job_file_without_an_end_is_one_line(capsys):
+def test_an_endless_job_file_is_refused_in_one_line(capsys):
     assert run(["simulate", "/dev/zero"]) == 2
 
     assert capsys.readouterr().err == (
@@ -186,7 +186,7 @@ def test_a_job_file_without_an_end_is_one_line(capsys):
     )
 
 
-def test_a_job_file_that_is_a_pipe_is_read(capsys, tmp_path):
+def test_a_job_file_can_be_a_pipe(capsys, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     text = demo_path("healthy").read_text()
@@ -198,8 +198,8 @@ def test_a_job_file_that_is_a_pipe_is_read(capsys, tmp_path):
     assert capsys.readouterr().out.startswith("orders-healthy: 1.000 s")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every folder")
+def test_a_data_folder_without_write_access_is_reported_in_one_line(capsys, tmp_path):
     tmp_path.chmod(0o500)
 
     assert run(["up", "--data-dir", str(tmp_path)]) == 1
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
     assert "is not writable" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_a_file_is_one_line(capsys, tmp_path):
+def test_a_file_in_place_of_the_data_folder_is_reported_in_one_line(capsys, tmp_path):
     (tmp_path / "file").write_text("")
 
     assert run(["up", "--data-dir", str(tmp_path / "file")]) == 1
@@ -217,7 +217,7 @@ def test_a_folder_that_is_a_file_is_one_line(capsys, tmp_path):
     assert error.count("\n") == 1
 
 
-def test_a_part_that_is_not_installed_is_named(monkeypatch, capsys):
+def test_a_part_of_the_product_that_is_not_installed_is_named(monkeypatch, capsys):
     monkeypatch.setattr("backend.cli.entry_points.metadata.entry_points", lambda **_: ())
 
     assert run(["diagnose", "http://127.0.0.1:1"]) == 1

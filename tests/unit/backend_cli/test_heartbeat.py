@@ -1,4 +1,4 @@
-"""A role without a server shows that it lives by a file's age, and waits for a store that comes up later."""
+"""A role without a server shows by the age of a file that it runs, and waits for a store that starts later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.domain.errors import HostError, StoreUnavailableError
 
 
 @pytest.mark.anyio
-async def test_the_file_is_touched_again_and_again_and_gone_at_the_end(tmp_path, monkeypatch):
+async def test_the_heartbeat_file_is_touched_repeatedly_and_removed_at_the_end(tmp_path, monkeypatch):
     path, again = tmp_path / "heartbeat", anyio.Event()
     touch = heartbeat._touch
     async with beating(path, interval_s=0.001):
@@ -37,21 +37,21 @@ async def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_what_fails_inside_is_what_is_raised(tmp_path):
+async def test_an_error_inside_the_heartbeat_is_raised_unchanged(tmp_path):
     with pytest.raises(StoreUnavailableError):
         async with beating(tmp_path / "heartbeat"):
             raise StoreUnavailableError("away")
 
 
 @pytest.mark.anyio
-async def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+async def test_a_heartbeat_file_without_write_access_is_reported_in_one_line(tmp_path):
     with pytest.raises(HostError, match="BARRIERSCOPE_HEARTBEAT_FILE"):
         async with beating(tmp_path / "no-such-folder" / "heartbeat"):
             pass
 
 
 class Store:
-    """Away for the first ``away_count`` calls; time passes only by pausing."""
+    """A store that is unreachable for the first ``away_count`` calls. Time passes only in ``pause``."""
 
     def __init__(self, away_count: int) -> None:
         self.left = away_count
@@ -76,7 +76,7 @@ def test_a_store_that_comes_up_in_time_is_waited_for():
     assert (store.left, store.now_s) == (0, 8.0)
 
 
-def test_a_store_that_does_not_come_up_in_time_is_the_error():
+def test_a_store_that_does_not_start_in_time_raises_its_error():
     store = Store(away_count=1000)
     with pytest.raises(StoreUnavailableError):
         store.wait(5)
@@ -84,7 +84,7 @@ def test_a_store_that_does_not_come_up_in_time_is_the_error():
     assert store.now_s == 5
 
 
-def test_without_a_wait_it_is_tried_once():
+def test_without_a_wait_the_store_is_tried_once():
     store = Store(away_count=1)
     with pytest.raises(StoreUnavailableError):
         store.wait(0)

@@ -1,4 +1,4 @@
-"""The data folder: one user at a time, and only what a killed instance really left is ended."""
+"""The data folder: one instance at a time, and only processes that a killed instance left are ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backend.domain.errors import HostError
 @pytest.fixture
 def sleeper():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    # Reaps it as soon as it ends: for us it is a child, for a later instance it would be a stranger's.
+    # Reaps the child as soon as it ends. For a later instance, it would not be a child.
     reaper = threading.Thread(target=process.wait)
     reaper.start()
     yield process
@@ -36,14 +36,14 @@ def test_a_folder_in_use_is_refused_in_one_line_that_names_the_holder(tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_a_folder_is_free_again_after_its_user_left(tmp_path):
+def test_a_folder_is_free_after_its_instance_has_ended(tmp_path):
     with Instance(tmp_path / "data"):
         pass
     with Instance(tmp_path / "data"):
         pass
 
 
-def test_a_folder_is_free_the_moment_its_user_is_killed(tmp_path):
+def test_a_folder_is_free_as_soon_as_its_instance_is_killed(tmp_path):
     script = (
         "import sys, time; from pathlib import Path; from backend.cli.instance import Instance\n"
         f"held = Instance(Path({str(tmp_path)!r})); held.__enter__(); print('locked', flush=True); time.sleep(600)"
@@ -72,7 +72,7 @@ def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_a_recorded_process_that_still_runs_is_a_leftover_and_is_ended(tmp_path, sleeper):
+def test_a_recorded_process_that_still_runs_is_found_and_ended(tmp_path, sleeper):
     mark = mark_process("collect", sleeper.pid)
     assert mark is not None
     instance = Instance(tmp_path)
@@ -86,7 +86,7 @@ def test_a_recorded_process_that_still_runs_is_a_leftover_and_is_ended(tmp_path,
     assert not is_running(mark)
 
 
-def test_a_process_that_ignores_the_request_is_forced(tmp_path):
+def test_a_process_that_ignores_sigterm_is_killed(tmp_path):
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     stubborn = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert stubborn.stdout is not None
@@ -104,7 +104,7 @@ def test_a_process_that_ignores_the_request_is_forced(tmp_path):
 
 
 @pytest.mark.parametrize("field", ["started", "command"])
-def test_a_reused_pid_is_never_taken_for_ours(tmp_path, sleeper, field):
+def test_a_process_with_a_reused_pid_is_never_ended(tmp_path, sleeper, field):
     mark = mark_process("collect", sleeper.pid)
     assert mark is not None
     instance = Instance(tmp_path)
@@ -118,14 +118,14 @@ def test_a_reused_pid_is_never_taken_for_ours(tmp_path, sleeper, field):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"pid": 1}]', "null"])
-def test_a_half_written_process_file_means_no_leftovers(tmp_path, text):
+def test_a_malformed_process_file_gives_no_leftovers(tmp_path, text):
     with Instance(tmp_path) as instance:
         (tmp_path / "run" / "processes.json").write_text(text)
 
         assert instance.leftovers() == []
 
 
-def test_the_process_file_is_gone_after_an_orderly_stop(tmp_path):
+def test_an_orderly_stop_removes_the_process_file(tmp_path):
     with Instance(tmp_path) as instance:
         instance.record([ProcessMark("runtime", 1, "0", "x")])
         rows = json.loads((tmp_path / "run" / "processes.json").read_text())
@@ -142,8 +142,8 @@ def test_an_ended_process_has_no_mark(sleeper):
     assert mark_process("sleeper", sleeper.pid) is None
 
 
-def test_a_process_that_was_started_this_very_moment_is_marked_with_its_command_line():
-    # As the kernel shows it between two steps of exec: nothing, and then all.
+def test_the_mark_of_a_process_that_just_started_has_its_command_line():
+    # Between two steps of exec, the kernel shows an empty command line.
     answers = iter([b"", b"", b"/bin/sleep\x00600\x00"])
 
     assert _command_line(SimpleNamespace(read_bytes=answers.__next__)) == "/bin/sleep 600"

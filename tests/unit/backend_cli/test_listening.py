@@ -1,4 +1,4 @@
-"""Ports are refused in words, and a server stops when it is asked to, with what runs beside it."""
+"""Unusable ports are refused with a reason. A server stops on request, together with its background task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE_S
         *[(h, False) for h in ("0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org", "")],
     ],
 )
-def test_loopback_is_what_only_this_machine_reaches(host, expected):
+def test_only_addresses_of_this_machine_are_loopback(host, expected):
     assert is_loopback(host) is expected
 
 
@@ -58,7 +58,7 @@ async def _hello(scope, receive, send):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_server_answers_until_it_is_asked_to_stop_and_ends_what_runs_beside_it(number):
+async def test_a_server_answers_until_it_is_stopped_and_ends_its_background_task(number):
     cancelled = asyncio.Event()
 
     async def beside():
@@ -80,7 +80,7 @@ async def test_a_server_answers_until_it_is_asked_to_stop_and_ends_what_runs_bes
 
 
 @pytest.mark.anyio
-async def test_an_error_beside_the_server_ends_it_and_is_not_lost():
+async def test_an_error_in_the_background_task_ends_the_server_and_is_raised():
     async def beside():
         raise HostError("the disk is full", fix="make room")
 

@@ -1,11 +1,11 @@
-"""Following the logs of the roles: whole lines, each once, each with the name of its role."""
+"""Following the logs of the roles shows each whole line once, with the name of its role."""
 
 from __future__ import annotations
 
 from backend.cli.log_tail import LogTail
 
 
-def test_only_what_is_added_is_shown_once_and_by_whole_lines(tmp_path):
+def test_only_added_whole_lines_are_shown_each_once(tmp_path):
     (tmp_path / "api.log").write_text("of the former run\n")
     tail = LogTail(tmp_path)
     with (tmp_path / "api.log").open("a") as log:
@@ -19,14 +19,14 @@ def test_only_what_is_added_is_shown_once_and_by_whole_lines(tmp_path):
     assert list(tail.new_lines()) == []
 
 
-def test_a_log_that_appears_later_is_shown_from_its_beginning(tmp_path):
+def test_a_log_that_is_created_later_is_shown_from_its_beginning(tmp_path):
     tail = LogTail(tmp_path)
     (tmp_path / "collect.log").write_text("begun\n")
 
     assert [line.split() for line in tail.new_lines()] == [["collect", "begun"]]
 
 
-def test_a_log_that_was_emptied_is_read_from_its_beginning_again(tmp_path):
+def test_a_truncated_log_is_read_from_its_beginning_again(tmp_path):
     (tmp_path / "api.log").write_text("x" * 100 + "\n")
     tail = LogTail(tmp_path)
     (tmp_path / "api.log").write_text("after\n")

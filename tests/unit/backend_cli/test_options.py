@@ -1,4 +1,4 @@
-"""Durations and pairs on the command line: what is meant, or one line that says what is allowed."""
+"""Durations and pairs on the command line: their values, or a one-line error with the allowed form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_duration_is_a_number_with_a_unit(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "120", "-5s", "s", "1 week", "1e3s", "nan s", "١s"])
-def test_what_is_no_duration_is_refused_with_what_is_allowed(text):
+def test_an_invalid_duration_is_refused_with_the_allowed_form(text):
     with pytest.raises(InvalidInputError) as refused:
         seconds(text, option="--duration")
 
@@ -26,16 +26,16 @@ def test_what_is_no_duration_is_refused_with_what_is_allowed(text):
     assert problem.allowed == "a number with a unit: 500ms, 120s, 2min, 1h, 1d"
 
 
-def test_a_duration_out_of_bounds_names_them():
+def test_a_duration_out_of_bounds_is_refused_with_the_bounds():
     with pytest.raises(InvalidInputError, match="1s to 60s"):
         seconds("2h", option="--poll-interval", least=1, most=60)
 
 
-def test_pairs_keep_their_order_and_the_last_of_a_key_holds():
+def test_pairs_keep_their_order_and_the_last_value_of_a_key_is_used():
     assert pairs(["b=1", "a = x=y ", "b=2"], option="--set") == {"b": "2", "a": "x=y"}
 
 
 @pytest.mark.parametrize("text", ["", "key", "=value", " =v"])
-def test_what_is_no_pair_is_refused(text):
+def test_an_invalid_pair_is_refused(text):
     with pytest.raises(InvalidInputError, match="key=value"):
         pairs([text], option="--set")

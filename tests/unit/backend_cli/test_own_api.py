@@ -1,4 +1,4 @@
-"""How ``up`` asks its own API whether the demo jobs were read."""
+"""Requests of ``up`` to its own API about whether a collector has read the demo jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _target(number: int, url: str, *, is_enabled: bool = True) -> TargetOut:
 
 
 def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
-    """An API with two targets a page."""
+    """Return an API with two targets on each page."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/api/v1/jobs":
@@ -37,7 +37,7 @@ def _api(targets: list[TargetOut], jobs: list[object]) -> OwnApi:
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
-def test_the_demo_target_is_found_on_whichever_page_it_is(before):
+def test_the_demo_target_is_found_on_any_page(before):
     others = [_target(n, f"http://flink-{n}:8081") for n in range(before)]
     job = example("job").model_dump(mode="json")
     with _api([*others, _target(99, _DEMO)], [job]) as api:

@@ -1,4 +1,4 @@
-"""When rollups run: at once where hours wait, then after every hour; what fails is tried again, and said."""
+"""When rollups run: soon after the start, then after every hour. A failed run is tried again."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_the_regular_run_is_three_minutes_after_the_hour(now, due):
     assert timedelta(0) < next_run_after(at) - at <= timedelta(hours=1)
 
 
-def test_hours_that_wait_are_done_and_spark_is_gone_afterwards(run_log):
+def test_stale_hours_start_a_run_and_the_turn_waits_for_its_end(run_log):
     schedule, started = _schedule()
 
     assert schedule.turn() == datetime(2026, 11, 21, 13, 3, tzinfo=UTC)
     assert [p.returncode for p in started] == [0]
 
 
-def test_where_nothing_changed_spark_is_not_started(run_log):
+def test_without_stale_hours_spark_is_not_started(run_log):
     run_log.stale = []
     schedule, started = _schedule()
 
@@ -104,7 +104,7 @@ def test_a_run_that_fails_is_tried_again_after_ten_minutes(run_log):
     assert len(started) == 1
 
 
-def test_while_the_store_is_away_it_is_asked_again_each_minute(run_log):
+def test_an_unreachable_store_is_tried_again_after_a_minute(run_log):
     run_log.is_away = True
     schedule, started = _schedule()
 
@@ -113,7 +113,7 @@ def test_while_the_store_is_away_it_is_asked_again_each_minute(run_log):
     assert started == []
 
 
-def test_without_spark_the_store_is_told_why_and_nothing_is_started(run_log):
+def test_without_spark_the_reason_is_stored_and_nothing_is_started(run_log):
     schedule, started = _schedule(spark=_MISSING)
 
     assert schedule.turn() == datetime(2026, 11, 21, 13, 3, tzinfo=UTC)
@@ -123,7 +123,7 @@ def test_without_spark_the_store_is_told_why_and_nothing_is_started(run_log):
     assert run_log.told == [(None, f"no java on the path; {SparkMissing.FIX}")]
 
 
-def test_asked_to_stop_it_stops_the_run_at_work_and_ends(run_log):
+def test_a_stop_request_ends_the_current_run_and_the_schedule(run_log):
     stop = threading.Event()
     stop.set()
     schedule, started = _schedule("input()", stop=stop)
@@ -136,7 +136,7 @@ def test_asked_to_stop_it_stops_the_run_at_work_and_ends(run_log):
 
 
 class _Walked(threading.Event):
-    """Time passes as soon as it is waited for; set at an instant."""
+    """A stop event: ``wait`` advances the clock at once, and the event is set from a given instant on."""
 
     def __init__(self, clock: _Clock, until: datetime, *, slept: timedelta = timedelta(0)) -> None:
         super().__init__()
@@ -175,14 +175,14 @@ def _runs(run_log, began: str, until: str, **more) -> list[str]:
     return at
 
 
-def test_over_the_hours_it_runs_soon_after_the_start_and_then_after_each_hour(run_log):
+def test_runs_start_soon_after_the_start_and_then_after_each_hour(run_log):
     assert _runs(run_log, "12:59:30", "15:30:00") == ["12:59:50", "13:03:00", "14:03:00", "15:03:00"]
-    # What is due is told before each wait.
+    # The next run is reported before each wait.
     told = [f"{due:%H:%M:%S}" for due, _ in run_log.told]
     assert told == ["12:59:50", "13:03:00", "14:03:00", "15:03:00", "16:03:00"]
 
 
-def test_after_a_night_asleep_it_runs_at_once_and_not_an_hour_later(run_log):
+def test_after_the_machine_has_slept_a_run_starts_at_once(run_log):
     asleep = timedelta(hours=6, minutes=20)
 
     assert _runs(run_log, "01:00:00", "08:10:00", slept=asleep) == ["07:20:15", "08:03:00"]

@@ -1,4 +1,4 @@
-"""``barrierscope simulate``: what interrupted a job is told in words and as data, with its time, cause and cost."""
+"""``barrierscope simulate``: interruptions of a job as text and as data, with time, cause and cost."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_restarts_rescales_and_stops_are_lines_in_order_of_time(job, capsys):
     assert lines[2].startswith("the job has been FINISHED since 7.")
 
 
-def test_a_stop_that_fails_or_is_not_over_says_so_and_a_quiet_job_has_no_such_lines(job, tmp_path, capsys):
+def test_a_failed_or_unfinished_stop_is_reported_and_an_undisturbed_job_has_no_such_lines(job, tmp_path, capsys):
     assert run(["simulate", job, "--duration", "7001ms"]) == 0
     assert "in progress" in capsys.readouterr().out
     failing = tmp_path / "failing.toml"

@@ -1,4 +1,4 @@
-"""The role of the demo query: what it tells where there is no Spark, where Spark does not start, and where it runs."""
+"""The role of the demo query: its notices if Spark is missing, if Spark does not start, and if the query runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Told:
 
 @pytest.fixture
 def demo(monkeypatch, tmp_path):
-    """Runs the role with a Spark that was found or not, and a query; returns what it told."""
+    """Return a function that runs the role with or without Spark, and returns its notices."""
     monkeypatch.setenv("BARRIERSCOPE_DATA_DIR", str(tmp_path))
 
     def run(found, query=None, told=None):
@@ -47,17 +47,17 @@ def demo(monkeypatch, tmp_path):
     return run
 
 
-def test_without_java_it_says_why_and_waits_until_it_is_stopped(demo):
+def test_without_java_the_demo_gives_the_reason_and_waits_for_its_stop(demo):
     missing = SparkMissing(("no java on the path",))
 
     assert demo(missing) == [("unavailable", f"no java on the path; {SparkMissing.FIX}"), ("withdrawn",)]
 
 
-def test_while_the_query_runs_it_says_so(demo):
+def test_while_the_query_runs_the_demo_is_reported_as_running(demo):
     assert demo(_SPARK, lambda **given: given["on_started"]()) == [("running",), ("withdrawn",)]
 
 
-def test_a_spark_that_does_not_start_is_told_before_the_role_ends(demo):
+def test_if_spark_does_not_start_the_reason_is_reported_before_the_role_ends(demo):
     told = _Told()
 
     def fail(**_given):

@@ -1,4 +1,4 @@
-"""Roles are started, started again with growing pauses, and stopped in order; none outlives its parent."""
+"""The supervisor starts roles, restarts them after growing pauses, and stops them in order. No role outlives it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SLEEP = "import time; time.sleep(600)"
 
 
 class _Bench:
-    """A supervisor on a clock that the test moves, with what it said and recorded."""
+    """A supervisor on a clock that the test advances, with its messages and recorded processes."""
 
     def __init__(self, folder: Path) -> None:
         self.time_s = 0.0
@@ -64,7 +64,7 @@ def test_a_role_that_ends_is_started_again_after_a_pause_that_doubles(bench):
     assert bench.said[0] == "collect ended with exit code 3; it restarts in 0.5 s: no store"
 
 
-def test_a_role_that_was_well_for_a_minute_starts_with_the_first_pause_again(bench):
+def test_after_a_minute_without_failure_the_pause_is_the_first_one_again(bench):
     bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
     for _ in range(3):
         bench.wait_for_end("collect")
@@ -78,7 +78,7 @@ def test_a_role_that_was_well_for_a_minute_starts_with_the_first_pause_again(ben
     assert "restarts in 0.5 s" in bench.said[-1]
 
 
-def test_a_role_killed_by_a_signal_is_said_so(bench):
+def test_the_signal_that_killed_a_role_is_reported(bench):
     bench.supervisor.start(bench.role("runtime", "import os; os.kill(os.getpid(), 9)"))
     bench.wait_for_end("runtime")
     bench.supervisor.watch()
@@ -120,7 +120,7 @@ def test_a_role_that_does_not_stop_in_time_is_killed(bench, tmp_path):
     assert not is_running(mark)
 
 
-def test_every_running_child_is_recorded_and_no_ended_one_is(bench):
+def test_exactly_the_running_children_are_recorded(bench):
     bench.supervisor.start(bench.role("runtime", _SLEEP))
     bench.supervisor.start(bench.role("collect", "raise SystemExit(1)"))
     assert [m.name for m in bench.recorded[-1]] == ["runtime", "collect"]
@@ -141,7 +141,7 @@ def test_a_log_does_not_grow_without_bound(bench, tmp_path, monkeypatch):
     monkeypatch.setattr("backend.cli.supervisor._LOG_MAX_BYTES", 1000)
     bench.supervisor.start(bench.role("api", "print('x' * 2000, flush=True); import time; time.sleep(600)"))
     log = tmp_path / "api.log"
-    # The end of the line may come by itself.
+    # The end of the line may be written separately.
     until(lambda: log.stat().st_size >= 2001, "the log has its line")
 
     bench.supervisor.watch()
@@ -150,7 +150,7 @@ def test_a_log_does_not_grow_without_bound(bench, tmp_path, monkeypatch):
     assert (tmp_path / "api.log.1").stat().st_size == 2001
 
 
-# The three ways a child can learn that its parent is gone; each alone must do.
+# The three ways in which a child notices the end of its parent. Each must suffice alone.
 _BOTH = ""
 _NO_PIPE = "import backend.cli.liveness as l; l._end_with_stdin = lambda: None\n"
 _NO_KERNEL = "import backend.cli.liveness as l; l.sys = type('s', (), {'platform': 'other'})\n"
@@ -191,7 +191,7 @@ def test_a_child_whose_parent_is_already_gone_ends_at_once():
     assert answer.stdout == b""
 
 
-def test_what_ends_by_itself_gives_its_exit_code_and_is_not_started_again(bench):
+def test_a_command_gives_its_exit_code_and_is_not_started_again(bench):
     code = bench.supervisor.run_once(bench.role("migrate", "raise SystemExit(4)"), lambda: False)
 
     assert code == 4
@@ -199,7 +199,7 @@ def test_what_ends_by_itself_gives_its_exit_code_and_is_not_started_again(bench)
     assert not bench.supervisor.has("migrate")
 
 
-def test_what_ends_by_itself_is_ended_when_asked_to_stop(bench):
+def test_a_command_ends_when_the_supervisor_stops(bench):
     code = bench.supervisor.run_once(bench.role("migrate", _SLEEP), lambda: True)
 
     assert code is None
@@ -217,7 +217,7 @@ def test_a_role_is_replaced_by_another_process_of_the_same_name(bench):
     assert (mark.name, mark.pid != former.pid, is_running(mark)) == ("api", True, True)
 
 
-def test_killing_asks_nobody_and_leaves_none(bench, tmp_path):
+def test_a_kill_ends_every_role_without_a_stop_request(bench, tmp_path):
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     bench.supervisor.start(bench.role("api", script, stop_timeout_s=600))
     wait_until_ready(tmp_path / "api.log")

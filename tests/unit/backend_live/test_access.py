@@ -1,4 +1,4 @@
-"""Where others can reach the live runtime, only who has the token may change it."""
+"""Changing the live runtime needs the token; reading it does not."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def _patch(client, given=None):
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
-async def test_reading_is_open_as_it_is_at_a_real_flink(token):
+async def test_reading_needs_no_token_as_with_a_real_flink(token):
     async with _client(token) as client:
         assert (await client.get("/runtime/v1/overview")).text == "inside"
 
 
-async def test_without_a_token_nobody_changes_anything():
+async def test_if_no_token_is_configured_every_change_is_refused():
     async with _client(None) as client:
         answer = await _patch(client, "Bearer anything")
 
@@ -48,12 +48,12 @@ async def test_a_change_without_the_token_is_refused(given):
     assert TOKEN not in answer.text
 
 
-async def test_the_token_may_change():
+async def test_a_change_with_the_token_is_accepted():
     async with _client(TOKEN) as client:
         assert (await _patch(client, f"Bearer {TOKEN}")).text == "inside"
 
 
-async def test_guessing_is_damped():
+async def test_after_wrong_tokens_an_address_must_wait_for_a_change():
     async with _client(TOKEN) as client:
         for number in range(WRONG_MAX):
             await _patch(client, f"Bearer guess{number}")

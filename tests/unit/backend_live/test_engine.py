@@ -1,4 +1,4 @@
-"""What the live engine shows of a running job, against the engine itself (`backend/live/engine.py`)."""
+"""The views of the live engine (``backend/live/engine.py``) agree with the job engine inside it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def _view(engine: RuntimeEngine) -> JobView:
 
 
 def _live(protocol: str = "unaligned", *, until_us: int = 2_000_000, **more: object) -> tuple[RuntimeEngine, JobEngine]:
-    """A live engine, and the engine inside it to compare with."""
+    """Return a live engine, and the job engine inside it."""
     live = build_live_engine(small_job(protocol, records=None, **more))  # type: ignore[arg-type]
     live.run_until(until_us)
     return live, live._engine
 
 
-def test_a_run_id_is_32_hexadecimal_digits_and_another_start_is_another_run() -> None:
+def test_a_run_id_is_32_hexadecimal_digits_and_differs_for_another_start() -> None:
     ids = {job_run_id(name, origin) for name in ("a", "b") for origin in (1, 2)}
     assert len(ids) == 4
     assert all(len(i) == 32 and set(i) <= set("0123456789abcdef") for i in ids)
     assert job_run_id("a", 1) == job_run_id("a", 1)
 
 
-def test_a_job_that_has_not_moved_yet_shows_every_subtask() -> None:
+def test_a_job_that_has_not_started_yet_shows_every_subtask() -> None:
     view = _view(build_live_engine(small_job("aligned")))
     assert view.now_us == 0
     assert [(v.name, v.parallelism, len(v.subtasks)) for v in view.vertices] == [
@@ -53,14 +53,14 @@ def test_the_same_job_has_the_same_vertex_ids_and_another_name_has_others() -> N
     assert all(len(i) == 32 for i in ids("aligned"))
 
 
-def test_inputs_name_the_vertex_before_and_how_records_are_spread() -> None:
+def test_inputs_name_the_upstream_vertex_and_the_partitioning() -> None:
     source, mapped, keyed = _view(build_live_engine(small_job("aligned"))).vertices
     assert source.inputs == ()
     assert [(i.source_id, i.ship_strategy) for i in mapped.inputs] == [(source.id, "REBALANCE")]
     assert [(i.source_id, i.ship_strategy) for i in keyed.inputs] == [(mapped.id, "HASH")]
 
 
-def test_figures_of_subtasks_are_those_of_the_tasks() -> None:
+def test_values_of_subtasks_equal_those_of_the_tasks() -> None:
     live, engine = _live(task_managers=2)
     view = _view(live)
     shown = [s for v in view.vertices for s in v.subtasks]
@@ -75,7 +75,7 @@ def test_figures_of_subtasks_are_those_of_the_tasks() -> None:
     assert queued == engine.queued_bytes > 0
 
 
-def test_a_checkpoint_is_unaligned_once_something_was_persisted_and_both_sizes_have_it() -> None:
+def test_a_checkpoint_is_unaligned_if_it_persisted_data_and_both_sizes_include_that() -> None:
     live, engine = _live()
     completed = [c for c in _view(live).history if c.state == "COMPLETED"]
     assert completed
@@ -91,7 +91,7 @@ def test_a_checkpoint_is_unaligned_once_something_was_persisted_and_both_sizes_h
     assert not any(c.is_unaligned for c in aligned)
 
 
-def test_a_pending_checkpoint_shows_none_for_who_has_not_acknowledged() -> None:
+def test_a_pending_checkpoint_shows_none_for_subtasks_without_acknowledgement() -> None:
     live, engine = _live("aligned", until_us=300_000)
     while not engine.coordinator.in_progress_count:
         live.run_until(live.now_us + 1_000)
@@ -103,7 +103,7 @@ def test_a_pending_checkpoint_shows_none_for_who_has_not_acknowledged() -> None:
     assert [a for a in acks if a is not None]
 
 
-def test_the_history_holds_as_many_checkpoints_as_set_newest_first() -> None:
+def test_the_history_has_the_configured_length_newest_first() -> None:
     for length in (10, 3):
         config: dict[str, object] = {} if length == 10 else {"web.checkpoints.history": length}
         live, _ = _live(config=config)
@@ -114,7 +114,7 @@ def test_the_history_holds_as_many_checkpoints_as_set_newest_first() -> None:
         assert live.barriers(ids[-1] - 1) is None
 
 
-def test_a_failure_shows_its_reason_the_restart_and_what_was_restored() -> None:
+def test_a_failure_shows_its_reason_the_restart_and_the_restored_checkpoint() -> None:
     live, engine = _live("aligned", plan=(FaultSpec("task.in-sync", hit=25),), until_us=100_000)
     while not engine.exceptions:
         live.run_until(live.now_us + 5_000)
@@ -130,7 +130,7 @@ def test_a_failure_shows_its_reason_the_restart_and_what_was_restored() -> None:
     assert {s.attempt for v in view.vertices for s in v.subtasks} == {1}
 
 
-def test_summary_figures_are_whole_milliseconds_as_the_instants_show_them() -> None:
+def test_summary_values_are_whole_milliseconds_and_agree_with_the_instants() -> None:
     live, engine = _live()
     figures = _view(live).completed
     records = list(engine.coordinator.all_completed)
@@ -142,7 +142,7 @@ def test_summary_figures_are_whole_milliseconds_as_the_instants_show_them() -> N
         assert shown.persisted_bytes == record.persisted_bytes
 
 
-def test_barriers_carry_the_vertex_ids_of_the_view() -> None:
+def test_barrier_events_have_the_vertex_ids_of_the_view() -> None:
     live, engine = _live()
     view = _view(live)
     ids = {v.id for v in view.vertices}
@@ -155,7 +155,7 @@ def test_barriers_carry_the_vertex_ids_of_the_view() -> None:
     assert live.barriers(999_999) is None
 
 
-def test_settings_change_all_or_none_and_show_in_the_configuration() -> None:
+def test_settings_change_all_or_none_and_appear_in_the_configuration() -> None:
     live, engine = _live("aligned")
     before = dict(live.settings())
     live.change_settings({"execution.checkpointing.interval": "2 s", "runtime.inflight-cap.bytes": "1 kb"})
@@ -182,7 +182,7 @@ def test_settings_change_all_or_none_and_show_in_the_configuration() -> None:
     assert live.now_us == engine.now_us
 
 
-def test_unlimited_failures_and_no_cap_show_as_flink_shows_them() -> None:
+def test_unlimited_failures_and_no_cap_are_shown_as_by_flink() -> None:
     config = _view(build_live_engine(small_job("aligned"))).config
     assert config.tolerable_failures == 2**31 - 1
     assert config.inflight_cap_bytes is None

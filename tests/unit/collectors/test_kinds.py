@@ -1,4 +1,4 @@
-"""The collector for a kind of target comes from an entry point; without one there is a clear error on the target."""
+"""The collector for a kind of target comes from an entry point. A kind without one is an error of the target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PUSHED = CollectorKind(kind="pushed", engines=())
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Makes entry points of the group, by name; each value is where the entry point leads."""
+    """Return a function that installs entry points of the group; each value is the object reference of one name."""
 
     def install(**points: str) -> None:
         found = EntryPoints(EntryPoint(n, v, kinds.GROUP) for n, v in points.items())
@@ -62,7 +62,7 @@ def test_a_collector_that_cannot_be_loaded_is_an_error_on_the_target(leads_to, w
     assert words in str(raised.value)
 
 
-async def test_a_kind_that_is_pushed_can_be_neither_tested_nor_changed(installed):
+async def test_targets_of_a_pushed_kind_can_be_neither_tested_nor_changed(installed):
     installed(pushed=f"{__name__}:PUSHED")
 
     with pytest.raises(TargetUnavailableError, match="of kind 'pushed' cannot be tested"):

@@ -1,4 +1,4 @@
-"""A gauge's value counts for the checkpoint in whose time it changed, and for none where two would do."""
+"""A changed gauge value belongs to the checkpoint whose time it fits, or to none if it fits two."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened(
 
 
 class Gauges:
-    """Readings of subtask 0 of one vertex."""
+    """A gauge memory with readings of subtask 0 of one vertex."""
 
     def __init__(self, *candidates: Candidate) -> None:
         self.memory = GaugeMemory()
@@ -41,58 +41,58 @@ class Gauges:
 
     @property
     def told(self) -> dict[int, int]:
-        """Checkpoint -> start delay of subtask 0."""
+        """The start delay (ms) of subtask 0 for each checkpoint that has one."""
         return {cid: found[V, 0].start_delay_ms for cid, found in self.memory.late.items() if (V, 0) in found}
 
 
-def test_the_first_reading_tells_nothing_since_nothing_dates_it() -> None:
+def test_the_first_reading_gives_no_start_delay_because_its_time_is_unknown() -> None:
     assert Gauges(opened(1, 0, 0)).read(4, 3.5).told == {}
 
 
-def test_a_value_that_changed_belongs_to_the_checkpoint_it_fits() -> None:
+def test_a_changed_value_belongs_to_the_checkpoint_it_fits() -> None:
     gauges = Gauges(opened(1, 0, 0)).read(2, 9.9).read(4, 3.5)
     assert gauges.told == {1: 3500}
     late = gauges.memory.late[1][V, 0]
     assert (late.seen_at, late.resolution_ms) == (at(4), 2000)
 
 
-def test_zero_is_never_and_an_unchanged_value_is_the_one_before() -> None:
+def test_zero_and_an_unchanged_value_give_no_start_delay() -> None:
     assert Gauges(opened(1, 0, 0)).read(2, 3.5).read(4, 3.5).read(6, 0).told == {}
 
 
-def test_a_value_that_would_lie_in_the_future_or_before_the_last_reading_is_not_taken() -> None:
+def test_a_value_that_fits_no_time_since_the_last_reading_is_ignored() -> None:
     assert Gauges(opened(1, 0, 0)).read(2, 1).read(4, 30).told == {}
     assert Gauges(opened(1, 0, 0)).read(20, 1).read(22, 3.5).told == {}
 
 
-def test_what_a_fetch_made_late_still_counts() -> None:
-    # Arrived at 3.5 s, just before the reading at 4.0 s that did not show it yet.
+def test_a_value_delayed_by_the_fetch_interval_still_counts() -> None:
+    # The barrier arrived at 3.5 s, and the reading at 4.0 s did not show it yet.
     assert Gauges(opened(1, 0, 0)).read(4, 1).read(6, 3.5).told == {1: 3500}
 
 
-def test_a_value_that_fits_two_checkpoints_is_given_to_none() -> None:
+def test_a_value_that_fits_two_checkpoints_is_assigned_to_none() -> None:
     both = (opened(1, 0, 0), opened(2, 1, 0))
     assert Gauges(*both).read(2, 9).read(6, 3.5).told == {}
 
 
-def test_a_subtask_that_acknowledged_with_another_delay_has_ruled_its_checkpoint_out() -> None:
+def test_a_checkpoint_acknowledged_with_another_delay_is_ruled_out() -> None:
     both = (opened(1, 0, acknowledged=(1200,)), opened(2, 1, 0))
     assert Gauges(*both).read(2, 9).read(6, 3.5).told == {2: 3500}
 
 
-def test_a_subtask_that_acknowledged_with_this_delay_is_the_owner_and_not_late() -> None:
+def test_a_value_that_equals_an_acknowledged_delay_is_not_a_late_barrier() -> None:
     both = (opened(1, 0, acknowledged=(3500,)), opened(2, 1, 0))
     assert Gauges(*both).read(2, 9).read(6, 3.5).told == {}
 
 
-def test_barriers_come_in_order_so_an_earlier_checkpoint_is_out_once_a_later_one_was_told() -> None:
+def test_barriers_come_in_order_so_a_later_start_delay_rules_out_earlier_checkpoints() -> None:
     gauges = Gauges(opened(1, 0, 0), opened(2, 5, 0)).read(6, 9).read(9, 3.6)
     assert gauges.told == {2: 3600}
-    # 9.2 s after the first trigger fits the first checkpoint only, whose barrier must have come before.
+    # 9.2 s fits only the first checkpoint, but its barrier must have come before that of the second.
     assert gauges.read(10, 9.2).told == {2: 3600}
 
 
-def test_only_an_alignment_that_grows_is_going_on() -> None:
+def test_only_a_growing_alignment_is_in_progress() -> None:
     memory = GaugeMemory()
     for seconds, value_s in ((1, 5.0), (2, 0.3), (3, 1.3)):
         memory.read_alignment(V, {0: ns(value_s), 1: ns(2.0)}, at=at(seconds))

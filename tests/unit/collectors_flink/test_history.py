@@ -27,25 +27,25 @@ def history(count: int, *, interval_s: float, total: int | None = None) -> Check
 @pytest.mark.parametrize(
     ("answer", "interval_ms", "expected"),
     [
-        # Ten are listed of more: the history holds ten, and turns over in ten intervals.
+        # Ten of more checkpoints are listed, so the history holds ten and is replaced in ten intervals.
         (history(10, interval_s=5, total=50), 5000, 25.0),
-        # All that were counted are listed: it holds at least Flink's default of ten.
+        # All counted checkpoints are listed, so the history holds at least Flink's default of ten.
         (history(3, interval_s=5), 5000, 25.0),
         (history(40, interval_s=5, total=900), 5000, 100.0),
-        # Checkpoints come faster than the setting says (savepoints, or a setting changed), or slower.
+        # Checkpoints come faster than configured (savepoints, or a changed setting), or slower.
         (history(10, interval_s=1, total=50), 5000, 5.0),
         (history(10, interval_s=60, total=50), 5000, 25.0),
-        # Nothing known of the setting: what is seen.
+        # The setting is unknown, so the observed interval counts.
         (history(10, interval_s=2, total=50), None, 10.0),
         (history(1, interval_s=2), None, None),
         (history(0, interval_s=2), None, None),
         (history(0, interval_s=2), 5000, 25.0),
-        # Not without end, whatever a target claims.
+        # The wait has a lower bound, whatever a target claims.
         (history(10, interval_s=0.001, total=50), 1, 0.2),
         (history(10, interval_s=0, total=50), 1, 0.2),
     ],
 )
-def test_the_next_poll_comes_before_half_the_history_has_turned_over(
+def test_the_next_poll_comes_before_half_of_the_history_is_replaced(
     answer: CheckpointsAnswer, interval_ms: int | None, expected: float | None
 ) -> None:
     assert poll_within_s(answer, interval_ms) == pytest.approx(expected)

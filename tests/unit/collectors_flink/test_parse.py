@@ -1,4 +1,4 @@
-"""Sentinels end where an answer is read: not reported is None, and a wrong field is named with its place."""
+"""Parsing of Flink's answers: sentinels become None, and an error names the wrong field and its place."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def header(**changes: object) -> CheckpointHeader:
     return parse.header(document(ENTRY | changes))
 
 
-def test_a_completed_checkpoint_is_what_it_says() -> None:
+def test_a_completed_checkpoint_has_its_reported_values() -> None:
     found = header()
     assert (found.status, found.kind, found.is_unaligned) == (
         CheckpointStatus.COMPLETED,
@@ -58,7 +58,7 @@ def test_a_completed_checkpoint_is_what_it_says() -> None:
     assert found.persisted_bytes == 0
 
 
-def test_nothing_acknowledged_is_no_size_and_no_instant() -> None:
+def test_without_acknowledgements_size_and_latest_acknowledgement_are_missing() -> None:
     found = header(
         status="IN_PROGRESS", num_acknowledged_subtasks=0, latest_ack_timestamp=-1, checkpointed_size=0, state_size=0
     )
@@ -71,7 +71,7 @@ def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 2**31, 2**62])
-def test_a_duration_of_a_clock_gone_wrong_is_missing(value: int) -> None:
+def test_an_impossible_duration_is_missing(value: int) -> None:
     assert header(end_to_end_duration=value).end_to_end_duration_ms is None
 
 
@@ -82,13 +82,13 @@ def test_a_duration_of_a_clock_gone_wrong_is_missing(value: int) -> None:
         ("Asynchronous task checkpoint failed.", FailureReason.ASYNC_FAILURE),
     ],
 )
-def test_a_failure_has_its_reason_and_its_words(message: str, reason: FailureReason) -> None:
+def test_a_failure_has_its_reason_and_message(message: str, reason: FailureReason) -> None:
     found = header(status="FAILED", failure_message=message, failure_timestamp=TRIGGERED_MS + 3001)
     assert (found.failure_reason, found.failure_message) == (reason, message)
     assert found.failed_at == found.triggered_at + timedelta(milliseconds=3001)
 
 
-def test_a_failure_without_words_is_a_failure() -> None:
+def test_a_failure_without_a_message_is_a_failure() -> None:
     found = header(status="FAILED")
     assert found.failure_message is None
     assert found.failed_at is None
@@ -101,7 +101,7 @@ def test_a_failure_without_words_is_a_failure() -> None:
         ({"is_savepoint": True, "checkpoint_type": "SYNC_SAVEPOINT"}, CheckpointKind.SYNC_SAVEPOINT),
     ],
 )
-def test_savepoints_are_told_apart(changes: dict[str, object], kind: CheckpointKind) -> None:
+def test_savepoints_differ_from_checkpoints(changes: dict[str, object], kind: CheckpointKind) -> None:
     assert header(**changes).kind is kind
 
 
@@ -117,7 +117,7 @@ def test_savepoints_are_told_apart(changes: dict[str, object], kind: CheckpointK
         ({"num_subtasks": None}, "the answer has no 'num_subtasks'"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_is_needed(changes: dict[str, object], words: str) -> None:
+def test_a_wrong_field_is_named_with_the_expected_type(changes: dict[str, object], words: str) -> None:
     with pytest.raises(TargetProtocolError) as caught:
         header(**changes)
     assert words in str(caught.value)
@@ -145,7 +145,7 @@ def answered(*rows: dict[str, Any], count: int | None = None) -> parse.SubtasksA
     return parse.subtasks(document(body), VertexId("v"))
 
 
-def test_a_subtask_that_is_pending_or_not_listed_reported_nothing() -> None:
+def test_a_pending_or_unlisted_subtask_has_no_values() -> None:
     answer = answered(subtask(0), {"index": 1, "className": "pending"}, subtask(3), count=4)
     detail = answer.detail
     assert detail.ack_delay_ms == (2000, None, None, 2003)
@@ -153,18 +153,18 @@ def test_a_subtask_that_is_pending_or_not_listed_reported_nothing() -> None:
     assert detail.pending == (1, 2)
 
 
-def test_minus_one_is_missing_and_zero_is_zero() -> None:
+def test_minus_one_is_missing_and_zero_stays_zero() -> None:
     odd = subtask(0, checkpoint={"sync": -1, "async": 0}, alignment={"processed": -1, "persisted": -1, "duration": -1})
     detail = answered(odd).detail
     assert (detail.sync_duration_ms, detail.async_duration_ms) == ((None,), (0,))
     assert (detail.processed_bytes, detail.persisted_bytes, detail.alignment_duration_ms) == ((None,), (None,), (None,))
 
 
-def test_a_detail_is_of_the_checkpoint_that_was_triggered_when_its_subtasks_say() -> None:
+def test_a_detail_belongs_to_a_checkpoint_only_if_the_trigger_times_agree() -> None:
     assert answered(subtask(0), subtask(1)).is_of(header())
     assert not answered(subtask(0)).is_of(header(trigger_timestamp=TRIGGERED_MS + 1))
     assert not answered(subtask(0)).is_of(header(id=18))
-    # Nobody acknowledged: nothing speaks against it.
+    # No subtask acknowledged, so nothing contradicts the trigger time.
     assert answered({"index": 0, "className": "pending"}).is_of(header())
 
 
@@ -174,13 +174,13 @@ def test_a_subtask_outside_the_vertex_is_an_error(index: int) -> None:
         answered(subtask(index), count=4)
 
 
-def test_a_vertex_wider_than_any_is_an_error_and_takes_no_memory() -> None:
+def test_an_impossible_parallelism_is_an_error_and_takes_no_memory() -> None:
     with pytest.raises(TargetProtocolError, match="at most 32768 subtasks"):
         answered(subtask(0), count=10**12)
 
 
 @pytest.mark.parametrize("job_id", ["", "../x", "A" * 32, "a" * 31, 7, None, "a" * 32 + "\n"])
-def test_an_id_that_is_none_never_gets_into_a_path(job_id: object) -> None:
+def test_an_invalid_id_is_never_used_in_a_path(job_id: object) -> None:
     row = {"jid": job_id, "name": "j", "state": "RUNNING", "start-time": 1, "end-time": -1, "duration": 1}
     with pytest.raises(TargetProtocolError):
         parse.jobs_overview(document({"jobs": [row | {"last-modification": 1}]}))
@@ -200,11 +200,11 @@ def settings(**changes: object) -> Any:
     return parse.checkpoint_config(document(body | changes))
 
 
-def test_an_aligned_timeout_of_zero_is_at_once_or_not_applicable() -> None:
+def test_an_aligned_timeout_of_zero_means_at_once_or_not_applicable() -> None:
     assert settings().aligned_timeout_ms is None
     assert settings(unaligned_checkpoints=True).aligned_timeout_ms == 0
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, 0, -1])
-def test_an_interval_of_never_is_none(value: int) -> None:
+def test_an_interval_that_means_never_is_none(value: int) -> None:
     assert settings(interval=value).interval_ms is None

@@ -1,4 +1,4 @@
-"""Ratios and the metrics fetch interval, as Flink answers them."""
+"""Parsing of ratios and of the metrics fetch interval from Flink's answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def document(value: object) -> Document:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, None), (-1, None), (0.0, 0.0), (0.4, 0.4), (1.0004, 1.0)])
-def test_a_share_of_the_time_is_between_nothing_and_all(value: float | None, expected: float | None) -> None:
+def test_a_ratio_of_time_is_between_0_and_1(value: float | None, expected: float | None) -> None:
     assert ratio(value) == expected
 
 
@@ -29,9 +29,9 @@ def test_a_share_of_the_time_is_between_nothing_and_all(value: float | None, exp
         ("9" * 9 + " min", 3_600_000),
     ],
 )
-def test_the_fetch_interval_is_read_in_every_spelling(text: str, expected: int) -> None:
+def test_the_fetch_interval_is_read_in_every_format(text: str, expected: int) -> None:
     assert fetch_interval_ms(document([{"key": flink.METRICS_FETCH_INTERVAL, "value": text}])) == expected
 
 
-def test_the_fetch_interval_is_the_default_where_nobody_says() -> None:
+def test_the_fetch_interval_is_the_default_if_it_is_not_configured() -> None:
     assert fetch_interval_ms(document([{"key": "other", "value": "1"}])) == flink.METRICS_FETCH_INTERVAL_DEFAULT_MS

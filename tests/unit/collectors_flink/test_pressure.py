@@ -1,4 +1,4 @@
-"""Metrics are read in as few requests as the request line allows; a value that is not a number is missing."""
+"""Metrics are read in few requests, within the limit of a request line. A value that is not a number is missing."""
 
 from __future__ import annotations
 
@@ -36,34 +36,36 @@ def document(value: object) -> Document:
     return Document(value, "http://flink")
 
 
-def test_a_small_vertex_is_one_request() -> None:
+def test_a_small_vertex_needs_one_request() -> None:
     names = wanted_of(NAMES_1_20).pressure
     assert len(list(request_paths(JOB, VERTEX, range(4), names, prefix_bytes=30))) == 1
 
 
 @pytest.mark.parametrize("parallelism", [1, 4, 37, 128, 1000])
 @pytest.mark.parametrize("prefix_bytes", [0, 40, 900])
-def test_every_metric_of_every_subtask_is_asked_once_in_lines_short_enough(parallelism: int, prefix_bytes: int) -> None:
+def test_every_metric_of_every_subtask_is_requested_once_in_lines_within_the_limit(
+    parallelism: int, prefix_bytes: int
+) -> None:
     names = wanted_of(NAMES_1_20).pressure
     paths = list(request_paths(JOB, VERTEX, range(parallelism), names, prefix_bytes=prefix_bytes))
     asked = [metric for path in paths for metric in path.partition("?get=")[2].split(",")]
     assert sorted(asked) == sorted(f"{n}.{name}" for n in range(parallelism) for name in names)
     for path in paths:
         assert len(f"GET {path} HTTP/1.1") + prefix_bytes < flink.REQUEST_LINE_MAX_BYTES
-    # None but the last could have held another metric of the longest name.
+    # Only the last request had room for another metric with the longest name.
     longest = max(map(len, asked)) + 1
     for path in paths[:-1]:
         assert len(path) + prefix_bytes + longest > flink.REQUEST_LINE_MAX_BYTES - 300
 
 
-def test_the_shorter_of_two_names_is_chosen_and_the_only_one_where_there_is_one() -> None:
+def test_the_shorter_of_two_metric_names_is_used_or_the_only_one() -> None:
     assert wanted_of(NAMES_1_20).in_pool_usage == "buffers.inPoolUsage"
     in_2_x = frozenset({"Shuffle.Netty.Input.Buffers.inPoolUsage"})
     assert wanted_of(in_2_x).in_pool_usage == "Shuffle.Netty.Input.Buffers.inPoolUsage"
     assert wanted_of(frozenset()).pressure == ()
 
 
-def test_a_reading_keeps_what_was_measured_and_leaves_out_what_was_not() -> None:
+def test_a_reading_keeps_measured_values_and_omits_the_others() -> None:
     names = wanted_of(NAMES_1_20)
     rows = [
         ("0.busyTimeMsPerSecond", "1000"),
@@ -89,7 +91,7 @@ def test_a_reading_keeps_what_was_measured_and_leaves_out_what_was_not() -> None
     assert vertex_pressure(VERTEX, parallelism=2, readings={}, names=names, at=at) is None
 
 
-def test_gauges_are_a_part_of_the_whole_reading() -> None:
+def test_a_whole_reading_includes_the_gauges() -> None:
     names: MetricNames = wanted_of(NAMES_1_20)
     assert set(names.gauges) == {"checkpointStartDelayNanos", "checkpointAlignmentTime"}
     assert set(names.gauges) <= set(names.pressure)

@@ -1,4 +1,4 @@
-"""The listener against a server on this machine, with events as Spark makes them but without Spark."""
+"""The listener with a local server and with recorded Spark events, without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKEN = "a-token-of-this-test"
 
 @contextmanager
 def server(statuses=(), *, delay=None) -> Iterator[SimpleNamespace]:
-    """Answers as ``statuses`` say, then 200; keeps what it got. ``delay`` is what it waits for before it answers."""
+    """Serve ``statuses`` in order, then 200, and keep accepted bodies. Each answer waits for the event ``delay``."""
     left = list(statuses)
     got: list[dict] = []
     headers: list[dict] = []
@@ -84,7 +84,7 @@ def progress_event(batch):
 
 
 def play(listener, name="b_windowed_hdfs"):
-    """Call the listener as Spark did when that recording was made."""
+    """Call the listener with the events of a recording."""
     for line in recorded(name):
         match line["event"]:
             case "started":
@@ -95,7 +95,7 @@ def play(listener, name="b_windowed_hdfs"):
                 listener.onQueryTerminated(SimpleNamespace(**line))
 
 
-def test_what_it_sends_fits_the_contract_and_holds_every_event_in_order():
+def test_pushes_fit_the_contract_and_have_every_event_in_order():
     with server() as place, listening(place.url, trigger_interval_ms=2000) as listener:
         play(listener)
         assert listener.flush(PATIENCE_S)
@@ -106,12 +106,12 @@ def test_what_it_sends_fits_the_contract_and_holds_every_event_in_order():
     assert [e.event for e in events] == ["started", *["progress"] * 25, "terminated"]
     assert [e.progress.batch_id for e in events[1:-1]] == list(range(25))
     assert (pushes[0].deployment, pushes[0].trigger_interval_ms) == ("tests", 2000)
-    # Out of order or alone, the end tells of which query it is and which batch was the last.
+    # The terminated event names the query and its last batch, for the case that it arrives alone or out of order.
     assert (events[-1].name, events[-1].last_batch_id) == ("b_windowed_hdfs", 24)
     assert place.headers[0]["Authorization"] == f"Bearer {TOKEN}"
 
 
-def test_observed_metrics_and_the_sink_stay_in_the_driver():
+def test_observed_metrics_and_the_sink_are_not_sent():
     batch = batches("b_windowed_hdfs")[3] | {"observedMetrics": {"salaries": {"sum": 1}}}
     with server() as place, listening(place.url) as listener:
         listener.onQueryProgress(progress_event(batch))
@@ -121,7 +121,7 @@ def test_observed_metrics_and_the_sink_stay_in_the_driver():
     assert "NoopTable" not in json.dumps(place.got)
 
 
-def test_while_nobody_answers_the_queue_is_bounded_the_oldest_go_and_all_of_it_is_counted(caplog):
+def test_without_a_server_the_bounded_queue_drops_the_oldest_events_and_counts_them(caplog):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -135,7 +135,7 @@ def test_while_nobody_answers_the_queue_is_bounded_the_oldest_go_and_all_of_it_i
     assert TOKEN not in caplog.text
 
 
-def test_a_server_that_comes_back_gets_what_was_kept_and_is_told_what_was_not():
+def test_a_server_that_comes_back_gets_the_kept_events_and_the_count_of_dropped_ones():
     with server([503, 500, 429]) as place, listening(place.url, queue_size=10) as listener:
         play(listener)
         assert listener.flush(PATIENCE_S)
@@ -146,7 +146,7 @@ def test_a_server_that_comes_back_gets_what_was_kept_and_is_told_what_was_not():
     assert listener.sent_count + listener.dropped_count == 27
 
 
-def test_one_event_that_is_refused_costs_no_other():
+def test_a_refused_event_costs_no_other_event():
     with server([422]) as place, listening(place.url) as listener:
         play(listener)
         assert listener.flush(PATIENCE_S)
@@ -159,13 +159,13 @@ def test_spark_never_waits_for_a_server_that_hangs():
     hanging = threading.Event()
     with server(delay=hanging) as place, listening(place.url, timeout_s=PATIENCE_S) as listener:
         play(listener)
-        # Had a call waited for the server, there would be an answer.
+        # If a call had waited for the server, the server would have an accepted body.
         assert place.got == []
         hanging.set()
         assert listener.flush(PATIENCE_S)
 
 
-def test_an_event_that_cannot_be_read_is_counted_and_raises_nothing():
+def test_an_unreadable_event_is_counted_as_dropped_and_raises_nothing():
     with server() as place, listening(place.url) as listener:
         listener.onQueryProgress(SimpleNamespace(progress=None))
         listener.onQueryStarted(None)
@@ -173,14 +173,14 @@ def test_an_event_that_cannot_be_read_is_counted_and_raises_nothing():
 
 
 @pytest.mark.parametrize("url", ["", "barrierscope:8050", "ftp://host", "http://u:p@host", "http://[::1", None])
-def test_an_address_that_is_none_is_logged_and_keeps_no_job_from_starting(url, caplog):
+def test_an_invalid_address_is_logged_and_does_not_stop_the_job(url, caplog):
     with listening(url) as listener:
         play(listener)
     assert listener.dropped_count == 27
     assert "nothing is sent" in caplog.text
 
 
-def test_the_token_does_not_follow_a_redirect():
+def test_the_listener_follows_no_redirect():
     with server([302] * 3) as place, listening(place.url) as listener:
         play(listener)
         assert listener.flush(PATIENCE_S)
@@ -188,7 +188,7 @@ def test_the_token_does_not_follow_a_redirect():
     assert len(place.headers) >= 4
 
 
-def test_while_a_batch_takes_long_it_says_that_the_query_runs(monkeypatch):
+def test_during_a_long_batch_alive_events_are_sent(monkeypatch):
     monkeypatch.setattr(module, "_ALIVE_EVERY_S", 0.05)
     with server() as place, listening(place.url) as listener:
         listener.onQueryStarted(SimpleNamespace(**recorded("b_windowed_hdfs")[0]))
@@ -197,7 +197,7 @@ def test_while_a_batch_takes_long_it_says_that_the_query_runs(monkeypatch):
         SparkPushIn.model_validate(body)
 
 
-def test_a_query_in_a_long_batch_is_told_to_live_also_while_another_tells_much(monkeypatch):
+def test_alive_events_of_a_quiet_query_are_sent_while_another_query_is_busy(monkeypatch):
     monkeypatch.setattr(module, "_ALIVE_EVERY_S", 0.05)
     chatty, quiet = batches("b_windowed_hdfs"), recorded("a_stateless_rate")[0]
     with server() as place, listening(place.url) as listener:
@@ -209,13 +209,13 @@ def test_a_query_in_a_long_batch_is_told_to_live_also_while_another_tells_much(m
 
         until(is_told, "a sign of life of the quiet one")
         assert listener.flush(PATIENCE_S)
-        # Those come along, and count as nothing that was seen.
+        # Alive events do not count as sent events.
         assert listener.sent_count == sum(e["event"] != "alive" for b in place.got for e in b["events"])
     for body in place.got:
         SparkPushIn.model_validate(body)
 
 
-def test_the_file_alone_beside_a_job_is_enough(tmp_path):
+def test_the_listener_file_works_alone_without_the_project(tmp_path):
     shutil.copy(module.__file__, tmp_path / "barrierscope_listener.py")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

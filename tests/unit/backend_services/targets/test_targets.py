@@ -1,4 +1,4 @@
-"""Which addresses are targets, how they are written down, and which may be watched where others can reach us."""
+"""Addresses of targets: their normal form, invalid ones, and the allow list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backend.services.targets.targets import TargetRules, normalised_url
         ("http://10.0.0.7", "http://10.0.0.7", "10.0.0.7"),
     ],
 )
-def test_an_address_has_one_way_to_be_written(text, url, host):
+def test_an_address_has_one_normal_form(text, url, host):
     assert normalised_url(text) == (url, host)
 
 
@@ -39,7 +39,7 @@ def test_an_address_has_one_way_to_be_written(text, url, host):
         "http://x/\x00",
     ],
 )
-def test_what_is_no_address_is_refused_with_what_is_allowed(text):
+def test_an_invalid_address_is_refused_with_the_allowed_form(text):
     with pytest.raises(InvalidInputError) as refused:
         normalised_url(text)
 
@@ -62,7 +62,7 @@ def _is_allowed(host, *allowed):
     return True
 
 
-def test_everything_is_refused_unless_it_is_listed():
+def test_every_address_that_is_not_listed_is_refused():
     assert not _is_allowed("my-flink")
     assert not _is_allowed("127.0.0.1")
     assert TargetRules(is_everything_allowed=True).check("127.0.0.1") is None
@@ -86,5 +86,5 @@ def test_everything_is_refused_unless_it_is_listed():
         ("2130706433", "127.0.0.0/8", False),
     ],
 )
-def test_a_name_is_allowed_by_name_and_an_address_by_network(host, entry, is_allowed):
+def test_a_host_name_is_allowed_by_name_and_an_ip_address_by_network(host, entry, is_allowed):
     assert _is_allowed(host, entry) is is_allowed

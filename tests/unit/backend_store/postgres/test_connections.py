@@ -1,4 +1,4 @@
-"""Which database URLs are accepted, and the error for the others."""
+"""The accepted database URLs, and the error for the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backend.store.postgres.connections import store_url
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg"])
-def test_any_postgresql_url_uses_the_one_driver(scheme):
+def test_every_postgresql_url_uses_the_same_driver(scheme):
     url = store_url(f"{scheme}://me:p%40ss@db.example:5433/history?sslmode=require")
 
     assert url.drivername == "postgresql+psycopg"
@@ -27,7 +27,7 @@ def test_any_postgresql_url_uses_the_one_driver(scheme):
     "text",
     ["", "s3cret", "mysql://me:s3cret@db/x", "postgresql://me:s3cret@db:port/x", "postgresql://me:s3cret@[::1/x"],
 )
-def test_what_is_no_postgresql_url_is_refused_without_repeating_it(text):
+def test_another_url_is_refused_without_repeating_it(text):
     with pytest.raises(InvalidInputError) as error:
         store_url(text)
 

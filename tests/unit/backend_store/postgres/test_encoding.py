@@ -1,4 +1,4 @@
-"""Any text that an engine sends becomes text or JSON that PostgreSQL takes."""
+"""Any text from an engine becomes text or JSON that PostgreSQL accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXTS = st.text(alphabet=st.characters(exclude_categories=[]), max_size=20)
 
 
 @given(_TEXTS)
-def test_any_text_becomes_one_that_postgresql_takes(words):
+def test_any_text_becomes_text_that_postgresql_accepts(words):
     cleaned = clean(words)
 
     assert "\0" not in cleaned
@@ -21,7 +21,7 @@ def test_any_text_becomes_one_that_postgresql_takes(words):
 
 
 @given(st.text(max_size=20))
-def test_json_holds_no_nul_and_stays_json(words):
+def test_json_has_no_nul_and_stays_valid(words):
     text = dump({"a": words})
 
     assert orjson.loads(text)["a"].replace("\ufffd", "") == orjson.loads(orjson.dumps(words)).replace("\0", "").replace(
@@ -30,6 +30,6 @@ def test_json_holds_no_nul_and_stays_json(words):
     assert "\\u0000" not in text.replace("\\\\", "")
 
 
-def test_an_endless_text_is_cut():
+def test_a_very_long_text_is_truncated():
     assert len(clean("x" * 100_000)) == 8000
     assert clean_or_none(None) is None

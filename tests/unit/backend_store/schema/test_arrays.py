@@ -1,4 +1,4 @@
-"""Arrays over subtasks keep every value that a column holds, and nothing else."""
+"""Arrays over subtasks keep every value that fits the column. Other values become missing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _BOUNDED = {limit: st.none() | st.integers(-limit, limit) for limit in (INT2_MAX
 
 
 @given(st.sampled_from(sorted(_BOUNDED)).flatmap(lambda n: st.tuples(st.just(n), st.lists(_BOUNDED[n], max_size=9))))
-def test_what_is_stored_expands_to_what_was_given(case):
+def test_stored_arrays_expand_to_the_given_values(case):
     limit, values = case
     assert expand(compact(values, limit), len(values)) == tuple(values)
 
 
 @given(st.lists(st.none() | st.integers(0, 10**6).map(lambda n: n / 10**6), max_size=9))
-def test_ratios_expand_to_what_was_given_though_they_were_float32_in_between(values):
+def test_ratios_expand_to_the_given_values_despite_float32(values):
     stored = compact_ratios(values)
     through_float4 = stored and [v if v is None else struct.unpack(">f", struct.pack(">f", v))[0] for v in stored]
     assert expand_ratios(through_float4, len(values)) == tuple(values)
@@ -39,7 +39,7 @@ def test_every_ratio_can_be_packed(values):
         struct.pack(">f", value or 0.0)
 
 
-def test_what_is_the_same_for_all_is_stored_once_and_what_is_missing_not_at_all():
+def test_equal_values_are_stored_once_and_missing_ones_not_at_all():
     assert compact([7, 7, 7]) == [7]
     assert compact([0, 0]) == [0]
     assert compact([None, None]) is None

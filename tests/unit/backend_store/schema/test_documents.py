@@ -1,4 +1,4 @@
-"""JSON documents and blobs come back as the values they were made from, and older documents can still be read."""
+"""JSON documents and blobs are read back unchanged, and documents of other versions can still be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _stored(document):
     return orjson.loads(dump(document))
 
 
-def test_graph_settings_placements_and_counts_come_back():
+def test_graph_settings_placements_and_counts_are_read_back():
     seen = job()
     assert seen.counts is not None
     assert documents.topology_from(_stored(documents.topology_document(TOPOLOGY))) == TOPOLOGY
@@ -26,7 +26,7 @@ def test_graph_settings_placements_and_counts_come_back():
     assert documents.counts_from(_stored(seen.counts)) == seen.counts
 
 
-def test_what_was_never_stored_is_missing():
+def test_a_document_that_was_never_stored_is_missing():
     assert documents.topology_from(None) == Topology(())
     assert documents.config_from(None) is None
     assert documents.counts_from(None) is None
@@ -34,12 +34,12 @@ def test_what_was_never_stored_is_missing():
     assert documents.details_from({}) == ()
 
 
-def test_a_document_of_another_version_reads_with_missing_fields_missing_and_unknown_ones_dropped():
+def test_in_a_document_of_another_version_absent_fields_are_missing_and_unknown_ones_ignored():
     older = {"interval_ms": 5, "of_a_later_version": 1}
     assert documents.config_from(older) == CheckpointConfig(interval_ms=5)
 
 
-def test_progress_comes_back_with_the_details_so_far():
+def test_progress_is_read_back_with_its_details():
     seen = progress(4, 5, NOW)
     details = (detail(SOURCE, 4, missing=(1,)),)
     document = _stored(documents.progress_document(seen, details))
@@ -51,7 +51,7 @@ def test_progress_comes_back_with_the_details_so_far():
     assert documents.details_from(_stored(documents.progress_document(None, in_progress(1).details))) == ()
 
 
-def test_barrier_events_come_back_in_their_order_and_are_small():
+def test_barrier_events_are_read_back_in_order_and_stored_compactly():
     events = barrier_events(500)
     blob = documents.barriers_blob(events)
 

@@ -1,4 +1,4 @@
-"""Where the migration scripts are, in a checkout and in a wheel."""
+"""The folder of the migration scripts, in a checkout and in a wheel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backend.domain.errors import HostError
 from backend.store.schema import migrate
 
 
-def test_in_a_checkout_the_scripts_beside_the_package_are_used():
+def test_in_a_checkout_the_scripts_next_to_the_package_are_used():
     folder = migrate.script_location()
     assert (folder.name, (folder / "versions").is_dir()) == ("migrations", True)
     assert ScriptDirectory(str(folder)).get_current_head()
@@ -25,7 +25,7 @@ def test_in_a_wheel_the_scripts_inside_the_package_are_used(tmp_path, monkeypatc
     assert migrate.script_location() == scripts
 
 
-def test_where_neither_is_there_one_line_says_so(tmp_path, monkeypatch):
+def test_missing_scripts_are_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(migrate, "__file__", str(tmp_path / "backend" / "store" / "schema" / "migrate.py"))
 
     with pytest.raises(HostError, match="the migration scripts are missing; install Barrierscope again"):

@@ -1,4 +1,4 @@
-"""A column and the field of the same name hold the same thing."""
+"""Conversion between rows and values: a column and the field of the same name correspond."""
 
 from __future__ import annotations
 
@@ -44,37 +44,37 @@ _TABLE = Table(
 )
 
 
-def test_a_row_becomes_a_value_and_the_values_in_it():
+def test_a_row_becomes_a_value_with_nested_values():
     row = {"id": "a", "colour": "red", "note": None, "size_bytes": 5, "subtask_count": 2, "unknown": 1}
 
     assert value_of(_Whole, row) == _Whole("a", _Part(_Colour.RED, None), 5, 2)
     assert value_of(_Part, {"colour": None, "note": "n"}) == _Part(None, "n")
 
 
-def test_a_field_that_is_given_needs_no_column():
+def test_a_field_passed_directly_needs_no_column():
     assert value_of(_Part, {"colour": "red"}, note="given") == _Part(_Colour.RED, "given")
 
 
-def test_a_field_without_a_column_or_a_value_is_an_error():
+def test_a_field_without_a_column_or_a_given_value_is_an_error():
     with pytest.raises(KeyError, match="note"):
         value_of(_Part, {"colour": "red"})
 
 
-def test_a_value_becomes_the_columns_that_have_the_names_of_its_fields():
+def test_a_value_becomes_columns_named_like_its_fields():
     assert row_of(_TABLE, _Part(_Colour.RED, "a\0b")) == {"colour": "red", "note": "a\ufffdb"}
     assert row_of(_TABLE, _Part(None, None), note="given") == {"colour": None, "note": "given"}
 
 
 @pytest.mark.parametrize(("size_bytes", "stored"), [(2**63 - 1, 2**63 - 1), (2**63, None), (None, None)])
-def test_a_number_that_its_column_cannot_hold_is_missing(size_bytes, stored):
+def test_a_number_that_does_not_fit_its_column_is_missing(size_bytes, stored):
     assert row_of(_TABLE, _Whole("a", _Part(None, None), size_bytes))["size_bytes"] == stored
 
 
-def test_a_count_that_its_column_cannot_hold_is_the_nearest_one_that_fits():
+def test_a_count_that_does_not_fit_its_column_is_capped():
     assert row_of(_TABLE, _Whole("a", _Part(None, None), None, 2**40))["subtask_count"] == 2**31 - 1
 
 
-def test_a_checkpoint_comes_back_from_its_row():
+def test_a_checkpoint_is_read_back_from_its_row():
     header = Checkpoint(failed(2).header).header
     own = {"job_id": "j", "run_id": "r", "triggered_on": NOW.date(), "observed_at": NOW}
     maxima = dict.fromkeys(("start_delay_max_ms", "alignment_max_ms", "sync_max_ms", "async_max_ms"), 7)

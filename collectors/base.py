@@ -1,9 +1,9 @@
-"""Ports of the collectors: what reads a target, what carries its bytes, and where readings go.
+"""Ports of the collectors: the interfaces that read a target, transport its bytes and store its observations.
 
 ``CollectorKind`` describes the collector for one kind of target; an entry point of ``barrierscope.collectors`` offers
-it. Invariant of every ``Collector``: if a poll raises, nothing of it is handed on and nothing read before is
-forgotten, so the next poll reads the rest; what was handed on is not read again until ``forget`` is called.
-``tests/contract/collector_contract.py`` tests these promises for every collector.
+it. Invariants of every ``Collector``: if a poll raises, it returns nothing and loses nothing, so the next poll reads
+the rest. Returned data is not read again until ``forget`` is called. ``tests/contract/collector_contract.py`` tests
+these promises for every collector.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ class Collector(Protocol):
 
     @property
     def poll_within_s(self) -> float | None:
-        """The longest the next poll may wait without the target forgetting something unread; None: any time."""
+        """Seconds within which the next poll must come, before the target drops unread data; None: no limit."""
         ...
 
     async def collect(self, now: datetime) -> Observation:
-        """Read what is new.
+        """Read new data.
 
         Raises:
-            TargetUnavailableError: it did not answer, or not in time.
-            TargetProtocolError: it answered, but not as its kind answers.
+            TargetUnavailableError: the target did not answer, or not in time.
+            TargetProtocolError: the answer is not one of the target's kind.
 
         """
         ...
 
     def forget(self) -> None:
-        """Read everything again: something that was handed on is lost, or another process answers now."""
+        """Read everything again at the next poll: returned data was lost, or another process answers now."""
         ...
 
 
 class FlinkTransport(Protocol):
-    """Carries GET requests to one target and whole bodies back."""
+    """Sends GET requests to one target and returns whole bodies."""
 
     @property
     def url(self) -> str:
-        """The target's root, without credentials: for messages."""
+        """The target's root without credentials, for messages."""
         ...
 
     async def get(self, path: str) -> bytes:
-        """The body of a 200 answer to ``path`` (with its query, from ``/``).
+        """Return the body of a 200 answer to ``path`` (from ``/``, with its query).
 
         Raises:
             TargetUnavailableError: no connection, or no answer in time.
-            TargetProtocolError: another status (in ``status``), a redirect, too large, or no JSON by its own word.
+            TargetProtocolError: another status (in ``status``), a redirect, a body that is too large, or HTML.
 
         """
         ...
 
 
 class ObservationSink(Protocol):
-    """Where readings go: ``backend.store.ingest.IngestWriter``."""
+    """Stores observations: ``backend.store.ingest.IngestWriter``."""
 
     async def write(self, observation: Observation) -> object:
-        """Keep it; when this returns, it is committed.
+        """Store and commit an observation.
 
         Raises:
             StoreUnavailableError: try again.
@@ -77,7 +77,7 @@ class ObservationSink(Protocol):
         ...
 
     async def report_failure(self, target_id: TargetId, *, kind: TargetState, reason: str, at: datetime) -> None:
-        """Keep that a poll failed; ``kind`` is ``unreachable`` or ``malformed``."""
+        """Record a failed poll; ``kind`` is ``unreachable`` or ``malformed``."""
         ...
 
 
@@ -101,18 +101,18 @@ class TargetRow(Protocol):
 
 
 class TargetSource(Protocol):
-    """What is to be watched, and by whom: ``backend.store.targets.targets.TargetRepository``."""
+    """Lists and leases targets: ``backend.store.targets.targets.TargetRepository``."""
 
     async def list_enabled(self) -> Sequence[TargetRow]:
-        """Every target that is to be watched."""
+        """Return every target to poll."""
         ...
 
     async def lease(self, target_id: TargetId, *, holder: str, ttl_s: float) -> bool:
-        """Take or renew the sole right to read a target; False where another holds it."""
+        """Take or renew the lease to read a target; return False if another process holds it."""
         ...
 
     async def release(self, target_id: TargetId, *, holder: str) -> None:
-        """Give the right back."""
+        """Release the lease."""
         ...
 
 
@@ -122,7 +122,7 @@ KnownRuns: TypeAlias = Mapping[tuple[EngineRunId, datetime], str]
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The answer of a target that was asked once: its engine and version, and the names of the jobs that run there."""
+    """A target's answer to a connection test: its engine and version, and the names of its running jobs."""
 
     engine: EngineCapabilities
     version: str | None
@@ -184,7 +184,7 @@ class CollectorKind:
 
 
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
-"""Waits that many seconds, or until the event is set, whichever is first."""
+"""Waits for a number of seconds, or until the event is set, whichever comes first."""
 
 
 async def pause(seconds: float, stop: asyncio.Event) -> None:

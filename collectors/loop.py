@@ -1,10 +1,10 @@
-"""Reads one target again and again: when, how long at most, and what to do when it or the store does not answer.
+"""Polls one target repeatedly: schedules polls, limits their time, and handles failures of the target and the store.
 
-A poll starts at its turn after the one before; a failure doubles the pause up to a bound, with jitter, so that many
-collectors do not come back at once. What the store did not take is kept in order and written before anything newer; a
-full buffer drops its oldest, and the collector then reads everything again, so nothing the target still has is lost.
+A failure doubles the pause up to a bound, with jitter, so that many collectors do not retry at once. Observations that
+the store did not take are kept in order and written before newer ones. A full buffer drops its oldest, and the
+collector then reads everything again, so no data that the target still has is lost.
 
-Time is injected: nothing here sleeps or reads a clock of its own.
+Time is injected: this module uses the given ``Clock`` and ``Pause`` only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """How often, and how long at most. ``buffer_max`` observations wait for a store that is away."""
+    """Intervals and limits. At most ``buffer_max`` observations wait while the store is unreachable."""
 
     interval_s: float = 2.0
     poll_timeout_s: float = 60.0
@@ -44,7 +44,7 @@ class LoopOptions:
 
 @dataclass(slots=True)
 class LoopState:
-    """How a target's polls go."""
+    """The outcome of a target's polls."""
 
     attempted_at: datetime | None = None
     failures_in_a_row: int = 0
@@ -77,8 +77,8 @@ class TargetLoop:
         self.state = LoopState()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Poll until ``stop``; what is unwritten then is tried once more."""
-        # Targets that were added together must not be read together for ever.
+        """Poll until ``stop`` is set, then try once more to write waiting observations."""
+        # A random delay, so that targets that were added together are not always polled together.
         await self._pause(self._random() * self._options.interval_s, stop)
         while not stop.is_set():
             began_s = self._clock.monotonic_s()
@@ -88,7 +88,7 @@ class TargetLoop:
         await self._write()
 
     async def poll(self) -> None:
-        """One poll: read, write, or keep why not."""
+        """Poll once: read and write, or record why that failed."""
         self.state.attempted_at = self._clock.now()
         try:
             async with asyncio.timeout(self._options.poll_timeout_s):
@@ -104,7 +104,7 @@ class TargetLoop:
             await self._write()
 
     def delay_s(self, took_s: float) -> float:
-        """Seconds until the next poll, after one that took ``took_s``."""
+        """Return the seconds until the next poll, after one that took ``took_s``."""
         failures = self.state.failures_in_a_row
         if failures:
             # Beyond 2^10 the bound holds anyway.
@@ -112,7 +112,7 @@ class TargetLoop:
             return min(doubled_s, self._options.backoff_max_s) * (0.75 + 0.5 * self._random())
         within_s = self._collector.poll_within_s
         interval_s = self._options.interval_s if within_s is None else min(self._options.interval_s, within_s)
-        # A target that takes longer than the interval gets as long a rest as it worked, up to the interval.
+        # After a slow poll, the pause is as long as the poll took, up to the interval.
         return max(interval_s - took_s, min(took_s, interval_s), 0.0)
 
     def _succeeded(self, observation: Observation) -> None:
@@ -146,7 +146,7 @@ class TargetLoop:
                 _log.warning("not stored yet", target=self._target_id, waiting=len(self._unwritten), reason=str(error))
                 return
             except UnknownEntityError:
-                # Removed while it was read; the list of targets will say so soon.
+                # The target was removed during the poll; the next list of targets will show that.
                 self._unwritten.clear()
                 return
             self._unwritten.popleft()

@@ -1,8 +1,8 @@
 """Owns the loops of all targets: starts and stops them as the list of targets changes, and ends them in order.
 
-A target is read by whoever holds its lease, so several collectors share the targets. One loop that breaks, even by a
-bug, is logged and started anew; it never stops another. While the store is away the loops go on: nobody else can take
-a lease then, and readings wait in their buffers.
+The process that holds a target's lease polls it, so several collectors share the targets. A loop that fails, even by a
+bug, is logged and restarted; it never stops another. While the store is unreachable the loops continue: no other
+process can take a lease then, and observations wait in their buffers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OpenCollector = Callable[[TargetRow], AbstractAsyncContextManager[Collector]]
 
 @dataclass(frozen=True, slots=True)
 class ManagerOptions:
-    """``lease_ttl_s`` is several times ``reload_s``, so that one missed renewal loses nothing."""
+    """``lease_ttl_s`` is several times ``reload_s``, so that one missed renewal does not lose the lease."""
 
     loop: LoopOptions = field(default_factory=LoopOptions)
     reload_s: float = 3.0
@@ -52,7 +52,7 @@ class _Watched:
 
 
 class CollectorManager:
-    """Runs until told to stop."""
+    """Runs the loops of all leased targets until it is stopped."""
 
     def __init__(
         self,
@@ -76,15 +76,15 @@ class CollectorManager:
         self._options = options or ManagerOptions()
         self._watched: dict[TargetId, _Watched] = {}
         self.broken_count = 0
-        """Loops that ended by an error nobody expected."""
+        """Loops that ended with an unexpected error."""
 
     @property
     def watched(self) -> frozenset[TargetId]:
-        """The targets that are being read here."""
+        """The targets that this process polls."""
         return frozenset(self._watched)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch targets until ``stop``; returns when every loop has ended and every lease is given back."""
+        """Poll targets until ``stop`` is set; return when every loop has ended and every lease is released."""
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
                 await self._reload(group)
@@ -114,7 +114,7 @@ class CollectorManager:
             return
         for watched in ending.values():
             watched.stop.set()
-        # A poll in flight is given its time; what it then still has not handed on is read again later.
+        # A running poll gets some time to finish; data that it has not returned by then is read again later.
         _, late = await asyncio.wait([w.task for w in ending.values()], timeout=self._options.stop_within_s)
         for task in late:
             task.cancel()
@@ -123,7 +123,7 @@ class CollectorManager:
             for target_id in ending:
                 await self._targets.release(target_id, holder=self._holder)
         except StoreUnavailableError as error:
-            _log.warning("leases not given back", reason=str(error))
+            _log.warning("leases not released", reason=str(error))
 
     async def _watch(self, row: TargetRow, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -133,7 +133,7 @@ class CollectorManager:
                 _log.warning("target not opened yet", target=row.id, reason=str(error))
                 await self._pause(self._options.reload_s, stop)
             except InvalidInputError as error:
-                # The address stays invalid until somebody changes it, and then it is another row.
+                # The address stays invalid until it is changed, which makes another row.
                 await self._report(row, TargetState.MALFORMED, str(error))
                 await stop.wait()
             except TargetUnavailableError as error:
@@ -144,7 +144,7 @@ class CollectorManager:
                 await self._pause(self._options.restart_pause_s, stop)
             except Exception:  # noqa: BLE001 -- the top of a task: one target never stops the others
                 self.broken_count += 1
-                _log.exception("loop of a target broke", target=row.id, broken_count=self.broken_count)
+                _log.exception("loop of a target failed", target=row.id, broken_count=self.broken_count)
                 await self._pause(self._options.restart_pause_s, stop)
 
     async def _read(self, row: TargetRow, stop: asyncio.Event) -> None:

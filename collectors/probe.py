@@ -1,4 +1,4 @@
-"""The role ``probe``: asks a target once, with the collector of its kind. Stores nothing.
+"""The role ``probe``: tests the connection to a target with the collector of its kind. Stores nothing.
 
 Found by the ``api`` role through the entry point ``barrierscope.roles: probe``.
 """

@@ -55,10 +55,10 @@ async def run(
 ) -> None:
     """Read every registered target each ``poll_interval_s`` and store what was read, until ``stop``.
 
-    What was triggered more than ``retention_max_age_days`` ago is not stored: it would be dropped at once.
+    Checkpoints triggered more than ``retention_max_age_days`` ago are not stored: retention would drop them at once.
 
     Raises:
-        InvalidInputError: ``database_url`` is no PostgreSQL URL.
+        InvalidInputError: ``database_url`` is not a PostgreSQL URL.
 
     """
     engine = create_store_engine(database_url)

@@ -1,9 +1,9 @@
-"""Reading Flink, and the live runtime, which speaks the same monitoring REST.
+"""The collector for Flink and for the live runtime, which has the same monitoring REST.
 
 * ``client``     HTTP with bounds: size, time, redirects
 * ``document``   a JSON answer with its path, so that an error can name the field
 * ``parse``      pure: JSON answers -> domain values
 * ``gauges``     pure: readings of gauges -> late barriers and pressure
-* ``reading``    what is remembered of one run between polls
-* ``collector``  which requests one poll makes, and what it hands on
+* ``reading``    the memory of one run between polls
+* ``collector``  one poll over all jobs
 """

@@ -1,8 +1,8 @@
-"""HTTP to one Flink-shaped target, with every bound a hostile or broken one needs.
+"""HTTP to one target with Flink's REST, with bounds against hostile or broken targets.
 
-At most two connections; a total and a connect timeout; no redirects, no cookies, no proxies from the environment; the
-body is counted *after* decompression and dropped beyond ``BODY_MAX_BYTES``, so neither an endless answer nor a gzip
-bomb takes more memory than that. Credentials may stand in the URL and never leave it: messages show the bare root.
+At most two connections; a total and a connect timeout; no redirects, cookies or proxies from the environment. The body
+is counted *after* decompression and refused beyond ``BODY_MAX_BYTES``, so neither an endless answer nor a gzip bomb
+takes more memory. A URL may contain credentials; messages show it without them.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _ALLOWED = "http:// or https:// with a host, without query and fragment"
 
 @dataclass(frozen=True, slots=True)
 class TargetUrl:
-    """A target's address: the root for requests and messages, and its credentials apart, as a header's value."""
+    """A target's address: the root for requests and messages, and separately its credentials as a header value."""
 
     root: URL
     authorization: str | None = field(default=None, repr=False)
 
     @property
     def shown(self) -> str:
-        """The address for messages: no credentials."""
+        """The address for messages, without credentials."""
         return str(self.root).rstrip("/")
 
 
 def parse_target_url(text: str) -> TargetUrl:
-    """Read an address as a person writes it.
+    """Parse an address as a person writes it.
 
     Raises:
-        InvalidInputError: it is no http(s) address; the message does not repeat what it may hold of credentials.
+        InvalidInputError: it is not an http(s) address; the message does not repeat it, since it may hold credentials.
 
     """
     try:
         url = URL(text.strip())
         port = url.port
     except (ValueError, TypeError):
-        raise _refused("is no address") from None
+        raise _refused("is not an address") from None
     if url.scheme not in {"http", "https"}:
         raise _refused(f"has the scheme {url.scheme[:20]!r}" if url.scheme else "has no scheme")
     if not url.host or port is None:
@@ -74,10 +74,10 @@ def _refused(problem: str) -> InvalidInputError:
 
 @asynccontextmanager
 async def open_transport(url: str, *, timeout_s: float) -> AsyncIterator[AiohttpTransport]:
-    """A transport to the target at ``url``; its connections are closed at the end.
+    """Open a transport to the target at ``url``; its connections are closed at the end.
 
     Raises:
-        InvalidInputError: ``url`` is no http(s) address.
+        InvalidInputError: ``url`` is not an http(s) address.
 
     """
     target = parse_target_url(url)
@@ -87,7 +87,7 @@ async def open_transport(url: str, *, timeout_s: float) -> AsyncIterator[Aiohttp
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_MAX),
         timeout=aiohttp.ClientTimeout(total=timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_MAX_S)),
-        # A body is decompressed here, piece by piece and counted; the library would do a whole chunk at once.
+        # We decompress in pieces and count the bytes; the library would decompress a whole chunk at once.
         auto_decompress=False,
         headers=headers,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -113,11 +113,11 @@ class AiohttpTransport:
         return self._shown
 
     async def get(self, path: str) -> bytes:
-        """The body of a 200 answer; see ``FlinkTransport``."""
+        """Return the body of a 200 answer; see ``FlinkTransport``."""
         return await self._ask("GET", path)
 
     async def patch(self, path: str, body: bytes, *, token: str | None = None) -> bytes:
-        """The body of a 200 answer to a PATCH with JSON, with a bearer token where one is given; errors as ``get``."""
+        """Send a PATCH with JSON, and a bearer token if given; return the body of a 200 answer. Errors as ``get``."""
         headers = {"Content-Type": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -160,7 +160,7 @@ class AiohttpTransport:
 
 
 async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, is_cut: bool = False) -> bytes:
-    """The decompressed body; where it is longer than ``size_max`` an error, or its beginning (``is_cut``)."""
+    """Return the decompressed body; if it exceeds ``size_max``, raise, or with ``is_cut`` return its beginning."""
     decoder = _Decoder(response.headers.get("Content-Encoding", "identity").strip().lower(), where)
     parts: list[bytes] = []
     size = 0
@@ -169,7 +169,7 @@ async def _read(response: aiohttp.ClientResponse, where: str, *, size_max: int, 
             parts.append(part)
             size += len(part)
             if size > size_max and is_cut:
-                # The rest is not wanted, so the connection cannot be used again.
+                # The rest stays unread, so the connection cannot be used again.
                 response.close()
                 return b"".join(parts)[:size_max]
             if size > size_max:
@@ -187,14 +187,14 @@ class _Decoder:
         if encoding in {"", "identity"}:
             self._zlib = None
         elif encoding in {"gzip", "x-gzip", "deflate"}:
-            # 32: zlib and gzip headers are told apart by themselves.
+            # 32: zlib detects its own and gzip headers.
             self._zlib = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
         else:
             name = clean(encoding, length_max=40)
             raise TargetProtocolError(url=where, reason=f"the answer is encoded as {name!r}, which was not asked for")
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """The decoded pieces of one chunk, none larger than a chunk."""
+        """Yield the decoded pieces of one chunk, none larger than a chunk."""
         if self._zlib is None:
             yield chunk
             return
@@ -207,7 +207,7 @@ class _Decoder:
             rest = self._zlib.unconsumed_tail
 
     def finish(self) -> None:
-        """All was there."""
+        """Check that the compressed body was complete."""
         if self._zlib is not None and not self._zlib.eof:
             raise self._broken()
 
@@ -216,7 +216,7 @@ class _Decoder:
 
 
 def _error_line(body: bytes) -> str:
-    """The first line of Flink's ``{"errors": [...]}``, which goes on with whole stack traces; "" for anything else."""
+    """Return the first line of Flink's ``{"errors": [...]}``, without its stack traces; "" for any other body."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,10 +1,10 @@
-"""Reads one Flink, or the live runtime: decides which jobs a poll looks at and what a failure means for the rest.
+"""Reads one Flink, or the live runtime: selects the jobs of a poll and handles their failures.
 
-One poll asks for the list of jobs, then lets ``JobReader`` read each. A job that answers oddly gets a problem line and
-is tried again; a target that does not answer, or of which no job could be read, fails the poll.
+One poll requests the list of jobs, then ``JobReader`` reads each. A job with a malformed answer gets a problem line and
+is tried again. The poll fails if the target does not answer, or if no job could be read.
 
-Invariant: memory changes only when the poll's observation is handed on (``reading``). A run is (engine's run id, start
-time), so a job id that comes again after a failover is another run.
+Invariant: memory changes only when the poll's observation is returned (``reading``). A run is (engine's run id, start
+time), so a job id that is used again after a failover is another run.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ RunKey: TypeAlias = tuple[EngineRunId, datetime]
 _NOT_LISTED = "NOT LISTED"
 _NOTHING: Mapping[RunKey, str] = MappingProxyType({})
 _OFFSETS_MAX = 20
-# Beyond these a clock is no clock.
+# Larger values are treated as clock errors.
 _OFFSET_MAX = timedelta(days=30)
 _DURATION_MAX_MS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorOptions:
-    """How much a collector asks.
+    """The limits of a collector's requests.
 
-    ``pressure_interval_s`` is the pause between two readings of backpressure and queues of a job that is well; a job
-    that was over for longer than ``ended_within_s`` when it was first seen is left alone. Beyond ``budget_count``
-    requests in one poll, what can wait waits (details, back-pressure); beyond ``limit_count`` whole jobs wait.
+    ``pressure_interval_s`` is the pause between two readings of a job's backpressure and queues. A job that had ended
+    more than ``ended_within_s`` before it was first seen is skipped. After ``budget_count`` requests in one poll,
+    details and backpressure wait for the next poll; after ``limit_count``, whole jobs wait.
     """
 
     pressure_interval_s: float = 10.0
@@ -64,9 +64,9 @@ class FlinkCollector:
         monotonic_s: Callable[[], float] = time.monotonic,
         known: Mapping[RunKey, str] = _NOTHING,
     ) -> None:
-        """``known``: runs that had not ended when the target was read last, by whomever, and the names of their jobs.
+        """``known``: runs that had not ended when any collector last read the target, and the names of their jobs.
 
-        One that the target no longer lists is handed on as ended; the others are read like any other.
+        A known run that the target no longer lists is reported as ended; the others are read as usual.
         """
         self._transport = transport
         self._target_id = target_id
@@ -78,7 +78,7 @@ class FlinkCollector:
 
     @property
     def poll_within_s(self) -> float | None:
-        """Half the time in which the busiest job's history would turn over."""
+        """Half the time in which the busiest job's checkpoint history is replaced."""
         return min((m.poll_within_s for m in self._runs.values() if m.poll_within_s is not None), default=None)
 
     def forget(self) -> None:
@@ -88,7 +88,7 @@ class FlinkCollector:
         self._offsets = []
 
     async def collect(self, now: datetime) -> Observation:
-        """One poll; see ``Collector``."""
+        """Make one poll; see ``Collector``."""
         requests = Requests(
             self._transport, now=now, monotonic_s=self._monotonic_s, budget_count=self._options.budget_count
         )
@@ -105,10 +105,10 @@ class FlinkCollector:
         return Observation(self._target_id, now, engine.capabilities, engine.version, jobs, requests.cost(), offset_ms)
 
     def _clock_offset(self, entries: tuple[JobEntry, ...], at: datetime, *, kept_count: int) -> timedelta:
-        """The engine's clock minus ours.
+        """Return the engine's clock minus ours.
 
-        A running job's start time plus its duration is the engine's now, or an earlier one where the answer was
-        cached: so the largest of the last ``kept_count`` polls is the nearest.
+        A running job's start time plus its duration is the engine's present, or earlier if the answer was cached.
+        Therefore the largest offset of the last ``kept_count`` polls is the best estimate.
         """
         seen = [offset for offset in (_offset_of(e, at) for e in entries) if offset is not None]
         if seen:
@@ -116,7 +116,7 @@ class FlinkCollector:
         return max(self._offsets, default=timedelta(0))
 
     def _in_turn(self, entries: tuple[JobEntry, ...]) -> list[JobEntry]:
-        """Jobs that wait, or details of which do, come first: a budget that is spent does not starve the last ones."""
+        """Order the jobs: those with waiting work come first, so that a spent budget does not starve the last ones."""
 
         def waiting_count(entry: JobEntry) -> int:
             memory = self._runs.get((entry.engine_run_id, entry.started_at))
@@ -132,7 +132,7 @@ async def _discover(requests: Requests) -> EngineFacts:
     try:
         interval_ms = parse_metrics.fetch_interval_ms(await requests.get(flink.CLUSTER_CONFIG))
     except TargetProtocolError:
-        # Some put a proxy before the REST that keeps the configuration to itself.
+        # A proxy before the REST may refuse the configuration.
         interval_ms = flink.METRICS_FETCH_INTERVAL_DEFAULT_MS
     return EngineFacts(info.engine, info.version, fetch_interval=timedelta(milliseconds=interval_ms))
 
@@ -151,7 +151,7 @@ class _Poll:
     async def read(
         self, entries: list[JobEntry], runs: Mapping[RunKey, RunMemory]
     ) -> tuple[tuple[JobObservation, ...], dict[RunKey, RunMemory]]:
-        """What each job's reading gave, and the memory to keep."""
+        """Read the jobs; return their observations and the memory to keep."""
         seen: list[JobObservation] = []
         kept: dict[RunKey, RunMemory] = {}
         errors: list[TargetProtocolError] = []
@@ -194,7 +194,7 @@ class _Poll:
         return memory, replace(observation, clock_offset_ms=round(own / timedelta(milliseconds=1)))
 
     def _own_offset(self, entry: JobEntry) -> timedelta | None:
-        """Each job of the runtime has a clock of its own; those of a Flink share their JobManager's."""
+        """Return the offset of the job's own clock on the runtime; None on Flink, where jobs share the JobManager's."""
         return _offset_of(entry, self._listed_at) if self._engine.has_job_clocks else None
 
     def _is_old(self, entry: JobEntry) -> bool:
@@ -205,7 +205,7 @@ class _Poll:
 
 
 def _offset_of(entry: JobEntry, at: datetime) -> timedelta | None:
-    """The clock of a running job's engine minus ours; None where it says nothing usable."""
+    """Return the clock of a running job's engine minus ours; None if it cannot be derived."""
     if entry.ended_at is not None or not 0 <= entry.duration_ms <= _DURATION_MAX_MS:
         return None
     offset = entry.started_at + timedelta(milliseconds=entry.duration_ms) - at
@@ -231,6 +231,6 @@ def _only_listed(entry: JobEntry, problem: str) -> JobObservation:
 
 
 def _gone(key: RunKey, memory: RunMemory) -> JobObservation:
-    """A run that the engine no longer lists: it is over there, whatever became of it."""
+    """Make the observation for a run that the engine no longer lists: it has ended in an unknown way."""
     run_id, started_at = key
     return JobObservation(run_id, memory.name, JobState.ENDED, _NOT_LISTED, started_at)

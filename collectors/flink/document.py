@@ -1,6 +1,7 @@
-"""A JSON answer that knows where it came from, so that a malformed one is reported by path and field. Pure.
+"""A JSON answer with its origin, so that an error in it names path and field. Pure.
 
-Invariant: whatever JSON a target sends, reading it gives a value of the asked type or ``TargetProtocolError``.
+Invariant: for any JSON that a target sends, a read returns a value of the requested type or raises
+``TargetProtocolError``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from backend.domain.clock import from_epoch_ms
 from backend.domain.errors import TargetProtocolError
 
 _INT64 = 2**63
-# The end of the year 2999: what is added to an instant later must not leave Python's range.
+# The end of the year 2999: durations added to an instant must not exceed Python's range.
 _EPOCH_MS_MAX = 32_503_679_999_999
 _SHOWN = 60
 
@@ -33,7 +34,7 @@ class Document:
 
     @property
     def field(self) -> str:
-        """Where the value stands; rendered only when asked, since it is needed for errors only."""
+        """The path to the value in the answer; rendered on demand, since only errors need it."""
         above = self._parent.field if self._parent is not None else ""
         if self._key is None:
             return above
@@ -42,21 +43,21 @@ class Document:
         return f"{above}.{self._key[:_SHOWN]}" if above else self._key[:_SHOWN]
 
     def fail(self, problem: str) -> TargetProtocolError:
-        """The error to raise for this value."""
+        """Make the error to raise for this value."""
         return TargetProtocolError(url=self.url, reason=f"{self.field or 'the answer'} {problem}")
 
     def _wrong(self, wanted: str) -> TargetProtocolError:
         return self.fail(f"is {_kind(self.value)}, {wanted} is needed")
 
     def get(self, key: str) -> Document:
-        """The member ``key``, which must be there."""
+        """Return the member ``key``; raise if it is missing."""
         found = self.find(key)
         if found is None:
             raise self.fail(f"has no {key!r}")
         return found
 
     def find(self, key: str) -> Document | None:
-        """The member ``key``; None where it is missing or null."""
+        """Return the member ``key``; None if it is missing or null."""
         if not isinstance(self.value, dict):
             raise self._wrong("an object")
         value = self.value.get(key)
@@ -110,7 +111,7 @@ class Document:
         return None if value < 0 else from_epoch_ms(value)
 
     def instant_known(self) -> datetime:
-        """Milliseconds since the epoch, no sentinel."""
+        """Milliseconds since the epoch; a sentinel is an error."""
         found = self.instant()
         if found is None:
             raise self.fail(f"is {self.value}, milliseconds since the epoch are needed")
@@ -121,17 +122,17 @@ def read(body: bytes, *, url: str) -> Document:
     """Parse an answer. Depth is bounded by the parser, size by the transport.
 
     Raises:
-        TargetProtocolError: it is no JSON.
+        TargetProtocolError: the answer is not JSON.
 
     """
     try:
         return Document(orjson.loads(body), url)
     except orjson.JSONDecodeError as error:
-        raise TargetProtocolError(url=url, reason=f"the answer is no JSON ({error.msg[:200]}){_looks(body)}") from None
+        raise TargetProtocolError(url=url, reason=f"the answer is not JSON ({error.msg[:200]}){_looks(body)}") from None
 
 
 def number(text: object) -> float | None:
-    """A metric's value, which Flink prints as text; None where it is no finite number ("NaN", "n/a", "true")."""
+    """Parse a metric's value, which Flink sends as text; None if it is not a finite number ("NaN", "n/a", "true")."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         return None
     try:
@@ -143,7 +144,7 @@ def number(text: object) -> float | None:
 
 def clean(text: str, *, length_max: int) -> str:
     """``text`` in one line of printable characters, at most ``length_max`` of them."""
-    # Cut before looking at each character: a hostile name may have a million.
+    # Cut before the loop over characters: a hostile name may have millions.
     head = text[: length_max + 1]
     shown = "".join(c if c.isprintable() else " " for c in head)
     return shown if len(head) <= length_max else shown[: length_max - 1] + "…"

@@ -1,4 +1,4 @@
-"""What one poll has found of one job so far."""
+"""The data that one poll has read of one job so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.domain.topology import Placement, Topology
 
 @dataclass(slots=True)
 class Found:
-    """What one poll found of one job."""
+    """The data that one poll has read of one job."""
 
     topology: Topology | None = None
     placements: tuple[Placement, ...] = ()
@@ -29,7 +29,7 @@ class Found:
     problems: list[str] = field(default_factory=list)
 
     async def attempt(self, step: Awaitable[None]) -> None:
-        """Do what the rest can do without: a target that answers it oddly gives a problem line."""
+        """Run an optional step: a malformed answer becomes a problem line instead of an error."""
         try:
             await step
         except TargetProtocolError as error:

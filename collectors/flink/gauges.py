@@ -1,13 +1,13 @@
-"""First barriers of subtasks that do not acknowledge, told from their gauges. Pure.
+"""Derives the first barriers of subtasks that have not acknowledged from their gauges. Pure.
 
-A subtask that has not acknowledged reports nothing in the checkpoint's detail, but its gauge
-``checkpointStartDelayNanos`` is set when its first barrier arrives, also after the checkpoint expired. Until then it
-shows an earlier checkpoint's value with nothing to date it; 0 means never (flink-recordings, ``E``).
+A subtask that has not acknowledged reports nothing in the checkpoint's detail. But its gauge
+``checkpointStartDelayNanos`` is set when its first barrier arrives, even after the checkpoint expired. Until then the
+gauge shows an earlier checkpoint's value without a date; 0 means never (flink-recordings, ``E``).
 
-So a value counts only where it *changed* between two readings, and belongs to the checkpoint for which trigger +
-value falls between them. A JobManager fetches metrics now and then only, so what a reading shows may have happened
-one fetch interval before the reading it differs from. Barriers come in order, so a checkpoint at or before the one
-told last is out. Where two checkpoints would still do, the value is given to none.
+Therefore a value counts only if it *changed* between two readings. It belongs to the checkpoint for which trigger +
+value lies between them. A JobManager fetches metrics periodically, so the change may have happened up to one fetch
+interval before the earlier reading. Barriers arrive in order, so checkpoints up to the last matched one are excluded.
+If two checkpoints still fit, the value is given to neither.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backend.domain.checkpoint import LateBarrier, Values, VertexDetail
 from backend.domain.ids import VertexId
 
 _NANOS_PER_MS = 1_000_000
-# Two machines' clocks, and the rounding of both.
+# Tolerance for the difference of two machines' clocks, and for rounding.
 _SLACK = timedelta(milliseconds=500)
 _RECENT_MAX = 16
 
@@ -35,9 +35,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A checkpoint that a gauge may speak of.
+    """A checkpoint to which a gauge's value may belong.
 
-    ``pending`` are the subtasks that have not acknowledged; ``start_delay_ms`` are those that did, where known.
+    ``pending``: the subtasks that have not acknowledged. ``start_delay_ms``: the known start delays of the others.
     """
 
     checkpoint_id: int
@@ -46,7 +46,7 @@ class Candidate:
     start_delay_ms: Mapping[VertexId, Values] = field(default_factory=dict)
 
     def arrival(self, value_ns: int) -> datetime:
-        """When the first barrier arrived, if the value is this checkpoint's."""
+        """Return when the first barrier arrived if the value belongs to this checkpoint."""
         return self.triggered_at + timedelta(milliseconds=value_ns // _NANOS_PER_MS)
 
     def is_pending(self, vertex_id: VertexId, subtask: int) -> bool:
@@ -54,20 +54,20 @@ class Candidate:
         return subtask in self.pending.get(vertex_id, frozenset())
 
     def acknowledged_ms(self, vertex_id: VertexId, subtask: int) -> int | None:
-        """The start delay the subtask reported with its acknowledgement."""
+        """Return the start delay that the subtask reported with its acknowledgement; None if not known."""
         row = self.start_delay_ms.get(vertex_id, ())
         return row[subtask] if subtask < len(row) else None
 
 
 @dataclass(slots=True)
 class GaugeMemory:
-    """The newest reading of each gauge, and what was told from changes, by checkpoint."""
+    """The newest reading of each gauge, and the late barriers derived so far, by checkpoint."""
 
     start_delay: dict[tuple[VertexId, int], Reading] = field(default_factory=dict)
     alignment: dict[tuple[VertexId, int], Reading] = field(default_factory=dict)
     late: dict[int, dict[tuple[VertexId, int], LateBarrier]] = field(default_factory=dict)
     owner_id: dict[tuple[VertexId, int], int] = field(default_factory=dict)
-    """The checkpoint whose barrier was the last one told at a subtask."""
+    """The checkpoint to which each subtask's last derived barrier belongs."""
     aligning: dict[tuple[VertexId, int], int] = field(default_factory=dict)
     """Alignment so far (ms) of the subtasks whose gauge grew between their last two readings."""
 
@@ -85,7 +85,7 @@ class GaugeMemory:
         fetch_interval: timedelta,
         candidates: Iterable[Candidate],
     ) -> None:
-        """Take a reading of ``checkpointStartDelayNanos`` by subtask, in the engine's time ``at``."""
+        """Process a reading of ``checkpointStartDelayNanos`` by subtask; ``at`` is on the engine's clock."""
         known = tuple(candidates)
         for subtask, value in values_ns.items():
             key = (vertex_id, subtask)
@@ -110,7 +110,7 @@ class GaugeMemory:
                 )
 
     def read_alignment(self, vertex_id: VertexId, values_ns: Mapping[int, int], *, at: datetime) -> None:
-        """Take a reading of ``checkpointAlignmentTime`` by subtask: one that grew belongs to a task aligning now."""
+        """Process a reading of ``checkpointAlignmentTime`` by subtask: if it grew, the subtask is aligning now."""
         for subtask, value in values_ns.items():
             key = (vertex_id, subtask)
             before = self.alignment.get(key)
@@ -121,16 +121,16 @@ class GaugeMemory:
                 self.aligning.pop(key, None)
 
     def keep_only(self, checkpoint_ids: Iterable[int]) -> None:
-        """Drop what was told of other checkpoints."""
+        """Drop the late barriers of all other checkpoints."""
         kept = set(checkpoint_ids)
         self.late = {cid: found for cid, found in self.late.items() if cid in kept}
 
 
 def _owner(vertex_id: VertexId, subtask: int, value_ns: int, fitting: list[Candidate]) -> Candidate | None:
-    """The checkpoint the value belongs to, of those it fits in time; None where there is none, or more than one."""
+    """Return the checkpoint to which the value belongs, of those that fit in time; None unless exactly one remains."""
     value_ms = value_ns // _NANOS_PER_MS
     equal = [c for c in fitting if c.acknowledged_ms(vertex_id, subtask) == value_ms]
-    # A subtask that acknowledged with another start delay has shown that the value is not that checkpoint's.
+    # If a subtask acknowledged with another start delay, the value does not belong to that checkpoint.
     left = equal or [c for c in fitting if c.acknowledged_ms(vertex_id, subtask) is None]
     return left[0] if len(left) == 1 else None
 
@@ -142,11 +142,11 @@ def candidate(
     details: Iterable[VertexDetail],
     pending: Mapping[VertexId, frozenset[int]],
 ) -> Candidate:
-    """A checkpoint as far as it is known."""
+    """Make a candidate from a checkpoint's known details."""
     return Candidate(checkpoint_id, triggered_at, pending, {d.vertex_id: d.start_delay_ms for d in details})
 
 
 def newest(candidates: Mapping[int, Candidate]) -> dict[int, Candidate]:
-    """The newest few: a gauge holds the last barrier only."""
+    """Return the newest few candidates, since a gauge holds only the last barrier."""
     kept = sorted(candidates.values(), key=lambda c: c.triggered_at)[-_RECENT_MAX:]
     return {c.checkpoint_id: c for c in kept}

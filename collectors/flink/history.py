@@ -1,8 +1,8 @@
-"""The history of one job's checkpoints: what in it is new, and the detail of what is final.
+"""The history of one job's checkpoints: new entries, and the details of terminal ones.
 
-A terminal checkpoint never changes (but for being discarded), so its detail is read once: one request a vertex, for
-the history's entry has the rest. Where the detail is answered from a cache that is older than the entry it is read
-again at the next poll; where it is gone (404, or another life's of the same id, twice) the entry stands alone.
+A terminal checkpoint no longer changes, except that it can be discarded. So its detail is read once, with one request
+per vertex; the history's entry has the rest. If a cached detail is older than the entry, it is read again at the next
+poll. If the detail is gone (twice a 404, or the detail of another life with the same id), the entry stays without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POLL_WITHIN_MIN_S = 0.2
 
 
 class HistoryReader:
-    """Reads what is new in one answer of ``/checkpoints``."""
+    """Reads the new entries in one answer of ``/checkpoints``."""
 
     def __init__(
         self, requests: Requests, job_id: EngineRunId, memory: RunMemory, found: Found, *, engine: EngineFacts
@@ -39,7 +39,7 @@ class HistoryReader:
         self._engine = engine
 
     async def read(self, answer: CheckpointsAnswer) -> bool:
-        """Hand on what is new; whether nothing is open or left to read."""
+        """Collect new entries and details; return whether no entry is open or left to read."""
         memory = self._memory
         self._note_unread(answer)
         memory.poll_within_s = poll_within_s(answer, memory.config.interval_ms if memory.config else None)
@@ -73,7 +73,7 @@ class HistoryReader:
             self._found.checkpoints.append(Checkpoint(header, () if detail is None else detail.vertices))
 
     async def _detail(self, header: CheckpointHeader) -> Detail | None:
-        """The detail of all vertices, or nothing: half of it would look like subtasks that reported nothing."""
+        """Return the detail of all vertices, or None: a partial one would look like subtasks that reported nothing."""
         vertices: list[VertexDetail] = []
         known = self._memory.acknowledged.get(key_of(header), {})
         for vertex in self._memory.topology.vertices if self._memory.topology else ():
@@ -87,7 +87,7 @@ class HistoryReader:
                 return None
             answer = parse.subtasks(document, vertex.id)
             if not answer.is_of(header):
-                # The job began a new life since the history was answered, and its ids with it.
+                # The job was started again after the history was read, and its checkpoint ids with it.
                 self._note_not_found(header)
                 return None
             if not answer.status.is_terminal:
@@ -111,7 +111,7 @@ class HistoryReader:
         if header.failure_reason is FailureReason.EXPIRED and header.failed_at is not None and detail.pending:
             timeout_ms = (memory.config.timeout_ms if memory.config else None) or header.end_to_end_duration_ms or 0
             timeout = min(timedelta(milliseconds=timeout_ms), _WATCH_MAX)
-            # Metrics that are fetched later than the barrier came still tell of it.
+            # Metrics fetched after the barrier arrived still show it.
             until = header.failed_at + timeout + self._engine.fetch_interval + _WATCH_SLACK
             memory.watches[cid] = Watch(header, detail.pending, detail.vertices, until)
 
@@ -128,9 +128,10 @@ class HistoryReader:
 
 
 def poll_within_s(answer: CheckpointsAnswer, interval_ms: int | None) -> float | None:
-    """Half the time in which the history turns over, at the configured interval or the one seen, if that is shorter.
+    """Return half the seconds in which the history is replaced, at the shorter of the configured and the seen interval.
 
-    The history's capacity is what is listed once more were counted than are listed, else Flink's default.
+    If more checkpoints were counted than are listed, the history is full and its capacity is the listed number. Else
+    the capacity is at least Flink's default. None if no interval is known.
     """
     listed = len(answer.headers)
     capacity = listed if answer.counts.total > listed > 0 else max(listed, flink.HISTORY_DEFAULT)

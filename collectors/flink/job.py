@@ -1,8 +1,9 @@
-"""One job in one poll: which of its requests are due, in which order, and the observation they make.
+"""One job in one poll: makes the due requests and builds the observation.
 
-What the job is (graph, placement, exceptions, restarts) is read when its last modification moved, which it does when
-any task changes its state; the settings at start, after a restore and now and then; the history each poll; the rest by
-``history`` and ``live``. Only the job's graph and history are needed: anything else that fails is a problem line.
+Graph, placement, exceptions and restarts are read when the job's last modification moved, as it does when any task
+changes its state. Settings are read at the start, after a restore and periodically; the history at each poll. The
+modules ``history`` and ``live`` read the rest. Only graph and history are required: any other failure becomes a problem
+line.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from collectors.flink.requests import Requests
 
 _EXCEPTIONS_MAX = 20
 _LOOK_PAUSE = timedelta(seconds=5)
-# A person who changed settings of a running job waits for the change to show. Other settings change only with a
-# restart, and then they are read in any case.
+# A person who changed settings of a running job waits to see the change. On other engines settings change only with a
+# restart, after which they are read anyway.
 _CONFIG_EVERY_IF_LIVE = timedelta(seconds=4)
 _CONFIG_EVERY = timedelta(seconds=60)
 # Flink answers from a cache for some seconds after a job's end (web.refresh-interval, 3 s by default).
@@ -34,7 +35,7 @@ _NOT_FOUND = 404
 
 
 class JobReader:
-    """Reads one job once. ``memory`` is changed in place; its owner drops it where the poll fails."""
+    """Reads one job once. Changes ``memory`` in place; its owner discards it if the poll fails."""
 
     def __init__(self, requests: Requests, entry: JobEntry, memory: RunMemory, *, engine: EngineFacts) -> None:
         self._requests = requests
@@ -46,7 +47,7 @@ class JobReader:
         self._found = Found()
 
     async def read(self, *, pressure_interval_s: float) -> JobObservation | None:
-        """The observation; None for a job that was over before it was first seen and is no longer readable."""
+        """Return the observation; None for a job that had ended before it was first seen and can no longer be read."""
         try:
             await self._look()
             answer = await self._checkpoints()
@@ -71,13 +72,13 @@ class JobReader:
         return self._entry.state is JobState.ENDED
 
     def _now(self) -> datetime:
-        """The instant by the engine's clock."""
+        """Return the present on the engine's clock."""
         return self._requests.at() + self._engine.offset
 
     def _live(self) -> LiveReader:
         return LiveReader(self._requests, self._job_id, self._memory, self._found, engine=self._engine)
 
-    # --- what the job is ------------------------------------------------------------------------------------------
+    # --- the job itself -------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
         memory, entry = self._memory, self._entry
@@ -93,10 +94,10 @@ class JobReader:
             await self._found.attempt(self._placements())
 
     async def _described(self) -> Document:
-        """The job's own answer, of the life that the list of jobs told of.
+        """Read the job's own answer, and check that it is of the run in the list of jobs.
 
         Raises:
-            TargetProtocolError: it is another one's: an id may be used again, and the list comes from a cache.
+            TargetProtocolError: it is of another run: an id may be used again, and the list may be cached.
 
         """
         document = await self._requests.get(flink.job(self._job_id))
@@ -105,7 +106,7 @@ class JobReader:
         return document
 
     async def _confirm(self, answer: CheckpointsAnswer) -> None:
-        """Make sure that the history is of this life: once at first, and where counters or ids began anew."""
+        """Check that the history is of this run: at the first poll, and if counters or ids started again."""
         memory = self._memory
         counted, newest_id = memory.counted_total, -1 if memory.newest_id is None else memory.newest_id
         known = memory.handed_on | memory.seen_open
@@ -157,7 +158,7 @@ class JobReader:
         return answer
 
     async def _read_checkpoints(self, answer: CheckpointsAnswer) -> bool:
-        """Read what is new of the history; whether nothing of it is open or left to read."""
+        """Read the new entries of the history; return whether no entry is open or left to read."""
         memory = self._memory
         if answer.restored_ms != memory.restored_ms:
             memory.restored_ms = answer.restored_ms

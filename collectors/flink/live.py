@@ -1,9 +1,9 @@
-"""What of a running job changes while one looks: checkpoints in progress, late barriers, backpressure and queues.
+"""Reads the changing data of a running job: checkpoints in progress, late barriers, backpressure and queues.
 
-A checkpoint in progress costs one request, and one for each vertex of which some but not all subtasks acknowledged;
-a vertex of which all did is asked once, and then not again when the checkpoint is over.
-Gauges are asked only of vertices with subtasks that have not, once the checkpoint is open for a second or was open at
-the poll before, and after an expiry for one timeout more. Backpressure is read at a pause of its own.
+A checkpoint in progress costs one request, and one for each vertex with some but not all subtasks acknowledged. A
+vertex with all subtasks acknowledged is read once, and not again when the checkpoint ends.
+Gauges are read only for vertices with pending subtasks: once the checkpoint has been open for a second or was open at
+the previous poll, and for one more timeout after it expired. Backpressure is read at an interval of its own.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from collectors.flink.requests import Requests
 
 _OPEN_LONG = timedelta(seconds=1)
 _NAMES_SETTLE = timedelta(seconds=30)
-# A wide job's reading takes many requests: no more than this many a second, on average.
+# A wide job's reading takes many requests: at most this many per second, on average.
 _PRESSURE_REQUESTS_PER_S = 2.0
 
 
 class LiveReader:
-    """Reads what is going on at one running job."""
+    """Reads the changing data of one running job."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LiveReader:
         self._open: list[tuple[Checkpoint, Progress]] = []
 
     async def read(self, answer: CheckpointsAnswer | None, *, pressure_interval_s: float) -> None:
-        """Read it all; ``answer`` is None for a job that takes no checkpoints."""
+        """Read all of it; ``answer`` is None for a job without checkpoints."""
         memory = self._memory
         running = [h for h in answer.headers if not h.status.is_terminal] if answer is not None else []
         for header in running:
@@ -82,7 +82,7 @@ class LiveReader:
             return
         header, acks = parse.details(document)
         if header.status is not CheckpointStatus.IN_PROGRESS or key_of(header) != key_of(listed):
-            # It finished since the history was answered, or the job began anew: the next poll reads it as a whole.
+            # It ended after the history was read, or the job was started again: the next poll reads it completely.
             return
         details = await self._so_far(header, acks)
         pending = _pending(acks, details)
@@ -95,7 +95,7 @@ class LiveReader:
                 self._found.barriers.append((cid, parse_metrics.barriers(events)))
 
     async def _so_far(self, header: CheckpointHeader, acks: tuple[VertexAcks, ...]) -> list[VertexDetail]:
-        """The detail of the vertices of which any subtask acknowledged."""
+        """Return the details of vertices with at least one acknowledged subtask."""
         final = self._memory.acknowledged.setdefault(key_of(header), {})
         found = []
         for ack in acks:
@@ -118,7 +118,7 @@ class LiveReader:
         return found
 
     def _awaited(self, now: datetime) -> dict[VertexId, frozenset[int]]:
-        """The subtasks whose first barrier is looked for."""
+        """Return the subtasks whose gauges are to be read."""
         waiting: dict[VertexId, frozenset[int]] = {}
         groups: list[tuple[int, Pending]] = [(cid, w.pending) for cid, w in self._memory.watches.items()]
         for checkpoint, progress in self._open:
@@ -129,7 +129,7 @@ class LiveReader:
         for cid, pending in groups:
             told = self._memory.gauges.late.get(cid, {})
             for vertex_id, subtasks in pending.items():
-                # Of one in progress the alignment is still of interest when its first barrier is known.
+                # For a checkpoint in progress, the alignment matters even if the first barrier is known.
                 left = subtasks if cid in open_ids else frozenset(s for s in subtasks if (vertex_id, s) not in told)
                 if left:
                     waiting[vertex_id] = waiting.get(vertex_id, frozenset()) | left
@@ -218,7 +218,7 @@ class LiveReader:
         memory.gauges.read_alignment(vertex_id, gauge_values(readings, names.alignment), at=at)
 
     async def _names(self, vertex_id: VertexId) -> MetricNames | None:
-        """The names on offer; None where nothing is yet. Read twice: at first some may be missing."""
+        """Return the vertex's metric names; None if there are none yet. Read twice, as some are missing at first."""
         known, now = self._memory.offered.get(vertex_id), self._requests.at()
         if known is not None and (known.is_settled or now - known.first_at < _NAMES_SETTLE):
             return known.names
@@ -254,6 +254,6 @@ def _progress(header: CheckpointHeader, acks: tuple[VertexAcks, ...], pending: P
 
 
 def _progress_of(watch: Watch, at: datetime) -> Progress:
-    """An expired checkpoint as it was left."""
+    """Return the last progress of an expired checkpoint."""
     acks = tuple(VertexAcks(d.vertex_id, d.subtask_count - len(d.pending), d.subtask_count) for d in watch.details)
     return _progress(watch.header, acks, watch.pending, at)

@@ -1,8 +1,8 @@
 """JSON answers of Flink's monitoring REST -> values of ``backend.domain``. Pure.
 
-Here the sentinels end: what was not reported becomes None, never zero; foreign names and units do not pass. A field of
-the wrong type or out of range is a ``TargetProtocolError`` that names address and field; a field that only some
-versions have may be missing. Sources: recordings of Flink 1.20.5 (``tests/contract``) and what 2.3.0 does differently.
+Sentinels for missing values become None, never zero. Flink's names and units are converted to ours. A field of the
+wrong type or out of range is a ``TargetProtocolError`` that names address and field; a field that only some versions
+have may be missing. Sources: recordings of Flink 1.20.5 (``tests/contract``), and the differences in 2.3.0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from collectors.flink.document import Document, clean, clean_lines
 NAME_MAX = 500
 MESSAGE_MAX = 2000
 STACKTRACE_MAX = 8000
-# A duration beyond this (24 days) is a clock gone wrong; the store keeps 32 bits.
+# A duration beyond this (24 days) is a clock error; the store has 32 bits for it.
 _MS_MAX = 2**31 - 1
 # A longer setting (31 years) is one of Java's largest numbers and means *never*, as the interval of a job without
 # periodic checkpoints does (2^63 - 1 in Flink's CheckpointCoordinatorConfiguration).
@@ -56,7 +56,7 @@ _UNALIGNED = {flink.TYPE_CHECKPOINT: False, flink.TYPE_UNALIGNED: True}
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """The engine at a target. ``version`` is its own word; ``has_job_clocks``: each job has a clock of its own."""
+    """The engine at a target. ``version`` is as reported; ``has_job_clocks``: each job has a clock of its own."""
 
     engine: EngineCapabilities
     version: str
@@ -64,7 +64,7 @@ class EngineInfo:
 
 
 def engine_info(document: Document) -> EngineInfo:
-    """``/config``: Flink, or our live runtime, which says so."""
+    """``/config``: Flink, or our live runtime, which has a field of its own there."""
     runtime = document.find(flink.RUNTIME_FIELD)
     if runtime is not None:
         return EngineInfo(RUNTIME, runtime.text(length_max=NAME_MAX), has_job_clocks=True)
@@ -114,7 +114,7 @@ def _job_state(word: str) -> JobState:
 
 
 def job_started_at(document: Document) -> datetime:
-    """``/jobs/:id``: when this life of the job began."""
+    """``/jobs/:id``: when this run of the job started."""
     return document.get("start-time").instant_known()
 
 
@@ -147,7 +147,7 @@ def _vertex(row: Document) -> Vertex:
 
 
 def _topological(vertices: tuple[VertexId, ...], edges: Iterable[Edge]) -> list[VertexId]:
-    # Flink lists them so already; what a cycle would leave over (none is legal) keeps its place at the end.
+    # Flink lists vertices in this order already. Vertices in a cycle, which is not legal, are put at the end.
     missing = dict.fromkeys(vertices, 0)
     after: dict[VertexId, list[VertexId]] = {v: [] for v in vertices}
     for edge in edges:
@@ -163,7 +163,7 @@ def _topological(vertices: tuple[VertexId, ...], edges: Iterable[Edge]) -> list[
 
 
 def placement(document: Document) -> Placement:
-    """``/jobs/:id/vertices/:vid``; ``host`` is gone in 2.x, where ``endpoint`` (host:port) says it."""
+    """``/jobs/:id/vertices/:vid``; 2.x has ``endpoint`` (host:port) instead of ``host``."""
     rows = list(document.get("subtasks").items())
     hosts: list[str | None] = [None] * len(rows)
     managers, statuses = hosts.copy(), hosts.copy()
@@ -191,7 +191,7 @@ def _exception_text(row: Document) -> str:
     task = _optional_text(row.find("taskName"))
     trace = row.find("stacktrace") or row.get("exceptionName")
     if not isinstance(trace.value, str):
-        raise trace.fail("is no text")
+        raise trace.fail("is not text")
     text = clean_lines(trace.value, length_max=STACKTRACE_MAX).strip()
     return f"{task}: {text}" if task else text
 
@@ -201,7 +201,7 @@ def _exception_text(row: Document) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsAnswer:
-    """``/jobs/:id/checkpoints``; headers newest first, as listed. ``restored_ms`` tells one restore from another."""
+    """``/jobs/:id/checkpoints``; headers newest first, as listed. ``restored_ms`` identifies the last restore."""
 
     counts: CheckpointCounts
     headers: tuple[CheckpointHeader, ...]
@@ -233,7 +233,7 @@ def header(document: Document) -> CheckpointHeader:
     text = None if message is None else message.text(length_max=MESSAGE_MAX)
     failed = document.find("failure_timestamp")
     discarded = document.find("discarded")
-    # A sum over no acknowledgement is no size.
+    # Without an acknowledgement the sums are meaningless.
     size = _bytes if acknowledged else _nothing
     return CheckpointHeader(
         checkpoint_id=document.get("id").count(),
@@ -242,7 +242,7 @@ def header(document: Document) -> CheckpointHeader:
         triggered_at=document.get("trigger_timestamp").instant_known(),
         is_unaligned=_UNALIGNED.get(_optional_text(document.find("checkpoint_type")) or ""),
         latest_ack_at=document.get("latest_ack_timestamp").instant(),
-        # Of one in progress Flink shows the time to its latest acknowledgement, not the time elapsed.
+        # For a checkpoint in progress, Flink reports the time to its latest acknowledgement, not the elapsed time.
         end_to_end_duration_ms=_ms(document.get("end_to_end_duration")) if status.is_terminal else None,
         checkpointed_size_bytes=size(document.get("checkpointed_size")),
         full_state_size_bytes=size(document.get("state_size")),
@@ -290,9 +290,9 @@ def details(document: Document) -> tuple[CheckpointHeader, tuple[VertexAcks, ...
 
 @dataclass(frozen=True, slots=True)
 class SubtasksAnswer:
-    """One vertex of one checkpoint, and the state of the checkpoint when that was answered.
+    """One vertex of one checkpoint, and the checkpoint's status at the time of the answer.
 
-    ``triggered_ms`` follows from any acknowledgement's instant and duration; None where no subtask acknowledged.
+    ``triggered_ms`` is derived from an acknowledgement's instant and duration; None if no subtask acknowledged.
     """
 
     checkpoint_id: int
@@ -301,7 +301,7 @@ class SubtasksAnswer:
     triggered_ms: int | None
 
     def is_of(self, header: CheckpointHeader) -> bool:
-        """Whether this is that checkpoint, and not another life's of the same id."""
+        """Whether this is the checkpoint of ``header``, and not one of another run with the same id."""
         is_same_id = self.checkpoint_id == header.checkpoint_id
         return is_same_id and self.triggered_ms in (None, to_epoch_ms(header.triggered_at))
 
@@ -330,7 +330,7 @@ _WIDTH = 10
 
 
 def _row(item: Document) -> _Row:
-    """The values of one subtask, in the order of ``VertexDetail``'s arrays."""
+    """Return the values of one subtask, in the order of ``VertexDetail``'s arrays."""
     phases, alignment = item.get("checkpoint"), item.get("alignment")
     return (
         _ms(item.get("start_delay")),
@@ -377,7 +377,7 @@ def _id(document: Document) -> str:
 
 
 def _id_text(value: object, document: Document) -> str:
-    # An id becomes part of the next request's path, so nothing else may pass.
+    # An id becomes part of the next request's path, so it must be well formed.
     if not isinstance(value, str) or _ID.fullmatch(value) is None:
         raise document.fail(f"has the id {clean(str(value), length_max=60)!r}, 32 hexadecimal digits are needed")
     return value

@@ -1,6 +1,6 @@
 """Metrics, backpressure and barrier events of Flink's monitoring REST -> values. Pure.
 
-Metric values come as text, with "NaN" and "true" among them: what is no number is left out. Source: recordings.
+Metric values are text, including "NaN" and "true"; values that are not numbers are left out. Source: recordings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Readings = Mapping[tuple[int, str], float]
 
 
 def metric_names(document: Document) -> frozenset[str]:
-    """The names on offer; empty for some seconds after start."""
+    """The names of a vertex's metrics; empty for some seconds after its start."""
     return frozenset(row.get("id").text(length_max=NAME_MAX) for row in document.items())
 
 
@@ -48,7 +48,7 @@ _DURATION = re.compile(r"(\d{1,9})\s*([a-z]*)")
 
 
 def fetch_interval_ms(document: Document) -> int:
-    """How often the cluster fetches metrics, from ``/jobmanager/config``; Flink's default where it does not say."""
+    """Return the cluster's interval for fetching metrics, from ``/jobmanager/config``; by default Flink's default."""
     for row in document.items():
         if row.get("key").value == flink.METRICS_FETCH_INTERVAL:
             # Milliseconds in 1.x, a duration such as "10 s" in 2.x.
@@ -92,7 +92,7 @@ def _value(document: Document | None) -> float | None:
 
 
 def ratio(value: float | None) -> float | None:
-    """A share of the time; None where it was not measured (-1). Flink's averages overshoot 1 by a little."""
+    """Return a share of time, at most 1; None if not measured (-1). Flink's averages can exceed 1 slightly."""
     if value is None or value < 0:
         return None
     return min(value, 1.0)

@@ -1,8 +1,8 @@
-"""Which metrics of a vertex are asked for, in how few requests, and what they say. Pure.
+"""Selects a vertex's metrics, packs them into few requests, and converts their values. Pure.
 
-The share of busy, idle and backpressured time is asked for as metrics, beside queues and gauges: the backpressure
-endpoint computes its answer from the same three, so one request a vertex does for two. A request line has a limit, so
-a wide vertex takes several.
+The shares of busy, idle and backpressured time are read as metrics, together with queues and gauges. The backpressure
+endpoint computes its answer from the same three metrics, so this saves a request per vertex. A request line is limited,
+so a wide vertex takes several requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LINE_OVERHEAD_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class MetricNames:
-    """The names under which one vertex offers what is wanted; None where it does not offer it."""
+    """The names of one vertex's metrics that we read; None for a metric that the vertex does not have."""
 
     busy: str | None
     backpressured: str | None
@@ -44,19 +44,19 @@ class MetricNames:
 
     @property
     def pressure(self) -> tuple[str, ...]:
-        """Every name, for a whole reading of the vertex."""
+        """Every name, for a complete reading of the vertex."""
         shares = (self.busy, self.backpressured, self.idle, self.out_pool_usage, self.in_pool_usage)
         amounts = (self.queued_in, self.queued_out, self.records_in, self.records_out, self.bytes_in)
         return tuple(n for n in shares + amounts if n is not None) + self.gauges
 
     @property
     def gauges(self) -> tuple[str, ...]:
-        """The names that tell of a barrier."""
+        """The names of the gauges that a barrier changes."""
         return tuple(n for n in (self.start_delay, self.alignment) if n is not None)
 
 
 def wanted_of(offered: frozenset[str]) -> MetricNames:
-    """Choose among the names on offer: the shorter of two for one gauge, since the request line is limited."""
+    """Choose among the offered names; of two names for one gauge the shorter, since the request line is limited."""
 
     def one(*names: str) -> str | None:
         return next((n for n in names if n in offered), None)
@@ -80,7 +80,7 @@ def wanted_of(offered: frozenset[str]) -> MetricNames:
 def request_paths(
     job_id: str, vertex_id: VertexId, subtasks: Iterable[int], names: tuple[str, ...], *, prefix_bytes: int
 ) -> Iterator[str]:
-    """Paths that ask ``names`` of ``subtasks``, each short enough for a request line (``prefix_bytes``: the root's)."""
+    """Yield paths to read ``names`` of ``subtasks``, each short enough for a request line after the root's bytes."""
     room = flink.REQUEST_LINE_MAX_BYTES - _LINE_OVERHEAD_BYTES - prefix_bytes
     room -= len(flink.vertex_metrics(job_id, vertex_id))
     ids: list[str] = []
@@ -98,7 +98,7 @@ def request_paths(
 def vertex_pressure(
     vertex_id: VertexId, *, parallelism: int, readings: Readings, names: MetricNames, at: datetime
 ) -> VertexPressure | None:
-    """One reading of one vertex; None where nothing at all was reported."""
+    """Make one reading of one vertex; None if nothing was reported."""
     if not readings:
         return None
 
@@ -124,7 +124,7 @@ def vertex_pressure(
 
 
 def gauge_values(readings: Readings, name: str | None) -> Mapping[int, int]:
-    """One gauge by subtask, in its own unit; negative sentinels left out."""
+    """Return one gauge by subtask, in its own unit, without negative sentinels."""
     return {n: int(value) for (n, found), value in readings.items() if found == name and 0 <= value < _INT64}
 
 
@@ -141,5 +141,5 @@ def _wholes(column: list[float | None], *, divisor: int = 1) -> Values:
 
 
 def _or_nothing(column: tuple[T | None, ...]) -> tuple[T | None, ...]:
-    """An empty tuple where no subtask reported anything: not offered."""
+    """Return ``column``; an empty tuple, which means *not offered*, if no subtask reported a value."""
     return column if any(v is not None for v in column) else ()

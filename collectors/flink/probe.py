@@ -1,4 +1,4 @@
-"""Asks a Flink-shaped target once which engine it is and what runs there. Stores nothing.
+"""Tests the connection to a target with Flink's REST: reads its engine and running jobs once. Stores nothing.
 
 It uses the collector's own transport with the same bounds, so a target that passes here is read the same way.
 """
@@ -16,7 +16,7 @@ _JOBS_MAX = 50
 
 
 async def probe(url: str, timeout_s: float) -> Probed:
-    """Ask the target at ``url``; each of the two requests takes at most ``timeout_s`` seconds.
+    """Test the target at ``url``; each of the two requests takes at most ``timeout_s`` seconds.
 
     Raises:
         InvalidInputError: ``url`` is not an http(s) address.

@@ -1,7 +1,7 @@
-"""What is remembered of one run between two polls.
+"""The memory of one run between two polls.
 
-Invariant: a poll works on a copy and the copy replaces the memory only when the whole poll is handed on, so a poll
-that breaks off leaves nothing marked as read that nobody has.
+Invariant: a poll works on a copy, which replaces the memory only when the poll succeeds. So a failed poll marks nothing
+as read that was not returned.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collectors.flink.gauges import Candidate, GaugeMemory
 from collectors.flink.pressure import MetricNames
 
 CheckpointKey: TypeAlias = tuple[int, datetime]
-"""Checkpoint id and trigger time: an id may come again in a run whose coordinator lost its counter."""
+"""Checkpoint id and trigger time: an id may repeat in a run whose coordinator lost its counter."""
 
 Pending: TypeAlias = Mapping[VertexId, frozenset[int]]
 
 
 def key_of(header: CheckpointHeader) -> CheckpointKey:
-    """What tells this checkpoint from any other of the run."""
+    """Return the key that identifies a checkpoint within its run."""
     return header.checkpoint_id, header.triggered_at
 
 
@@ -46,7 +46,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """An expired checkpoint whose missing first barriers are still looked for, until ``until`` (the engine's time)."""
+    """An expired checkpoint whose missing first barriers are looked for until ``until`` (on the engine's clock)."""
 
     header: CheckpointHeader
     pending: Pending
@@ -56,7 +56,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The metrics one vertex offers; ``is_settled`` once the list was read when the vertex had run for a while."""
+    """The metrics that one vertex offers; ``is_settled`` once the list was read again after some time."""
 
     names: MetricNames
     first_at: datetime
@@ -65,38 +65,38 @@ class Offered:
 
 @dataclass(slots=True)
 class RunMemory:
-    """Everything remembered of one run."""
+    """The memory of one run."""
 
     name: str = ""
     topology: Topology | None = None
     config: CheckpointConfig | None = None
     config_at: datetime | None = None
     has_checkpoints: bool = True
-    """False once the engine said that the job takes none."""
+    """False once the engine reported that the job takes none."""
     changed_at_ms: int | None = None
-    """Its last modification as of the last look at tasks, exceptions and restarts."""
+    """The job's last modification when graph, tasks, exceptions and restarts were last read."""
     looked_at: datetime | None = None
     restored_ms: int | None = None
     restart_count: int | None = None
     attempts: dict[VertexId, Values] = field(default_factory=dict)
-    """Attempt of each subtask: a change means that its gauges began anew."""
+    """Attempt of each subtask: if it changes, the subtask's gauges were reset."""
     handed_on: set[CheckpointKey] = field(default_factory=set)
-    """Terminal checkpoints whose header went out."""
+    """Terminal checkpoints whose header was returned."""
     detailed: set[CheckpointKey] = field(default_factory=set)
-    """Terminal checkpoints whose detail went out, or will never be had."""
+    """Terminal checkpoints whose detail was returned, or is gone."""
     discarded: set[CheckpointKey] = field(default_factory=set)
-    """Those that were handed on as discarded: the one thing that changes later."""
+    """Checkpoints that were returned as discarded, which is the only later change of a terminal one."""
     acknowledged: dict[CheckpointKey, dict[VertexId, VertexDetail]] = field(default_factory=dict)
-    """Vertices of which all acknowledged while the checkpoint was open: final, so not asked again at its end."""
+    """Details of vertices with all subtasks acknowledged in an open checkpoint: final, so not read again at its end."""
     waiting_count: int = 0
-    """Details that the last poll's budget left for later."""
+    """Number of details that the last poll's budget left for later."""
     not_found: dict[CheckpointKey, int] = field(default_factory=dict)
-    """How often the detail was answered by 404."""
+    """How often the detail was missing or of another run."""
     newest_id: int | None = None
     counted_total: int | None = None
     """Checkpoints that the coordinator had counted at the last poll."""
     seen_open: set[CheckpointKey] = field(default_factory=set)
-    """In progress at the poll before."""
+    """Checkpoints in progress at the previous poll."""
     watches: dict[int, Watch] = field(default_factory=dict)
     candidates: dict[int, Candidate] = field(default_factory=dict)
     gauges: GaugeMemory = field(default_factory=GaugeMemory)
@@ -104,7 +104,7 @@ class RunMemory:
     pressure_at: datetime | None = None
     poll_within_s: float | None = None
     is_done: bool = False
-    """Ended, and read to the end."""
+    """Whether the run has ended and needs no more reading."""
 
     def copy(self) -> RunMemory:
         """An independent copy."""
@@ -124,14 +124,14 @@ class RunMemory:
         )
 
     def forget_tasks(self) -> None:
-        """Tasks were started anew: gauges begin again at 0."""
+        """Forget the gauges and metric names of tasks that were restarted: their gauges start at 0 again."""
         self.gauges = GaugeMemory(late=self.gauges.late)
         self.watches.clear()
         self.offered.clear()
         self.pressure_at = None
 
     def keep_listed(self, listed: set[CheckpointKey]) -> None:
-        """Drop marks of checkpoints that the engine no longer lists: they cannot come up again."""
+        """Drop the marks of checkpoints that the engine no longer lists, since they cannot be listed again."""
         self.handed_on &= listed
         self.detailed &= listed
         self.discarded &= listed
@@ -148,5 +148,5 @@ class Detail:
 
     @property
     def pending(self) -> Pending:
-        """Who has not acknowledged."""
+        """The subtasks that have not acknowledged, by vertex."""
         return {d.vertex_id: frozenset(d.pending) for d in self.vertices if d.pending}

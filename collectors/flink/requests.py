@@ -1,7 +1,7 @@
 """The requests of one poll: counted, limited, and their answers read as JSON.
 
-A JobManager serves its REST with few threads, so a poll has a budget. What must be read is read whatever it costs;
-what can wait (details of old checkpoints, pressure) asks ``has_budget`` first and waits for the next poll.
+A JobManager serves its REST with few threads, so a poll has a budget. Required data is read at any cost. Data that can
+wait (details of old checkpoints, backpressure) is read only if ``has_budget``, else at the next poll.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class Requests:
         return self._transport.url
 
     def at(self) -> datetime:
-        """The instant, from the poll's own and what has passed since."""
+        """Return the present: the poll's instant plus the time since its start."""
         return self._now + timedelta(seconds=self._monotonic_s() - self._began_s)
 
     @property
     def has_budget(self) -> bool:
-        """Whether what can wait may be asked now."""
+        """Whether the budget allows requests that can wait."""
         return self.count < self._budget_count
 
     async def get(self, path: str) -> Document:
-        """The JSON answer to ``path``; errors as ``FlinkTransport`` and ``document.read`` have them."""
+        """Return the JSON answer to ``path``; raises as ``FlinkTransport.get`` and ``document.read``."""
         self.count += 1
         body = await self._transport.get(path)
         self.received_bytes += len(body)
         return read(body, url=self.url + path.partition("?")[0])
 
     async def find(self, path: str) -> Document | None:
-        """As ``get``; None where the target answers that there is no such thing (any more)."""
+        """As ``get``, but return None if the target answers 404."""
         try:
             return await self.get(path)
         except TargetProtocolError as error:
@@ -62,6 +62,6 @@ class Requests:
             raise
 
     def cost(self) -> PollCost:
-        """What the poll has cost so far; bytes are of the decompressed bodies."""
+        """Return the cost of the poll so far; bytes are of the decompressed bodies."""
         duration_ms = round((self._monotonic_s() - self._began_s) * 1000)
         return PollCost(self.count, self.received_bytes, duration_ms)

@@ -36,7 +36,7 @@ async def change_settings(
     """
     if not _RUN.fullmatch(engine_run_id):
         raise ConflictError(
-            f"{engine_run_id!r} is no run of an engine that changes while it runs", kind="restart-needed"
+            f"{engine_run_id!r} is not a run whose settings can change while it runs", kind="restart-needed"
         )
     async with open_transport(url, timeout_s=timeout_s) as transport:
         info = parse.engine_info(document.read(await transport.get(flink.CONFIG), url=transport.url))

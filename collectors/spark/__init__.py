@@ -1,4 +1,4 @@
-"""Spark Structured Streaming: the listener that a job loads, and the query that ``up`` brings along as a demo.
+"""Spark Structured Streaming: the listener that a job loads, and the demo query that ``up`` starts.
 
 ``pyspark`` is imported in ``listener`` and ``demo`` only.
 """

@@ -1,7 +1,7 @@
-"""The demo query of ``up``: one small real streaming query with state, which tells of itself by our listener.
+"""The demo query of ``up``: one small streaming query with state, which reports through our listener.
 
-It decides nothing but its own size: one thread, half a gigabyte at most, no web page, loopback only. Its checkpoint
-folder outlives it, so the next start is the same query in a new run.
+It limits its own size: one thread, at most half a gigabyte, no web page, loopback only. Its checkpoint folder is kept,
+so the next start is a new run of the same query.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Each one is a state store with files of its own.
+    # Each partition has a state store with files of its own.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
@@ -51,14 +51,14 @@ _log = logging.getLogger(__name__)
 def run(
     *, api_url: str, token: str | None, folder: Path, stop: threading.Event, on_started: Callable[[], None]
 ) -> None:
-    """Run the query until ``stop``; its environment must be one that Spark starts with.
+    """Run the query until ``stop`` is set; Spark must be able to start in this environment.
 
     Args:
         api_url: Root of Barrierscope, to which the listener posts.
-        token: Its API token, where it needs one.
+        token: Its API token, if it needs one.
         folder: For the query's checkpoints and Spark's own files.
-        stop: Set to end it in order.
-        on_started: Told once the query runs.
+        stop: Ends the query when it is set.
+        on_started: Called once the query runs.
 
     Raises:
         RuntimeError: Spark did not start, or the query ended by itself; one line says why.
@@ -68,7 +68,7 @@ def run(
         _run(api_url, token, folder, stop, on_started)
     except (Py4JError, PySparkException) as error:
         if stop.is_set():
-            # It was asked to stop while it started.
+            # ``stop`` was set during the start.
             return
         raise RuntimeError(_line(error)) from None
 
@@ -87,13 +87,13 @@ def _run(api_url: str, token: str | None, folder: Path, stop: threading.Event, o
                 raise RuntimeError(f"the demo query ended: {_line(query.exception())}")
         finally:
             query.stop()
-            # Its end is told a moment after it ended; untold, the query would look like one that was killed.
+            # Spark reports the end a moment later. Without that report the query would look as if it was killed.
             listener.ended.wait(_END_S)
             listener.close()
 
 
 class _Listener(BarrierscopeListener):
-    """The listener, which also knows when the end of the query has been told to it."""
+    """The listener; ``ended`` is set when Spark has reported the end of the query."""
 
     def __init__(self, url: str, token: str | None, **given: Any) -> None:
         super().__init__(url, token, **given)
@@ -125,12 +125,12 @@ def _session(folder: Path) -> Iterator[SparkSession]:
 
 
 def _first_timestamp_ms(folder: Path) -> int:
-    """The time of the first row: of the first start, since the source goes on from it and takes no later one."""
+    """Return the time of the first row, kept from the first start: the source cannot continue from another."""
     kept = folder / "first-timestamp-ms"
     try:
         return int(kept.read_text())
     except (OSError, ValueError):
-        # What went on without it cannot be gone on with.
+        # Without this time the checkpoint cannot be continued.
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         first_ms = int(time.time() * 1000)
         kept.write_text(str(first_ms))
@@ -139,7 +139,7 @@ def _first_timestamp_ms(folder: Path) -> int:
 
 def _start(session: SparkSession, folder: Path) -> StreamingQuery:
     rows = (
-        # As many rows each time, however long it was away: after a night there is nothing to catch up on.
+        # Every batch has the same number of rows, so after a long pause there is nothing to catch up on.
         session.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", _ROWS_PER_BATCH)
         .option("numPartitions", 1)

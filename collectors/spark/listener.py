@@ -1,16 +1,16 @@
-"""Tells Barrierscope of each micro-batch of a PySpark Structured Streaming job. One file: copy it beside your job.
+"""Reports each micro-batch of a PySpark Structured Streaming job to Barrierscope. One file: copy it next to your job.
 
     from barrierscope_listener import BarrierscopeListener   # or: from collectors.spark.listener import ...
 
     token = os.environ["BARRIERSCOPE_API_TOKEN"]
     spark.streams.addListener(BarrierscopeListener("http://barrierscope:8050", token=token))
 
-Add it before the queries start. It needs the standard library and pyspark, and nothing of Barrierscope.
+Add it before the queries start. It needs only the standard library and pyspark, no other file of Barrierscope.
 
-Invariants: no call of Spark's ever waits for the network or gets an exception from here; the queue is bounded in events
-and bytes, the oldest goes first where it is full, and what was dropped is counted, sent along and logged; the token is
-sent to the given address only, and is never logged. What the server acknowledged is not sent again; what it may not
-have got, is, and the server takes an event twice as one.
+Invariants: no call by Spark waits for the network or gets an exception from here. The queue is bounded in events and
+bytes; if it is full, the oldest events are dropped, and their number is sent and logged. The token is sent only to the
+given address and is never logged. Acknowledged events are not sent again; events without an answer are, and the server
+ignores repeated events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 __all__ = ["BarrierscopeListener"]
 
 _PATH = "/api/v1/ingest/spark"
-# The server takes 256 KiB at once.
+# The server accepts at most 256 KiB per request.
 _BODY_MAX_BYTES = 200_000
 _EVENT_MAX_BYTES = 100_000
 _QUEUE_MAX_BYTES = 8_000_000
@@ -48,7 +48,7 @@ _BACK_OFF_MOST_S = 60.0
 _LOG_EVERY_S = 60.0
 _FLUSH_S = 3.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Nothing else of a progress object leaves the driver: no observed metrics, no sink.
+# Only these fields of a progress object leave the driver: no observed metrics, no sink.
 _PROGRESS_KEYS = (
     "id", "runId", "name", "timestamp", "batchId", "batchDuration", "durationMs", "numInputRows",
     "processedRowsPerSecond",
@@ -63,19 +63,19 @@ _log = logging.getLogger("barrierscope.listener")
 
 
 class BarrierscopeListener(StreamingQueryListener):
-    """Sends what Spark tells of its queries to Barrierscope, from a thread of its own.
+    """Sends Spark's events about its queries to Barrierscope, from a thread of its own.
 
     Args:
-        url: Where Barrierscope is: ``http://host:8050``.
-        token: Its API token, where it listens beyond loopback.
-        deployment: With the query's name it makes the job, so it must stay the same over restarts. By default the
-            name of the Spark application.
-        trigger_interval_ms: The interval of the queries' trigger, which Spark does not report; learned from the
-            pauses between batches where it is not given and there are pauses.
-        queue_size: Most events kept while Barrierscope does not answer.
-        timeout_s: How long one request may take.
+        url: The address of Barrierscope: ``http://host:8050``.
+        token: Its API token, if it listens beyond loopback.
+        deployment: Identifies the job together with the query's name, so it must stay the same over restarts. By
+            default the name of the Spark application.
+        trigger_interval_ms: The interval of the queries' trigger, which Spark does not report. If it is not given,
+            Barrierscope infers it from the pauses between batches, if there are any.
+        queue_size: The maximum number of events kept while Barrierscope does not answer.
+        timeout_s: The maximum time of one request.
 
-    An address that is none is logged once, and nothing is sent: a listener must not keep a job from starting.
+    An invalid address is logged once, and nothing is sent: a listener must not prevent a job from starting.
 
     """
 
@@ -101,20 +101,20 @@ class BarrierscopeListener(StreamingQueryListener):
 
     @property
     def dropped_count(self) -> int:
-        """Events that were not sent and never will be."""
+        """Number of events that were dropped and will not be sent."""
         return self._sender.dropped_count
 
     @property
     def sent_count(self) -> int:
-        """Events that the server acknowledged."""
+        """Number of events that the server acknowledged."""
         return self._sender.sent_count
 
     def flush(self, timeout_s: float = _FLUSH_S) -> bool:
-        """Wait until all that was seen so far is sent, at most so long; whether it was."""
+        """Wait up to ``timeout_s`` until all events so far are sent; return whether they were."""
         return self._sender.flush(timeout_s)
 
     def close(self, timeout_s: float = _FLUSH_S) -> None:
-        """Send what is left, within ``timeout_s``, and stop. Called by itself when the driver ends."""
+        """Send the remaining events within ``timeout_s``, and stop. Runs automatically when the driver ends."""
         self._sender.close(timeout_s)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's names
@@ -126,7 +126,7 @@ class BarrierscopeListener(StreamingQueryListener):
         self._guarded(self._progress, event)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """A query had nothing to do for a while."""
+        """A query had no new data for a while."""
         self._guarded(self._idle, event)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
@@ -136,7 +136,7 @@ class BarrierscopeListener(StreamingQueryListener):
     def _guarded(self, take: Any, event: Any) -> None:
         try:
             take(event)
-        except Exception as error:  # noqa: BLE001  the boundary to Spark: nothing of ours may reach its bus
+        except Exception as error:  # noqa: BLE001  the boundary to Spark: no exception of ours may reach its bus
             self._sender.drop(1)
             _log.debug("an event of Spark could not be read: %s", type(error).__name__)
 
@@ -174,7 +174,7 @@ class BarrierscopeListener(StreamingQueryListener):
         self._sender.put(ended)
 
     def _alive(self) -> list[dict[str, Any]]:
-        """One event for each query that runs; a batch may take minutes, and silence must not look like it."""
+        """Return one event for each running query: during a batch of minutes, the driver must not look silent."""
         runs = list(self._runs.values())
         return [
             {"event": "alive", "seen_at": _now(), "id": r["id"], "run_id": r["run_id"], "name": r["name"]} for r in runs
@@ -202,13 +202,13 @@ class _Sender:
         self._alive_due_s = time.monotonic() + _ALIVE_EVERY_S
         self._failed_count = 0
         self._logged_at_s = float("-inf")
-        # One lock for all of it; nobody holds it during a request.
+        # One lock for all fields; it is never held during a request.
         self._changed = threading.Condition()
         self._request, self._open = _request_of(url, token)
         self._thread: threading.Thread | None = None
 
     def put(self, event: dict[str, Any]) -> None:
-        """Queue one event; the oldest goes where there is no room."""
+        """Queue one event; if the queue is full, drop the oldest."""
         size = sum(len(v) for v in event.values() if isinstance(v, str)) + 200
         with self._changed:
             if self._is_closing or self._request is None:
@@ -223,7 +223,7 @@ class _Sender:
             self._changed.notify_all()
 
     def drop(self, count: int) -> None:
-        """Count what could not even be queued."""
+        """Count events that could not be queued."""
         with self._changed:
             self.dropped_count += count
 
@@ -251,12 +251,12 @@ class _Sender:
             try:
                 if not self._turn():
                     return
-            except Exception as error:  # noqa: BLE001  the top of the thread: it must outlive what nobody foresaw
-                _log.warning("Barrierscope's listener stumbled: %s", type(error).__name__)
+            except Exception as error:  # noqa: BLE001  the top of the thread: it must survive unexpected errors
+                _log.warning("Barrierscope's listener had an unexpected error: %s", type(error).__name__)
                 self._back_off()
 
     def _turn(self) -> bool:
-        """Wait for something to send and send it; False once there is nothing more to do."""
+        """Wait for events and send them; return False once the listener is closed and done."""
         with self._changed:
             wait_s = max(0.0, self._alive_due_s - time.monotonic())
             self._changed.wait_for(lambda: self._queue or self._is_closing, wait_s)
@@ -267,7 +267,7 @@ class _Sender:
                 return False
             taken = self._take()
             self._sending = len(taken)
-        # Also while one query tells much: another may be in a batch that takes minutes.
+        # Also if one query sends many events: another may be in a batch that takes minutes.
         alive = self._alive() if time.monotonic() >= self._alive_due_s else []
         if taken:
             self._send(taken, alive)
@@ -298,7 +298,7 @@ class _Sender:
                 self.dropped_count += len(taken) - len(events)
                 self._at_once = min(_EVENTS_AT_ONCE, 2 * self._at_once)
             elif is_refused and len(taken) > 1 and status != 409:
-                # One of them is at fault: they go one by one.
+                # One of them is invalid: send them one by one.
                 self._at_once = 1
                 self._give_back(taken)
             elif is_refused:
@@ -315,7 +315,7 @@ class _Sender:
         self._shrink()
 
     def _post(self, events: list[dict[str, Any]]) -> int | None:
-        """Send events; the HTTP status, or None where there was no answer."""
+        """Send events; return the HTTP status, or None if there was no answer."""
         if self._request is None:
             return None
         body = {**self._head, "sent_at": _now(), "dropped_count": self.dropped_count, "events": events}
@@ -344,7 +344,7 @@ class _Sender:
         return status
 
     def _tell(self, reason: str) -> None:
-        """Log that it does not answer: at once, then now and then."""
+        """Log that the server does not take events: at once, then at most every ``_LOG_EVERY_S``."""
         self._failed_count += 1
         now_s = time.monotonic()
         if now_s - self._logged_at_s >= _LOG_EVERY_S:
@@ -358,22 +358,22 @@ class _Sender:
     def _back_off(self) -> None:
         pause_s = min(_BACK_OFF_MOST_S, _BACK_OFF_FIRST_S * 2 ** min(10, max(0, self._failed_count - 1)))
         with self._changed:
-            # A little apart, so that many drivers do not come back as one.
+            # Random, so that many drivers do not retry at the same time.
             self._changed.wait_for(lambda: self._is_closing, pause_s * random.uniform(0.7, 1.3))  # noqa: S311
             if self._is_closing:
-                # That was the last try.
+                # No further attempts.
                 self._give_up_at_s = 0.0
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The token goes to the address it was given for and to no other."""
+    """Refuses redirects, so that the token goes only to the given address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 def _request_of(url: str, token: str | None) -> tuple[urllib.request.Request | None, Any]:
-    """Where to post and how; nothing where ``url`` is no address."""
+    """Return the request to post and the function that opens it; (None, None) if ``url`` is not a valid address."""
     try:
         parts = urlsplit(url.strip())
         host = parts.hostname
@@ -397,7 +397,7 @@ def _request_of(url: str, token: str | None) -> tuple[urllib.request.Request | N
 
 
 def _readable(event: dict[str, Any]) -> dict[str, Any] | None:
-    """The event as it is sent: of a progress only what is needed, and cut where it is large."""
+    """Return the event to send: a progress only with the needed fields, and without offsets if it is too large."""
     if event["event"] != "progress":
         return event
     try:
@@ -424,7 +424,7 @@ def _application_name() -> str:
     try:
         session = SparkSession.getActiveSession()
         name = None if session is None else session.conf.get("spark.app.name", None)
-    except Exception:  # noqa: BLE001  whatever Spark says here, the job has to start
+    except Exception:  # noqa: BLE001  any error of Spark here must not prevent the job from starting
         name = None
     return name or "spark"
 

@@ -76,7 +76,7 @@ async def test_html_with_the_content_type_of_json_is_recognised() -> None:
         return web.Response(text=" <!doctype html>", content_type="application/json")
 
     async with serve_app(app_of(html)) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
-        with pytest.raises(TargetProtocolError, match=r"/config: the answer is no JSON .*: it looks like HTML"):
+        with pytest.raises(TargetProtocolError, match=r"/config: the answer is not JSON .*: it looks like HTML"):
             await FlinkCollector(transport, target_id=TargetId("t")).collect(RecordedFlink(RECORDINGS / "A").now)
 
 
@@ -96,7 +96,7 @@ async def test_truncated_json_is_malformed() -> None:
         return web.Response(text='{"jobs": [{"jid": "0123', content_type="application/json")
 
     async with serve_app(app_of(half)) as url, open_transport(url, timeout_s=PATIENCE_S) as transport:
-        with pytest.raises(TargetProtocolError, match="the answer is no JSON"):
+        with pytest.raises(TargetProtocolError, match="the answer is not JSON"):
             await FlinkCollector(transport, target_id=TargetId("t")).collect(RecordedFlink(RECORDINGS / "A").now)
 
 

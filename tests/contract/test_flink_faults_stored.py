@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[Handler, str, str]] = {
     "trickle": (trickle, "unreachable", "no answer within 0.3 s"),
     "html": (html, "malformed", "answers HTML, not Flink's JSON"),
     "internal-error": (internal_error, "malformed", "HTTP 500: Internal server error."),
-    "half-a-json": (half_a_json, "malformed", "the answer is no JSON"),
+    "half-a-json": (half_a_json, "malformed", "the answer is not JSON"),
     "other-json": (other_json, "malformed", "the answer has no '"),
     "200-MB": (huge, "malformed", "the answer is larger than 8 MiB"),
     "gzip-bomb": (bomb, "malformed", "the answer is larger than 8 MiB"),

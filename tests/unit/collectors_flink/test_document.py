@@ -23,7 +23,7 @@ def test_a_metric_that_is_not_a_finite_number_is_missing(value: object, expected
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [(b"", "it is empty"), (b" <html>", "it looks like HTML"), (b'{"a": [1', "no JSON"), (b"[" * 100_000, "no JSON")],
+    [(b"", "it is empty"), (b" <html>", "it looks like HTML"), (b'{"a": [1', "not JSON"), (b"[" * 100_000, "not JSON")],
 )
 def test_an_answer_that_is_not_json_is_reported_as_such(body: bytes, words: str) -> None:
     with pytest.raises(TargetProtocolError, match=words):

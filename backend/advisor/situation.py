@@ -22,7 +22,7 @@ from backend.analysis.statistics import highest, known, median
 from backend.analysis.thresholds import BACKPRESSURED_OK_RATIO, SLOW_TRAVEL_MS
 from backend.analysis.verdict import diagnose
 from backend.domain.advice import Mode
-from backend.domain.checkpoint import Checkpoint, CheckpointStatus
+from backend.domain.checkpoint import Checkpoint, CheckpointStatus, Guarantee
 from backend.domain.engines import EngineCapabilities
 from backend.domain.failure import FailureReason
 from backend.domain.ids import VertexId
@@ -129,7 +129,7 @@ class Situation:
     def is_exactly_once(self) -> bool:
         """Whether checkpoints are exactly-once; True if the settings do not say."""
         config = self.evidence.config
-        return config is None or config.mode is None or config.mode.lower().replace("-", "_") == "exactly_once"
+        return config is None or config.mode is None or config.guarantee is Guarantee.EXACTLY_ONCE
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -259,9 +259,10 @@ def _job_lead(report: HealthReport) -> str:
 
 def _failing_lead(report: HealthReport) -> str:
     reasons = {c.header.failure_reason for c in report.failed}
-    verb = "expired" if reasons == {FailureReason.EXPIRED} else "failed"
+    is_expired = reasons == {FailureReason.EXPIRED}
+    verb = "expired" if is_expired else "failed"
     after = median(c.header.end_to_end_duration_ms for c in report.failed)
-    at = f" after {say.duration(after)}" if verb == "expired" and after is not None else ""
+    at = f" after {say.duration(after)}" if is_expired and after is not None else ""
     if len(report.failed) == report.judged_count:
         return f"{say.all_of_the_last(report.judged_count)} {verb}{at}"
     return f"{say.of_the_last(len(report.failed), report.judged_count)} {verb}{at}"

@@ -47,6 +47,13 @@ class SavepointFormat(StrEnum):
     NATIVE = "native"
 
 
+class Guarantee(StrEnum):
+    """What checkpoints guarantee for each record after a failure, in Flink's words."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointHeader:
     """The coordinator's data of one checkpoint attempt.
@@ -192,6 +199,12 @@ class CheckpointConfig:
     state_backend: str | None = None
     checkpoint_storage: str | None = None
     inflight_cap_bytes: int | None = None
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """The guarantee that ``mode`` names; None if it is not reported or not known."""
+        word = (self.mode or "").lower().replace("-", "_")
+        return Guarantee(word) if word in set(Guarantee) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,17 @@ class JobState(StrEnum):
     UNKNOWN = "unknown"
 
 
+class JobEventKind(StrEnum):
+    """The kind of an event in a job's history."""
+
+    RUN_STARTED = "run-started"
+    RUN_ENDED = "run-ended"
+    RESTARTED = "restarted"
+    CONFIGURATION_CHANGED = "configuration-changed"
+    RESCALED = "rescaled"
+    EXCEPTION = "exception"
+
+
 @dataclass(frozen=True, slots=True)
 class JobObservation:
     """The data of one run in one poll. An empty tuple means that the poll did not fetch it, not that there is none.

@@ -31,6 +31,15 @@ class Measure(StrEnum):
     PROCESSED = "processed_bytes"
 
 
+class RollupRunState(StrEnum):
+    """The states of a pipeline run in its log."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
 @dataclass(frozen=True, slots=True)
 class MeasureRollup:
     """One measure of one job in one hour. It is exact and always has a value."""

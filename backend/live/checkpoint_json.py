@@ -17,6 +17,7 @@ from backend.contracts.flink import (
     TYPE_UNALIGNED,
     UNSET_ALIGNED_TIMEOUT_MS,
 )
+from backend.domain.checkpoint import Guarantee
 from backend.live.view import Ack, CheckpointState, CheckpointView, JobView
 from backend.live.wire import Json, Object, quantile
 
@@ -59,7 +60,7 @@ def checkpoint_config(view: JobView) -> Object:
     """``/jobs/:id/checkpoints/config``."""
     settings = view.config
     answer: Object = {
-        "mode": "exactly_once" if settings.is_exactly_once else "at_least_once",
+        "mode": (Guarantee.EXACTLY_ONCE if settings.is_exactly_once else Guarantee.AT_LEAST_ONCE).value,
         "interval": settings.interval_ms,
         "timeout": settings.timeout_ms,
         "min_pause": settings.min_pause_ms,

@@ -14,13 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 import psycopg
 
 from backend.domain.errors import HostError, StoreUnavailableError
-from backend.domain.rollup import hour_of
+from backend.domain.rollup import RollupRunState, hour_of
 
 LOCK_KEY = 0x62617275
 """The active run holds this advisory lock, and the API checks it to show the progress."""
@@ -57,15 +56,6 @@ FROM rollup_staging WHERE run_id = %(run)s AND measure IS NOT NULL ORDER BY job_
 """
 
 
-class RunState(StrEnum):
-    """The states of a run in the log."""
-
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-
-
 @dataclass(frozen=True, slots=True)
 class RolledUpMark:
     """All changes to hours before ``hour`` by transactions below ``xid`` have been rolled up."""
@@ -97,8 +87,8 @@ class RunLog:
             self._run(
                 "UPDATE pipeline_runs SET state = %(interrupted)s, ended_at = now(),"
                 " reason = 'it was killed; the next run does the remaining hours' WHERE state = %(running)s",
-                interrupted=RunState.INTERRUPTED.value,
-                running=RunState.RUNNING.value,
+                interrupted=RollupRunState.INTERRUPTED.value,
+                running=RollupRunState.RUNNING.value,
             )
 
     def horizon(self) -> int:
@@ -133,7 +123,7 @@ class RunLog:
         run_id = uuid.uuid4().hex
         self._run(
             "INSERT INTO pipeline_runs (id, started_at, state) VALUES (%(run)s, %(now)s, %(state)s)",
-            state=RunState.RUNNING.value,
+            state=RollupRunState.RUNNING.value,
             run=run_id,
             now=now,
         )
@@ -176,7 +166,7 @@ class RunLog:
             now=now,
         )
 
-    def end(self, run_id: str, state: RunState, now: datetime, reason: str | None = None) -> None:
+    def end(self, run_id: str, state: RollupRunState, now: datetime, reason: str | None = None) -> None:
         """Close a run in the log."""
         self._run(
             "UPDATE pipeline_runs SET state = %(state)s, ended_at = %(now)s, reason = %(reason)s WHERE id = %(run)s",

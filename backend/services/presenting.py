@@ -8,26 +8,26 @@ from typing import Literal
 from backend.analysis.delay import VertexDelay, vertex_delays
 from backend.analysis.phases import SubtaskPhases
 from backend.contracts import api
-from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.advice import Mode
+from backend.domain.checkpoint import CheckpointConfig, Guarantee
 from backend.domain.ids import VertexId
 from backend.domain.topology import Placement, Topology
 from backend.services.graph_layout import layout
 from backend.store.checkpoints.reader import CheckpointRecord
 from backend.store.jobs.reader import RunRecord
 
-Mode = Literal["aligned", "unaligned", "aligned-with-timeout", "at-least-once"]
 API_ROOT = "/api/v1"
 
 
-def mode_of(config: CheckpointConfig | None) -> Mode | None:
+def mode_of(config: CheckpointConfig | None) -> Mode | Literal["at-least-once"] | None:
     """Derive a job's checkpoint mode from its settings; None if they are not known."""
     if config is None or (config.mode is None and config.is_unaligned_enabled is None):
         return None
-    if config.mode is not None and config.mode.lower().replace("-", "_") == "at_least_once":
+    if config.guarantee is Guarantee.AT_LEAST_ONCE:
         return "at-least-once"
     if not config.is_unaligned_enabled:
-        return "aligned"
-    return "aligned-with-timeout" if config.aligned_timeout_ms else "unaligned"
+        return Mode.ALIGNED
+    return Mode.ALIGNED_WITH_TIMEOUT if config.aligned_timeout_ms else Mode.UNALIGNED
 
 
 def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
@@ -38,9 +38,9 @@ def checkpoint_link(job_id: str, run_id: str, checkpoint_id: int) -> str:
 def checkpoint_out(record: CheckpointRecord, *, is_lost: bool) -> api.CheckpointOut:
     """Convert one checkpoint, without its subtasks."""
     h = record.header
-    mode: Literal["aligned", "unaligned"] | None = None
+    mode = None
     if h.is_unaligned is not None:
-        mode = "unaligned" if h.is_unaligned else "aligned"
+        mode = Mode.UNALIGNED if h.is_unaligned else Mode.ALIGNED
     return api.CheckpointOut.of(
         record,
         h,

@@ -16,6 +16,7 @@ from sqlalchemy import delete, exc, exists, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.domain.errors import StoreUnavailableError
+from backend.domain.observation import JobEventKind
 from backend.store.alerts.episodes import drop_ended_before
 from backend.store.postgres.connections import writing
 from backend.store.schema import tables
@@ -122,7 +123,7 @@ async def _tidy(engine: AsyncEngine, retention: Retention, now: datetime) -> int
         delete(tables.progress_points).where(tables.progress_points.c.observed_at < live),
         delete(tables.live_progress).where(tables.live_progress.c.observed_at < live),
         delete(tables.late_barriers).where(tables.late_barriers.c.seen_at < oldest),
-        delete(event).where(event.c.at < oldest, event.c.kind == "exception"),
+        delete(event).where(event.c.at < oldest, event.c.kind == JobEventKind.EXCEPTION.value),
         delete(version).where(version.c.since < oldest, is_replaced),
         *(
             delete(table).where(table.c.hour < rollups_from)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from backend.domain.clock import Clock, to_epoch_ms
 from backend.domain.errors import BarrierscopeError
-from backend.domain.rollup import hour_of
-from backend.pipeline.run_log import RolledUpMark, RunLog, RunState, open_run_log
+from backend.domain.rollup import RollupRunState, hour_of
+from backend.pipeline.run_log import RolledUpMark, RunLog, open_run_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ class RollupRun:
             except BaseException as error:
                 self._note_end(run_log, run_id, error)
                 raise
-            run_log.end(run_id, RunState.DONE, self.clock.now())
+            run_log.end(run_id, RollupRunState.DONE, self.clock.now())
         return RollupReport(run_id, total, done, self.clock.monotonic_s() - began_s)
 
     def _do(self, run_log: RunLog, run_id: str, wanted: HourRange | None) -> tuple[int, int]:
@@ -118,7 +118,9 @@ class RollupRun:
         is_stopped = isinstance(error, KeyboardInterrupt | SystemExit)
         reason = "it was stopped" if is_stopped else " ".join(str(error).split())
         try:
-            run_log.end(run_id, RunState.INTERRUPTED if is_stopped else RunState.FAILED, self.clock.now(), reason)
+            run_log.end(
+                run_id, RollupRunState.INTERRUPTED if is_stopped else RollupRunState.FAILED, self.clock.now(), reason
+            )
         except BarrierscopeError:
             # The store does not answer. The next run finds this run open and closes it.
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.contracts import api
+from backend.domain.rollup import RollupRunState
 from backend.store.pipeline.log import PipelineRecord, SparkDemoRecord
 
 
@@ -17,7 +18,7 @@ def pipeline_out(record: PipelineRecord) -> api.PipelineOut:
     return api.PipelineOut.of(
         record,
         state=state,
-        last_run=None if record.last_state == "running" else record.last_state,
+        last_run=None if record.last_state is RollupRunState.RUNNING else record.last_state,
         last_run_at=record.last_started_at,
         last_run_reason=record.last_reason,
         hours_done=record.hours_done if record.hours_total is not None else None,

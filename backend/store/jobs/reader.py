@@ -15,13 +15,20 @@ from backend.domain.checkpoint import CheckpointConfig, CheckpointCounts
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import UnknownEntityError
 from backend.domain.ids import EngineRunId, JobId, RunId, TargetId
-from backend.domain.observation import JobState
+from backend.domain.observation import JobEventKind, JobState
 from backend.domain.target import TargetState
 from backend.domain.topology import Placement, Topology
 from backend.store.postgres.keyset import newest_first
 from backend.store.postgres.statements import each, one_of
 from backend.store.schema import tables
-from backend.store.schema.documents import config_from, counts_from, engine_from, placements_from, topology_from
+from backend.store.schema.documents import (
+    DocumentKind,
+    config_from,
+    counts_from,
+    engine_from,
+    placements_from,
+    topology_from,
+)
 from backend.store.schema.rows import value_of
 
 
@@ -86,7 +93,7 @@ class JobEventRecord:
     """An event of a job. ``key`` orders events of the same instant."""
 
     at: datetime
-    kind: str
+    kind: JobEventKind
     run_id: RunId
     key: str
     text: str
@@ -238,7 +245,7 @@ async def newest_shapes(connection: AsyncConnection, run_ids: Iterable[str]) -> 
 
 _CONFIG_SINCE = (
     select(_VERSION.run_id, func.max(_VERSION.since))
-    .where(one_of(_VERSION.run_id, "runs"), _VERSION.kind == "config")
+    .where(one_of(_VERSION.run_id, "runs"), _VERSION.kind == DocumentKind.CONFIG.value)
     .group_by(_VERSION.run_id)
     .having(func.count() > 1)
 )
@@ -272,16 +279,16 @@ def _events() -> Select[Any]:
     cause, before = tables.job_events.alias("cause"), tables.job_events.alias("before")
     restart_before = (
         select(func.max(before.c.at))
-        .where(before.c.run_id == _EVENT.run_id, before.c.kind == "restarted", before.c.at < _EVENT.at)
+        .where(before.c.run_id == _EVENT.run_id, before.c.kind == JobEventKind.RESTARTED.value, before.c.at < _EVENT.at)
         .correlate(tables.job_events)
         .scalar_subquery()
     )
     exception = (
         select(cause.c.text)
         .where(
-            _EVENT.kind == "restarted",
+            _EVENT.kind == JobEventKind.RESTARTED.value,
             cause.c.run_id == _EVENT.run_id,
-            cause.c.kind == "exception",
+            cause.c.kind == JobEventKind.EXCEPTION.value,
             cause.c.at <= _EVENT.at,
             or_(restart_before.is_(None), cause.c.at > restart_before),
         )
@@ -295,7 +302,8 @@ def _events() -> Select[Any]:
         .join_from(tables.job_events, tables.runs, _RUN.id == _EVENT.run_id)
         # A restart counted at the first reading happened earlier, at an unknown time.
         .where(
-            _EVENT.job_id == bindparam("job"), ~and_(_EVENT.kind == "restarted", _EVENT.at <= _RUN.first_observed_at)
+            _EVENT.job_id == bindparam("job"),
+            ~and_(_EVENT.kind == JobEventKind.RESTARTED.value, _EVENT.at <= _RUN.first_observed_at),
         )
     )
 
@@ -350,7 +358,10 @@ async def newest_exceptions(
 def _shapes(run_ids: Sequence[str], rows: Sequence[Any]) -> dict[str, RunShape]:
     documents = {(run_id, kind): document for run_id, kind, document in rows}
     return {
-        i: RunShape(topology_from(documents.get((i, "topology"))), config_from(documents.get((i, "config"))))
+        i: RunShape(
+            topology_from(documents.get((i, DocumentKind.TOPOLOGY))),
+            config_from(documents.get((i, DocumentKind.CONFIG))),
+        )
         for i in run_ids
     }
 

@@ -22,13 +22,13 @@ from backend.domain.clock import to_epoch_ms
 from backend.domain.engines import EngineCapabilities
 from backend.domain.errors import StoreUnavailableError
 from backend.domain.ids import TargetId, job_id, run_id
-from backend.domain.observation import JobObservation, JobState
+from backend.domain.observation import JobEventKind, JobObservation, JobState
 from backend.store.checkpoints.writer import CheckpointTally, StoredRun
 from backend.store.postgres.copying import Cursor
 from backend.store.postgres.encoding import clean, dump
 from backend.store.postgres.statements import beside_key, bound, one_of, replaced, sql_of
 from backend.store.schema import tables
-from backend.store.schema.documents import capabilities_document, config_document, topology_document
+from backend.store.schema.documents import DocumentKind, capabilities_document, config_document, topology_document
 from backend.store.schema.rows import row_of
 
 _EVENT_TEXT_MAX = 4000
@@ -143,7 +143,7 @@ async def lock_run(cursor: Cursor, target: TargetKey, job: JobObservation, obser
     key = StoredRun(run_id=key.run_id, job_id=row["job_id"])
     if is_new or job.started_at < row["started_at"]:
         text = f"{clean(job.name)} started as {clean(job.engine_run_id)}"
-        await _add_event(cursor, key, "run-started", key="", at=job.started_at, text=text)
+        await _add_event(cursor, key, JobEventKind.RUN_STARTED, key="", at=job.started_at, text=text)
     return LockedRun(key, row, target.engine, is_new or observed_at > row["observed_at"])
 
 
@@ -213,11 +213,11 @@ async def write_state(
 
 
 async def _write_documents(cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime) -> None:
-    documents: dict[str, Mapping[str, Any]] = {}
+    documents: dict[DocumentKind, Mapping[str, Any]] = {}
     if job.topology is not None:
-        documents["topology"] = topology_document(job.topology)
+        documents[DocumentKind.TOPOLOGY] = topology_document(job.topology)
     if job.config is not None:
-        documents["config"] = config_document(job.config)
+        documents[DocumentKind.CONFIG] = config_document(job.config)
     before = await _versions_before(cursor, run, list(documents), job.started_at) if documents else {}
     for kind, document in documents.items():
         await _write_version(cursor, run, kind, document, before.get(kind, (None, None)), job, observed_at)
@@ -239,7 +239,7 @@ def _unlisted(run: LockedRun, job: JobObservation, tally: CheckpointTally) -> tu
 async def _write_version(
     cursor: Cursor,
     run: LockedRun,
-    kind: str,
+    kind: DocumentKind,
     document: Mapping[str, Any],
     known: _Version,
     job: JobObservation,
@@ -251,22 +251,29 @@ async def _write_version(
     if before == after and not is_first:
         return
     at = min(job.started_at, observed_at) if is_first else observed_at
-    row = {"run_id": run.key.run_id, "kind": kind, "since": at, "document": dump(after)}
+    row = {"run_id": run.key.run_id, "kind": kind.value, "since": at, "document": dump(after)}
     await cursor.execute(_WRITE_VERSION, row)
     if before is None:
         return
-    event, text = ("rescaled", _rescaled(before, after)) if kind == "topology" else _changed(before, after)
+    event, text = (
+        (JobEventKind.RESCALED, _rescaled(before, after)) if kind is DocumentKind.TOPOLOGY else _changed(before, after)
+    )
     if text:
         await _add_event(cursor, run.key, event, key=at.isoformat(), at=at, text=text)
 
 
 async def _versions_before(
-    cursor: Cursor, run: LockedRun, kinds: Sequence[str], started_at: datetime
-) -> Mapping[str, _Version]:
+    cursor: Cursor, run: LockedRun, kinds: Sequence[DocumentKind], started_at: datetime
+) -> Mapping[DocumentKind, _Version]:
     """Return the newest document of each kind with the id of its run: this run, else the job's previous run."""
-    values = {"kinds": kinds, "run": run.key.run_id, "job": run.key.job_id, "started_at": started_at}
+    values = {
+        "kinds": [kind.value for kind in kinds],
+        "run": run.key.run_id,
+        "job": run.key.job_id,
+        "started_at": started_at,
+    }
     await cursor.execute(_VERSIONS_BEFORE, values)
-    return {kind: (document, owner) for kind, document, owner in await cursor.fetchall()}
+    return {DocumentKind(kind): (document, owner) for kind, document, owner in await cursor.fetchall()}
 
 
 def _rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -279,9 +286,11 @@ def _rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     return "parallelism " + ", ".join(changes) if changes else ""
 
 
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, str]:
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[JobEventKind, str]:
     names = [n for n in after if before.get(n) != after[n]]
-    return "configuration-changed", ", ".join(f"{n}: {_word(before.get(n))} -> {_word(after[n])}" for n in names)
+    return JobEventKind.CONFIGURATION_CHANGED, ", ".join(
+        f"{n}: {_word(before.get(n))} -> {_word(after[n])}" for n in names
+    )
 
 
 def _word(value: object) -> str:
@@ -291,23 +300,25 @@ def _word(value: object) -> str:
 async def _write_events(cursor: Cursor, run: LockedRun, job: JobObservation, observed_at: datetime) -> None:
     if job.state is JobState.ENDED:
         ended_at = job.ended_at or observed_at
-        await _add_event(cursor, run.key, "run-ended", key="", at=ended_at, text=f"ended {clean(job.engine_state)}")
+        await _add_event(
+            cursor, run.key, JobEventKind.RUN_ENDED, key="", at=ended_at, text=f"ended {clean(job.engine_state)}"
+        )
     if job.restart_count:
         many = f"restart {job.restart_count} of this run"
-        await _add_event(cursor, run.key, "restarted", key=str(job.restart_count), at=observed_at, text=many)
+        await _add_event(cursor, run.key, JobEventKind.RESTARTED, key=str(job.restart_count), at=observed_at, text=many)
     for at, words in _distinct(job.exceptions):
         key = f"{to_epoch_ms(at)}-{hashlib.blake2b(words.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
-        await _add_event(cursor, run.key, "exception", key=key, at=at, text=words)
+        await _add_event(cursor, run.key, JobEventKind.EXCEPTION, key=key, at=at, text=words)
 
 
 def _distinct(exceptions: Sequence[tuple[datetime, str]]) -> Sequence[tuple[datetime, str]]:
     return list(dict.fromkeys(exceptions))
 
 
-async def _add_event(cursor: Cursor, run: StoredRun, kind: str, *, key: str, at: datetime, text: str) -> None:
+async def _add_event(cursor: Cursor, run: StoredRun, kind: JobEventKind, *, key: str, at: datetime, text: str) -> None:
     row = {
         "run_id": run.run_id,
-        "kind": kind,
+        "kind": kind.value,
         "key": key,
         "job_id": run.job_id,
         "at": at,

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import RowMapping, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from backend.domain.rollup import RollupRunState
 from backend.store.schema import tables
 from backend.store.schema.rows import value_of
 
@@ -21,7 +22,7 @@ class PipelineRecord:
 
     is_running: bool = False
     """Whether a run is alive now. A killed run is not alive, although its row says ``running``."""
-    last_state: str | None = None
+    last_state: RollupRunState | None = None
     last_started_at: datetime | None = None
     last_reason: str | None = None
     hours_total: int | None = None
@@ -78,11 +79,12 @@ async def _schedule(connection: AsyncConnection, job: str) -> RowMapping | None:
 
 
 def _of_run(run: RowMapping, *, is_running: bool) -> PipelineRecord:
-    is_alive = is_running and run["state"] == "running"
+    state = RollupRunState(run["state"])
+    is_alive = is_running and state is RollupRunState.RUNNING
     return PipelineRecord(
         is_running=is_alive,
         # The run was killed, and no later run has recorded that.
-        last_state="interrupted" if run["state"] == "running" and not is_alive else run["state"],
+        last_state=RollupRunState.INTERRUPTED if state is RollupRunState.RUNNING and not is_alive else state,
         last_started_at=run["started_at"],
         last_reason=run["reason"],
         hours_total=run["hours_total"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import orjson
@@ -26,6 +27,13 @@ from backend.domain.topology import Edge, Placement, Topology, Vertex
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
+
+
+class DocumentKind(StrEnum):
+    """The documents of a run that are stored anew when they change."""
+
+    TOPOLOGY = "topology"
+    CONFIG = "config"
 
 
 def topology_document(topology: Topology) -> Document:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Store:
-    """A store check with a fixed answer that counts its calls."""
+    """A store check that answers ``is_well`` and counts its calls."""
 
     def __init__(self, *, is_ready: bool) -> None:
         self.is_well = is_ready

@@ -78,6 +78,10 @@ def engine_from(document: Document | None, kind: str, version: str | None) -> En
         return described(kind, version)
     rules = document.get("restore_rules")
     values = {
+        # Empty texts are not stored.
+        "kind": kind,
+        "name": kind,
+        "source": kind,
         **document,
         "settings": _known(SettingKeys, document.get("settings", {})),
         "restore_rules": RestoreRules(rules) if rules in set(RestoreRules) else None,

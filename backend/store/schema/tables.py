@@ -112,7 +112,7 @@ runs = Table(
     Column("engine_run_id", Text, nullable=False),
     Column("engine", Text, nullable=False),
     # The engine's capabilities, without those it lacks; NULL in rows of an older version.
-    Column("capabilities", JSONB),
+    Column("capabilities", Json),
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Column("state", Text, nullable=False),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 import orjson
+import pytest
 
 from backend.domain.checkpoint import CheckpointConfig
+from backend.domain.engines import FLINK, RUNTIME, SPARK, EngineCapabilities
 from backend.domain.topology import Topology
 from backend.store.postgres.encoding import dump
 from backend.store.schema import documents
@@ -37,6 +39,17 @@ def test_a_document_that_was_never_stored_is_missing():
 def test_in_a_document_of_another_version_absent_fields_are_missing_and_unknown_ones_ignored():
     older = {"interval_ms": 5, "of_a_later_version": 1}
     assert documents.config_from(older) == CheckpointConfig(interval_ms=5)
+
+
+@pytest.mark.parametrize("engine", [FLINK, RUNTIME, SPARK])
+def test_an_engine_is_read_back_with_its_capabilities(engine):
+    assert documents.engine_from(_stored(documents.capabilities_document(engine)), engine.kind, None) == engine
+
+
+def test_an_engine_whose_collector_left_its_texts_empty_is_shown_by_its_kind():
+    stored = _stored(documents.capabilities_document(EngineCapabilities(kind="toy", name="", source="")))
+
+    assert documents.engine_from(stored, "toy", None) == EngineCapabilities(kind="toy", name="toy", source="toy")
 
 
 def test_progress_is_read_back_with_its_details():

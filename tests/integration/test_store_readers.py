@@ -15,7 +15,7 @@ from backend.domain.target import TargetOrigin
 from backend.domain.topology import Topology, Vertex
 from backend.store.checkpoints import reader as checkpoints
 from backend.store.checkpoints.reader import CheckpointFilter
-from backend.store.checkpoints.statistics import statistics_of
+from backend.store.checkpoints.statistics import LastCompleted, last_completed_of, statistics_of
 from backend.store.jobs import pressure
 from backend.store.jobs import reader as jobs
 from backend.store.postgres.connections import reading
@@ -217,6 +217,18 @@ async def test_statistics_cover_only_the_window_and_percentiles_are_within_the_e
     assert found.duration_p99_ms == pytest.approx(303.97, rel=(GAMMA - 1) / (GAMMA + 1))
     assert found.last_completed_at == completed(4).header.latest_ack_at
     assert await statistics_of(connection, ["j-none"], NOW) == {}
+
+
+async def test_the_last_completed_checkpoint_is_the_newest_one_that_completed(writer, target, connection):
+    one = job([completed(0), completed(1), failed(2), in_progress(3)])
+    await writer.write(observation(target, one, job([failed(9)], name="b", run="b")))
+    found = {r.name: r for r in await jobs.list_current(connection)}
+    header = completed(1).header
+
+    last = await last_completed_of(connection, [*(r.id for r in found.values()), "j-none"])
+
+    ended_at = header.triggered_at + timedelta(milliseconds=header.end_to_end_duration_ms)
+    assert last == {found["orders"].id: LastCompleted(found["orders"].run.id, 1, ended_at)}
 
 
 # --- while they are open, and what only the runtime reports --------------------------------------------------------

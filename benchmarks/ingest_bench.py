@@ -67,7 +67,7 @@ CASES = (Case("first poll of a target", 10, 30), Case("one checkpoint a poll", 1
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of one side of a pair."""
+    """The seconds that one measurement took, of ingest or of plain COPY."""
 
     wall_s: float
     client_cpu_s: float

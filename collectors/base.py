@@ -64,7 +64,7 @@ class FlinkTransport(Protocol):
 
 
 class ObservationSink(Protocol):
-    """Stores observations: ``backend.store.ingest.IngestWriter``."""
+    """Stores observations. Implemented by ``backend.store.ingest.IngestWriter``."""
 
     async def write(self, observation: Observation) -> object:
         """Store and commit an observation.

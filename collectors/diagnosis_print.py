@@ -182,7 +182,7 @@ def _print_short(console: Console, job: JobAnswer) -> None:
 
 
 def _change_lines(advice: AdviceOut, *, width: int) -> list[str]:
-    """The changes to make with their predicted effects; without one, why the first topic has none."""
+    """The recommended changes with their predicted effects. If there are none: the reason for the first topic."""
     lines: list[str] = []
     for change in advice.recommendations:
         restart = " (needs a restart)" if change.how_to.needs_restart else ""

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from math import floor
 
 GAMMA = 1.02
-"""The ratio of a bucket's bounds. A quantile from buckets is off by at most (GAMMA - 1) / (GAMMA + 1), 1 % of it."""
+"""The ratio of a bucket's upper bound to its lower one. The relative error of a quantile is at most 1 %:
+(GAMMA - 1) / (GAMMA + 1)."""
 ZERO = -1
 """The bucket of zero and negative values."""
 _LARGEST = 2**63 - 1

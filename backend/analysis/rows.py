@@ -129,7 +129,7 @@ def arrival(case: Case, vertex_id: VertexId) -> list[Evidence]:
 
 
 def _late_arrival(case: Case, vertex_id: VertexId, walked: Walked) -> Evidence | None:
-    """When the barrier reached subtasks that had not acknowledged this checkpoint; None if no gauge showed it."""
+    """The times at which the barrier reached subtasks that did not acknowledge this checkpoint; None if unknown."""
     phases = walked.phases.get(vertex_id, ())
     late = [(p.first_barrier_ms, p.subtask) for p in phases if not p.is_acknowledged and p.first_barrier_ms is not None]
     if not late:

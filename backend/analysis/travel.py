@@ -70,7 +70,10 @@ def lowest_long_hop(found: Sequence[Hop]) -> Hop | None:
 
 
 def late_source(topology: Topology, checkpoints: Sequence[tuple[Phases, int]]) -> LateSource | None:
-    """The source that emitted its barrier late in at least half of ``(phases, duration_ms)``, if there is one."""
+    """The source that emitted its barrier late in at least half of the checkpoints, if there is one.
+
+    Each checkpoint is given as ``(phases, duration_ms)``.
+    """
     best: LateSource | None = None
     for vertex in topology.vertices:
         if topology.upstream(vertex.id):

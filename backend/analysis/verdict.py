@@ -160,7 +160,7 @@ def _calm_text(case: Case, most: tuple[VertexId, float] | None, *, is_calm: bool
 
 
 def _full_without_effect(case: Case) -> list[Evidence]:
-    """The first vertex with full subtasks, although nothing waits for them: no reserve if the load grows."""
+    """Report the first vertex with full subtasks. Nothing waits for them yet, but they have no reserve."""
     for vertex in case.evidence.topology.vertices:
         load = case.loads.get(vertex.id)
         if load is None or not case.evidence.topology.upstream(vertex.id):

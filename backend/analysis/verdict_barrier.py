@@ -48,7 +48,7 @@ def late_source(case: Case) -> Verdict | None:
 
 
 def by_pressure(case: Case) -> Verdict | None:
-    """A full subtask below a back-pressured one, whether or not the checkpoints suffer from it."""
+    """The verdict if a full subtask is downstream of a back-pressured one, even if no checkpoint is late."""
     suspect = case.suspect
     if suspect is None:
         return None

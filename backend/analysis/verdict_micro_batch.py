@@ -177,7 +177,7 @@ def _well_lead(found: BatchReport, health: Health) -> str:
 
 
 def _rows(found: BatchReport) -> tuple[Evidence, ...]:
-    """The signs that are raised, the parts, the duration, then the signs that are not raised or not known."""
+    """The rows in order: raised signs, the parts of a batch, its duration, other signs, state."""
     raised = [_sign_row(s) for s in found.signs if s.is_raised]
     others = [_sign_row(s) for s in found.signs if not s.is_raised]
     return (*raised, *_part_rows(found), *_duration_rows(found), *others, *_state_rows(found))

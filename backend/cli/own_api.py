@@ -44,7 +44,7 @@ class OwnApi:
         return self._get(f"{root}/overview") is not None
 
     def has_read(self, root: str) -> bool:
-        """Whether the target at ``root`` has a job with a checkpoint, or is paused."""
+        """Whether nobody needs to wait for the target at ``root``: a job has a checkpoint, or the target is paused."""
         from backend.contracts.api import JobOut, Page
 
         try:

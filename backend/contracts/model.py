@@ -18,7 +18,7 @@ class Model(BaseModel):
     def of(cls, *values: object, **changed: object) -> Self:
         """Make a model: each field is the attribute of the same name from the first of ``values`` that has it.
 
-        ``changed`` replaces fields, or adds those that no value has. Use it if a field's meaning differs.
+        ``changed`` sets fields that no value has, and replaces fields whose attribute means something else.
         """
         sources = _sources(cls, tuple(map(type, values)))
         fields = {name: getattr(values[i], name) for name, i in sources if name not in changed}

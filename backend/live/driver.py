@@ -1,8 +1,8 @@
 """Runs the jobs of the live runtime in real time: maps wall time to virtual time, and never skips virtual time.
 
-The virtual time 0 of each job maps to one instant. The driver runs each engine up to the present in slices, which are
-short so that the REST answers between them without delay. If the engines need more time than passes, virtual time falls
-behind by ``lag_ms``. Every time shown is the mapped virtual time.
+Each job has its own fixed wall-clock instant for virtual time 0. The driver runs each engine up to the present in
+slices, which are short so that the REST answers between them without delay. If the engines need more time than passes,
+virtual time falls behind by ``lag_ms``. Every time that is shown is virtual time, converted with this instant.
 
 With a warm-up, time 0 lies in the past, and the engines run as fast as possible until they reach the present.
 """

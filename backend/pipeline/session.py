@@ -1,4 +1,4 @@
-"""Builds the Spark session; only this module does. A process has one session, which ends with its block.
+"""The only module that builds a Spark session. A process has one, which stops at the end of the ``with`` block.
 
 The session opens no ports to other machines and serves no web page. The database's URL contains a password, so it is
 not an option of a reader, because plans, logs and errors show options. It is passed in an unnamed file, which Spark's

@@ -1,6 +1,7 @@
-"""Let a trigger store the transaction that changed a checkpoint, so that the rollups of its hour are computed again.
+"""Add a database trigger that stores in each changed checkpoint the id of the transaction that changed it.
 
-Revision 0008. Older processes store the transaction themselves, with the same value.
+The rollups of the checkpoint's hour are then computed again. Revision 0008. Processes of older versions store the same
+id themselves.
 """
 
 from __future__ import annotations

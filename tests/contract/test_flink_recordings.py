@@ -96,7 +96,7 @@ async def test_every_subtask_value_equals_the_recorded_one_and_missing_stays_mis
 async def test_every_header_equals_the_recorded_one(replay: Replay) -> None:
     for checkpoint_id, entry in recorded_entries(replay.recording).items():
         header = replay.terminal[checkpoint_id][-1].header
-        # ``discarded`` becomes true once a newer checkpoint completes. The collector then hands on the header again.
+        # When a newer checkpoint completes, ``discarded`` becomes true and the collector emits the header again.
         for field, expected in expected_header(entry).items():
             assert getattr(header, field) == expected, (checkpoint_id, field)
 

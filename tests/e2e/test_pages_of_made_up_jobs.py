@@ -75,7 +75,7 @@ def test_every_page_opens_without_an_error_and_fits_a_laptop_in_both_themes(brow
     with opened(browser, site, theme=themes[0]) as (page, watch):
         page.goto("/ui/")
         for name, path in PAGES.items():
-            # The scripts are loaded once. The tests below load each page.
+            # ``go`` changes the page without loading the scripts again. The tests below load their pages in full.
             go(page, path)
             page.wait_for_selector(SHOWN[name])
             for theme in themes:

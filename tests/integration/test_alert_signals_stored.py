@@ -53,7 +53,7 @@ async def test_ages_are_measured_up_to_the_last_reading(engine, clock, writer, t
     await writer.write(observation(target, seen, at=clock.at))
     alerting = Alerting(engine, clock)
 
-    # The reading is not stale yet, and the job may have completed a checkpoint since.
+    # No alert yet: the reading is not stale, and the job may have completed a checkpoint after it.
     await alerting.round(seconds=29)
     assert await _states(engine) == []
 

@@ -36,7 +36,7 @@ def _seen(checkpoint_id, at):
 
 
 async def _write_days(writer, target, clock, days):
-    """Write one checkpoint, just before noon, on each day. Its id is the age of the day."""
+    """For each of ``days`` (days before ``NOW``), write a checkpoint just before noon with that number as its id."""
     for age in sorted(days, reverse=True):
         clock.at = NOW - age * _DAY
         await writer.write(observation(target, _seen(age, clock.at - timedelta(minutes=1)), at=clock.at))

@@ -1,4 +1,4 @@
-"""Goal: no settings break the guarantees: buffers, costs, timeouts, caps, parallelism, faults and messages are drawn.
+"""Goal: no combination of buffers, costs, timeouts, caps, parallelism, faults and lost messages breaks the guarantees.
 
 Method: one seed draws everything, including timeouts that no checkpoint can meet. After some time the settings that
 prevent success are relaxed. Then the job must commit every record once, whatever was lost before, and complete

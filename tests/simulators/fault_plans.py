@@ -200,7 +200,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run."""
+    """One simulated run with faults, identified by protocol, kind of fault and seed."""
 
     protocol: str
     kind: str

@@ -19,7 +19,7 @@ TASKS = range(4)
 
 
 def check_cut(world: World, k: int) -> None:
-    """A complete checkpoint satisfies INV-2, INV-3 and its cap; under at-least-once, INV-6."""
+    """Check a complete checkpoint: INV-2, INV-3 and its in-flight cap; under at-least-once, INV-6 instead."""
     if world.alignment is Alignment.AT_LEAST_ONCE:
         _check_at_least_once(world, k)
         return

@@ -1,4 +1,4 @@
-"""The route to which Spark listeners push: parse, call and serialise only."""
+"""The route to which Spark listeners push. It parses the request, calls the service and serialises the answer."""
 
 from __future__ import annotations
 

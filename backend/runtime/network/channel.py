@@ -159,7 +159,7 @@ class InputChannel:
         self._decoder = self._own_decoder = decoder or ByteDecoder()
         self._owner: DataBuffer | None = None
         self._write: Write | None = None
-        """Copies each arriving buffer, once for each concurrent checkpoint (CC-4); None if no checkpoint persists."""
+        """Copies each arriving buffer for every checkpoint that persists in-flight data (CC-4); None if none does."""
         self._copies: dict[int, Write] = {}
         self.bytes_received = 0
         self.buffers_received = 0

@@ -46,7 +46,7 @@ class Aligned:
         return commands + self._complete()
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel counts as delivered (AL-7)."""
+        """The channel ended: its barrier is no longer expected (AL-7)."""
         self._open -= {channel}
         self._arrived.discard(channel)
         self._blocked.discard(channel)

@@ -78,7 +78,7 @@ class AlignedTimeout:
         return commands
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel counts as delivered. The age is checked as for a barrier."""
+        """The channel ended: its barrier is no longer expected (AL-7). The age is checked as for a barrier."""
         if self._unaligned is not None:
             return self._unaligned.end_of_partition(channel, now_us)
         self._open -= {channel}

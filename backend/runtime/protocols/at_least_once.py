@@ -94,7 +94,7 @@ class AtLeastOnce:
     def cancel(self, checkpoint_id: int, channel: int) -> list[Command]:
         """ALO-3: give up this checkpoint and all older ones. Its later barriers and markers are only counted."""
         if checkpoint_id > self.current_id and self._open == 1:
-            # As for a barrier: the end of this channel must not complete a checkpoint older than the marker.
+            # Drop the older checkpoints, as ``barrier`` does: the end of this channel must not complete one of them.
             older, self._counts = self._counts, []
             return [*(Forget(count.id) for count in older if not count.is_given_up), _cancelled(checkpoint_id)]
         commands: list[Command] = []

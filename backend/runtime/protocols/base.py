@@ -154,7 +154,7 @@ class CheckpointProtocol(Protocol):
         ...
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel ended: it counts as delivered (AL-7)."""
+        """The channel ended: its barrier is no longer expected (AL-7)."""
         ...
 
     def timer(self, now_us: int) -> list[Command]:

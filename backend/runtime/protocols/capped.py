@@ -85,7 +85,7 @@ class Capped:
         return commands + self._advance(now_us)
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel counts as delivered."""
+        """The channel ended: its barrier is no longer expected (AL-7)."""
         self._open -= {channel}
         for channels in (self._arrived, self._closed, self._blocked):
             channels.discard(channel)

@@ -63,7 +63,7 @@ class Unaligned:
         return [Persist(), Snapshot(barrier.as_unaligned())]
 
     def end_of_partition(self, channel: int, now_us: int) -> list[Command]:
-        """The channel counts as delivered."""
+        """The channel ended: its barrier is no longer expected (AL-7)."""
         self._open -= {channel}
         self._arrived.discard(channel)
         self._blocked.discard(channel)

@@ -20,7 +20,7 @@ class EventTimeTask(TaskPort, Protocol):
     """The task as its event time sees it."""
 
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
-        """Hand records to the operators from index ``behind`` on, and emit the results."""
+        """Process records with the chained operators from index ``behind`` on, and emit the results."""
         ...
 
 

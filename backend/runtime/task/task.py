@@ -426,7 +426,7 @@ class Task:
         return cost if self.slow_factor == 1.0 else int(cost * self.slow_factor)
 
     def pass_on(self, records: list[Record], behind: int = 1) -> None:
-        """Hand records to the operators from index ``behind`` on, and emit the results."""
+        """Process records with the chained operators from index ``behind`` on, and emit the results."""
         for operator in self._behind_first if behind == 1 else self.operators[behind:]:
             if len(records) == 1:
                 records = operator.process(records[0])

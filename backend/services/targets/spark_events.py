@@ -196,7 +196,7 @@ def _failed(run: RunEvents, end: wire.TerminatedIn, before: KnownBatch | None) -
             checkpoint_id=number,
             kind=CheckpointKind.CHECKPOINT,
             status=CheckpointStatus.FAILED,
-            # The earliest possible trigger: the end of the previous batch. The real one is unknown, so is the duration.
+            # The real trigger and duration are unknown. The earliest possible one is the end of the batch before.
             triggered_at=min(began_at or end.seen_at, end.seen_at),
             failure_reason=FailureReason.QUERY_FAILURE,
             failure_message=message[:_ERROR_LINE_MAX] or None,

@@ -106,7 +106,7 @@ _RECORD_OF_URL = _RECORDS.where(_TARGET.url == bindparam("url"))
 _NEW = pg_insert(tables.targets)
 _ADD = _NEW.on_conflict_do_update(
     index_elements=[_TARGET.url],
-    # The inserted row holds the defaults too: a revived target is enabled and not removed.
+    # The proposed row has the defaults of all columns, so a target that is added again is enabled and not removed.
     set_=replaced(_NEW, beside_key(tables.targets)),
     where=_TARGET.removed_at.is_not(None),
 ).returning(_TARGET.id)

@@ -1,4 +1,4 @@
-"""Each rule has defaults within its bounds and a runbook. An invalid change is refused by field."""
+"""Each rule has a runbook, and defaults within its bounds. The refusal of an invalid change names the field."""
 
 from __future__ import annotations
 

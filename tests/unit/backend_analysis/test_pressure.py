@@ -15,7 +15,7 @@ from backend.domain.ids import VertexId
         (BUSY_MIN_RATIO, BACKPRESSURED_OK_RATIO, True),
         (BUSY_MIN_RATIO - 0.01, 0.0, False),
         (1.0, BACKPRESSURED_OK_RATIO + 0.01, False),
-        # A subtask of unknown back-pressure may be full; one of unknown busy time is not.
+        # A busy subtask counts as full if its back-pressure is unknown, but not if its busy time is unknown.
         (1.0, None, True),
         (None, None, False),
     ],

@@ -84,7 +84,8 @@ endif
 
 test-quick: install-dev
 	$(BIN)/ruff check .
-	@exec $(PYTEST) -q -m "not slow and not browser" -n 2 $$($(BIN)/python -m tests.areas quick) $(ARGS)
+	@files=$$($(BIN)/python -m tests.areas quick) || exit 2; \
+		exec $(PYTEST) -q -m "not slow and not browser" -n 2 $$files $(ARGS)
 
 test-long: install-dev
 	$(BIN)/python -m pytest -ra -m slow -n 2 $(ARGS)

@@ -80,7 +80,6 @@ AREAS = {
     ),
     "alerting": (
         "unit/backend_alerting/**",
-        "unit/backend_notify/**",
         "simulation/test_alert_lifecycle.py",
         "integration/test_alert_*.py",
         "integration/test_real_alertmanager.py",

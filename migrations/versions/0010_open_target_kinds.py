@@ -1,6 +1,7 @@
 """Allow targets of any kind, because the installed collectors decide which kinds can be read.
 
-Revision 0010. Older processes keep working at the same time as newer ones, and treat every target as a Flink.
+Revision 0010. Older processes keep working at the same time as newer ones, but they poll every target as a Flink and
+know three engines only: upgrade all processes before you add a target of another kind.
 """
 
 from __future__ import annotations

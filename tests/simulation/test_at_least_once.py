@@ -163,7 +163,7 @@ def test_the_mode_allows_concurrent_checkpoints_but_not_unaligned_ones() -> None
         small_job("aligned", config=_MODE | {f"{_CP}max-concurrent-checkpoints": 3}), records=RECORDS
     )
     assert engine.coordinator.completed_count > 2
-    with pytest.raises(PlanError, match="exactly-once only") as refused:
+    with pytest.raises(PlanError, match="require exactly-once mode") as refused:
         small_job("unaligned", config=_MODE)
     assert refused.value.rule == "ALO-5"
     with pytest.raises(PlanError):

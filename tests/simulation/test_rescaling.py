@@ -341,7 +341,7 @@ def test_a_job_that_stops_is_not_rescaled() -> None:
     engine.run_until(100_000)
     asked = engine.rescale({"map": 3}, from_savepoint=True)
     engine.request_stop()
-    with pytest.raises(PlanError, match="SV-3: the job has ended, or is about to stop"):
+    with pytest.raises(PlanError, match="SV-3: the job has ended or is stopping with a savepoint"):
         engine.rescale({"map": 4})
     engine.run_until(5_000_000)
     assert engine.status == "FINISHED"

@@ -6,61 +6,33 @@ from dataclasses import replace
 
 from backend.domain.errors import PlanError
 from backend.runtime.coordinator.rescales import rescaled_graph
-from backend.runtime.core.elements import Alignment, SnapshotType
-from backend.runtime.engine.jobfile import JobSpec
+from backend.runtime.core.elements import Alignment
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import Graph, Partitioner
 from backend.runtime.snapshot.capabilities import CAPABILITIES, SnapshotKind, Support, Use
 from backend.runtime.snapshot.metadata import (
-    StoredCheckpoint,
     read_checkpoint,
 )
 from backend.runtime.snapshot.restoring import restored_graph
 from tests.support.rescaled_jobs import rescaled_job
-
-_KINDS = {
-    SnapshotKind.CANONICAL_SAVEPOINT: ("savepoint", SnapshotType.SAVEPOINT),
-    SnapshotKind.ALIGNED: ("aligned", SnapshotType.CHECKPOINT),
-    SnapshotKind.UNALIGNED: ("unaligned", SnapshotType.CHECKPOINT),
-}
-
-
-def _run_to(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, StoredCheckpoint]:
-    """A run that stopped at its newest snapshot of the kind, without later commits."""
-    engine = JobEngine(spec, keeps_rows=True)
-    engine.run_until(80_000)
-    while engine.coordinator.newest is None:
-        engine.run_until(engine.now_us + 1_000)
-    engine.set_config({"execution.checkpointing.interval": "1 h"})
-    engine.run_until(engine.now_us + 80_000)
-    newest = engine.coordinator.newest
-    if kind is SnapshotKind.CANONICAL_SAVEPOINT:
-        asked = engine.request_savepoint()
-        engine.run_until(engine.now_us + 700_000)
-        stored = engine.savepoint(asked.checkpoint_id or 0)
-        assert stored is not None
-        return engine, stored
-    assert newest is not None
-    return engine, newest.stored(newest.record.graph)
-
-
-def _spec(kind: SnapshotKind, parallelism: tuple[int, int, int] = (2, 2, 2)) -> JobSpec:
-    return rescaled_job(_KINDS[kind][0], "hash", parallelism, seed=3, record_bytes=400)
+from tests.support.snapshot_runs import SNAPSHOT_SETTINGS, run_to_snapshot, snapshot_job
 
 
 def test_the_uses_of_snapshots_are_flinks_matrix_and_match_the_runtime() -> None:
     """GR-4."""
     cells = {use.value: "".join(CAPABILITIES[use][kind].value[0] for kind in SnapshotKind) for use in Use}
     assert list(cells.values()) == ["ynnn", "yynn", "yaaa", "yyyn", "yyyn", "yyyn", "yyyy", "yyyy"]
-    for kind in _KINDS:
-        _, stored = _run_to(kind, _spec(kind))
-        rescaled = rescaled_graph(_spec(kind).graph, {"map": 3, "keyed": 1}, _spec(kind).config)
-        assert JobEngine(replace(_spec(kind), graph=rescaled), restore=stored).restored_id is None, "restored too early"
-        graph = _spec(kind).graph
+    for kind in SNAPSHOT_SETTINGS:
+        _, stored = run_to_snapshot(kind, snapshot_job(kind))
+        rescaled = rescaled_graph(snapshot_job(kind).graph, {"map": 3, "keyed": 1}, snapshot_job(kind).config)
+        assert JobEngine(replace(snapshot_job(kind), graph=rescaled), restore=stored).restored_id is None, (
+            "restored too early"
+        )
+        graph = snapshot_job(kind).graph
         upgraded = Graph(graph.vertices, (replace(graph.edges[0], partitioner=Partitioner.SHUFFLE), graph.edges[1]))
         is_taken = True
         try:
-            JobEngine(replace(_spec(kind), graph=upgraded), restore=stored)
+            JobEngine(replace(snapshot_job(kind), graph=upgraded), restore=stored)
         except PlanError:
             is_taken = False
         assert is_taken == (CAPABILITIES[Use.ARBITRARY_UPGRADE][kind] is Support.YES), kind

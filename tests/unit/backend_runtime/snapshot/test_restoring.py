@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from backend.domain.errors import PlanError
-from backend.runtime.core.elements import SnapshotType
 from backend.runtime.engine.jobfile import JobSpec, load_job_document
 from backend.runtime.engine.kernel import JobEngine
 from backend.runtime.job.graph import FaultSpec, Graph, Partitioner, VertexKind, VertexSpec
@@ -24,37 +23,9 @@ from backend.runtime.snapshot.metadata import (
 )
 from backend.runtime.snapshot.restoring import assign, restored_graph, without_channel_state
 from tests.support.inside_jobs import take_over
-from tests.support.rescaled_jobs import RECORDS, finish, rescaled_job, violations
+from tests.support.rescaled_jobs import RECORDS, finish, violations
 from tests.support.runtime_jobs import exactly_once_violations, small_job
-
-_KINDS = {
-    SnapshotKind.CANONICAL_SAVEPOINT: ("savepoint", SnapshotType.SAVEPOINT),
-    SnapshotKind.ALIGNED: ("aligned", SnapshotType.CHECKPOINT),
-    SnapshotKind.UNALIGNED: ("unaligned", SnapshotType.CHECKPOINT),
-}
-
-
-def _run_to(kind: SnapshotKind, spec: JobSpec) -> tuple[JobEngine, StoredCheckpoint]:
-    """A run that stopped at its newest snapshot of the kind, without later commits."""
-    engine = JobEngine(spec, keeps_rows=True)
-    engine.run_until(80_000)
-    while engine.coordinator.newest is None:
-        engine.run_until(engine.now_us + 1_000)
-    engine.set_config({"execution.checkpointing.interval": "1 h"})
-    engine.run_until(engine.now_us + 80_000)
-    newest = engine.coordinator.newest
-    if kind is SnapshotKind.CANONICAL_SAVEPOINT:
-        asked = engine.request_savepoint()
-        engine.run_until(engine.now_us + 700_000)
-        stored = engine.savepoint(asked.checkpoint_id or 0)
-        assert stored is not None
-        return engine, stored
-    assert newest is not None
-    return engine, newest.stored(newest.record.graph)
-
-
-def _spec(kind: SnapshotKind, parallelism: tuple[int, int, int] = (2, 2, 2)) -> JobSpec:
-    return rescaled_job(_KINDS[kind][0], "hash", parallelism, seed=3, record_bytes=400)
+from tests.support.snapshot_runs import SNAPSHOT_SETTINGS, run_to_snapshot, snapshot_job
 
 
 def _with_vertex(graph: Graph, vertex_id: str, **changes: Any) -> Graph:
@@ -82,13 +53,13 @@ def _grown(spec: JobSpec) -> JobSpec:
     return replace(spec, graph=Graph(vertices, (*added.edges, *spec.graph.edges)))
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", SNAPSHOT_SETTINGS)
 def test_an_extended_job_continues_from_its_checkpoint_and_its_sources_read_the_same_log(kind: SnapshotKind) -> None:
     """GR-1, GR-2: new vertices start empty; edges with in-flight data are unchanged, but have other positions."""
-    first, stored = _run_to(kind, _spec(kind))
+    first, stored = run_to_snapshot(kind, snapshot_job(kind))
     committed = first.ledger.committed_count
     assert read_checkpoint(stored).has_channel_state == (kind is SnapshotKind.UNALIGNED)
-    second = JobEngine(_grown(_spec(kind, (3, 1, 3))), keeps_rows=True, restore=stored)
+    second = JobEngine(_grown(snapshot_job(kind, (3, 1, 3))), keeps_rows=True, restore=stored)
     take_over(second.ledger, first.ledger)
     finish(second)
     assert len({row.origin for row in second.ledger.rows}) == len(second.ledger.rows), "a new source has its own log"
@@ -102,15 +73,15 @@ def test_an_extended_job_continues_from_its_checkpoint_and_its_sources_read_the_
     newest = second.coordinator.newest
     assert newest is not None
     third = restored_graph(
-        read_checkpoint(newest.stored(newest.record.graph)), _spec(kind).graph, allows_non_restored=True
+        read_checkpoint(newest.stored(newest.record.graph)), snapshot_job(kind).graph, allows_non_restored=True
     )
     assert {v.id: v.number for v in third.vertices if v.kind.is_source} == {"source": None}
 
 
 def test_state_without_an_operator_is_refused_unless_it_may_be_left_out() -> None:
     kind = SnapshotKind.ALIGNED
-    first, stored = _run_to(kind, _spec(kind))
-    spec = _spec(kind)
+    first, stored = run_to_snapshot(kind, snapshot_job(kind))
+    spec = snapshot_job(kind)
     without = _with_vertex(spec.graph, "keyed", kind=type(spec.graph.vertices[2].kind)("map+sink"))
     with pytest.raises(PlanError, match="GR-1 at 'keyed': the checkpoint has state of operator 'keyed:keyed'") as wrong:
         JobEngine(replace(spec, graph=without), restore=stored)
@@ -130,8 +101,8 @@ def test_state_without_an_operator_is_refused_unless_it_may_be_left_out() -> Non
 )
 def test_a_change_of_an_edge_with_in_flight_data_is_refused(change: dict[str, Any], told: str) -> None:
     for kind in (SnapshotKind.UNALIGNED, SnapshotKind.ALIGNED):
-        read = read_checkpoint(_run_to(kind, _spec(kind))[1])
-        graph = _spec(kind).graph
+        read = read_checkpoint(run_to_snapshot(kind, snapshot_job(kind))[1])
+        graph = snapshot_job(kind).graph
         changed = Graph(graph.vertices, (replace(graph.edges[0], **change), graph.edges[1]))
         if kind is SnapshotKind.ALIGNED:
             assert restored_graph(read, changed).edges == changed.edges
@@ -142,18 +113,18 @@ def test_a_change_of_an_edge_with_in_flight_data_is_refused(change: dict[str, An
 
 def test_changed_operators_upstream_of_in_flight_data_are_reported_as_at_own_risk() -> None:
     for kind, told in ((SnapshotKind.UNALIGNED, ("map",)), (SnapshotKind.ALIGNED, ())):
-        _, stored = _run_to(kind, _spec(kind))
-        spec = _spec(kind)
+        _, stored = run_to_snapshot(kind, snapshot_job(kind))
+        spec = snapshot_job(kind)
         tagged = _with_vertex(spec.graph, "map", kind=type(spec.graph.vertices[1].kind)("timer"))
         assert JobEngine(replace(spec, graph=tagged), restore=stored).at_own_risk == told
 
 
 def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
     kind = SnapshotKind.UNALIGNED
-    _, stored = _run_to(kind, _spec(kind))
+    _, stored = run_to_snapshot(kind, snapshot_job(kind))
     read = read_checkpoint(stored)
     # At parallelism 100, the default maximum is 256. The checkpoint's is 128, and applies to hashed edges too (RS-4).
-    many = _with_vertex(_with_vertex(_spec(kind).graph, "map", parallelism=100), "source", parallelism=5)
+    many = _with_vertex(_with_vertex(snapshot_job(kind).graph, "map", parallelism=100), "source", parallelism=5)
     restored = restored_graph(read, many)
     assert (restored.vertex("map").effective_max_parallelism, restored.vertex("source").split_count) == (128, 2)
     assert [len(s.operators[0].entries("splits")) for s in assign(read, restored).snapshots.values()][:5] == [
@@ -171,26 +142,26 @@ def test_key_groups_and_splits_are_those_of_the_checkpoint() -> None:
         ("source", {"splits": 3}, "CK-1 at 'source': splits 3, but the checkpoint has 2; set splits = 2"),
     ):
         with pytest.raises(PlanError, match=rule):
-            restored_graph(read, _with_vertex(_spec(kind).graph, vertex, **changes))
+            restored_graph(read, _with_vertex(snapshot_job(kind).graph, vertex, **changes))
 
 
 def test_a_hashed_vertex_without_state_keeps_its_key_groups_as_long_as_they_suffice() -> None:
     """PT-4: no state depends on the key groups, so more subtasks than groups are allowed."""
     kind = SnapshotKind.ALIGNED
-    read = read_checkpoint(_run_to(kind, _spec(kind))[1])
+    read = read_checkpoint(run_to_snapshot(kind, snapshot_job(kind))[1])
     for parallelism, groups in ((3, 128), (127, 128), (128, 128), (129, 256)):
-        graph = restored_graph(read, _with_vertex(_spec(kind).graph, "map", parallelism=parallelism))
+        graph = restored_graph(read, _with_vertex(snapshot_job(kind).graph, "map", parallelism=parallelism))
         assert graph.vertex("map").effective_max_parallelism == groups, parallelism
-    own = restored_graph(read, _with_vertex(_spec(kind).graph, "map", max_parallelism=64))
+    own = restored_graph(read, _with_vertex(snapshot_job(kind).graph, "map", max_parallelism=64))
     assert own.vertex("map").effective_max_parallelism == 64
 
 
 def test_every_key_group_split_and_in_flight_byte_is_assigned_to_its_new_owners() -> None:
     """RS-1, RS-2, RS-6: state is assigned once, channel state once per new receiver of its channel."""
     kind = SnapshotKind.UNALIGNED
-    _, stored = _run_to(kind, _spec(kind, (3, 2, 3)))
+    _, stored = run_to_snapshot(kind, snapshot_job(kind, (3, 2, 3)))
     read = read_checkpoint(stored)
-    graph = restored_graph(read, _spec(kind, (2, 5, 4)).graph)
+    graph = restored_graph(read, snapshot_job(kind, (2, 5, 4)).graph)
     assigned = assign(read, graph)
     for index, vertex in enumerate(graph.vertices):
         old = read.vertices[vertex.id].subtasks
